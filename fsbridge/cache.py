@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fsbridge.config import LARGEST_CHUNK, MIB
 from fsbridge.decodings import Decoding, Unasked
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
-from fsbridge.memory import POOLED_BYTES, Gauges, Lent, Slot, Spare, capacity_of
+from fsbridge.memory import POOLED_BYTES, Counts, Gauges, Lent, Slot, Spare, capacity_of
 from fsbridge.turns import POLITE_SECONDS, Turns
 
 _BESIDE_BYTES, _UNCOUNTED = 2048, 16384
@@ -71,6 +71,7 @@ class ChunkCache:
         self._returned: deque[Lent] = deque()  # those that have died
         self._died = self._returned.append  # anywhere in the interpreter, so it may not lock; made once, not for each
         self._here = _Here()
+        self._hits = self._misses = self._decoded = 0
 
     def peek(self, key: Hashable) -> memoryview | None:
         """The chunk if it is decoded. Never waits for a decoding."""
@@ -144,6 +145,15 @@ class ChunkCache:
             cached = sum(len(view) for view in self._entries.values())
             return Gauges(cached, len(self._entries), self._used, self._spare.nbytes, len(self._loads))
 
+    def counts(self) -> Counts:
+        """What has been counted since the cache was made."""
+        return Counts(self._hits, self._misses, self._decoded)
+
+    def decoded_apart(self, size: int) -> None:
+        """Count bytes that were decoded without being kept here."""
+        with self._lock:
+            self._decoded += size
+
     def clear(self) -> None:
         """Forget every cached chunk and free the pool."""
         with self._lock:
@@ -164,6 +174,7 @@ class ChunkCache:
                 if view is not None:
                     self._consumed.pop(key, None)
                     return self._found(key, view)
+                self._misses += 1
                 other = self._loads.get(key)
                 if other is None or not other.under_way.locked():
                     running = self._loads[key] = Decoding()
@@ -195,10 +206,13 @@ class ChunkCache:
                 del self._loads[key]
                 if running.view is None:
                     self._unasked.asked(key)
+            if running.view is not None:
+                self._decoded += len(running.view)
 
     def _found(self, key: Hashable, view: memoryview) -> memoryview:
         """Note that somebody has come for a cached chunk (the lock is held)."""
         self._entries.move_to_end(key)
+        self._hits += 1
         self._unasked.asked(key)
         self._turns.read(key, len(view))
         return view

@@ -1,4 +1,4 @@
-"""Every default of fsbridge with its unit and reason. Not here: parsing of the command line (`cli.py`)."""
+"""Every default of fsbridge with its unit and reason. Not here: parsing of the command line (`commands/`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ LEAST_CACHE = MIB
 
 LARGEST_CHUNK = 2048 * MIB
 """Decoded bytes above which no cache lets a compressed chunk be read: many codecs count in 32 bits."""
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+"""Of the log, the most talkative first."""
 
 SPILL_DIR = "/var/tmp"
 
@@ -93,12 +96,16 @@ class Config:
     format: str = "auto"
     cache_size: int = 256 * MIB
     """Decoded chunks in memory, in flight and cached (P6)."""
-    files: tuple[str, ...] = ("npy",)
+    files: tuple[str, ...] = ("html", "npy")
     """Formats that the layout `files` lists for each array; all others open by their names too."""
     spill_dir: str = SPILL_DIR
     """Where decoded chunks go that the cache cannot hold: a disk; /tmp is often memory."""
     spill_size: int = 4096 * MIB
     """Bytes of that at most."""
+    loop_limit: float = 0.0
+    """Seconds of computing for one request, without a pause, that the event loop may be kept before it is logged; 0: any."""
+    read_ahead: bool = True
+    """Make what a program will want next before it asks; off to find out whether that is to blame for something."""
     immutable: bool = False
     """The store never changes: no revalidation, long kernel timeouts."""
     xattrs: bool = False
@@ -108,11 +115,12 @@ class Config:
     hdf5_plugins: tuple[str, ...] = ()
     """Directories from which the HDF5 process may load filter plug-ins: code, so none unless asked."""
     allow_other: bool = False
-    """Let other users in, as far as owner, group and mode of the stored objects do."""
+    """Let other users in, see `for_everybody`."""
     uid: int | None = None
     gid: int | None = None
+    """Owner and group of all files; None: the mounting user's."""
     umask: int | None = None
-    """What all files show instead of the stored owner, group and mode."""
+    """What the mode of all files lacks; None: see `hidden_mode`."""
     foreground: bool = False
     verify: bool = True
     """Verify the checksums that a format offers beyond its codecs' own."""
@@ -122,6 +130,12 @@ class Config:
     """Clear a stale mount on the mount point first."""
     log_file: str | None = None
     log_level: str = "warning"
+    log_format: str = "text"
+    """`json`: each record is one line of JSON."""
+    access_log: str | None = None
+    """File that gets a line of JSON for each open and each read that was not answered from memory."""
+    environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Variables that the daemon's environment gets; they may be secrets."""
     kernel_options: tuple[str, ...] = ()
     """Options for the kernel, passed on as they are (`noatime`, `nosuid`, ...)."""
     metadata_deadline: float = 10.0
@@ -137,6 +151,18 @@ class Config:
     def is_remote(self) -> bool:
         """Whether the source is a URL: a request waits for the network then, and many can wait at once."""
         return "://" in self.source
+
+    @property
+    def for_everybody(self) -> bool:
+        """Whether only that is shown which everybody may read: others are let in, and nobody has said which of them."""
+        return self.allow_other and (self.uid, self.gid, self.umask) == (None, None, None)
+
+    @property
+    def hidden_mode(self) -> int:
+        """The bits that the mode of a file lacks. Who names an owner or a group for others means nobody else."""
+        if self.umask is None:
+            return 0o027 if self.allow_other and not self.for_everybody else 0
+        return self.umask
 
     @property
     def external_folders(self) -> tuple[str, ...]:

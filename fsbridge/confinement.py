@@ -252,6 +252,17 @@ def outside(call: Callable[[], T]) -> T:
     return call() if _wall is None or _starts is None else Answer(call, _starts.now).get()
 
 
+def apart(call: Callable[[], object], name: str) -> None:
+    """Run `call` on a thread of its own in front of the wall; OSError where there is no room for a thread."""
+    if _wall is None or _starts is None:
+        try:
+            threading.Thread(target=call, name=name, daemon=True).start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from None
+    else:
+        _starts.now(call)
+
+
 def _identity(path: str) -> tuple[int, int] | None:
     try:
         status = os.stat(path)

@@ -5,7 +5,7 @@ Not here: the translation of exceptions into FUSE replies (`kernel/boundary.py`,
 | class | errno | when |
 | --- | --- | --- |
 | NotFound | ENOENT | the store says absent |
-| IsADirectory | EISDIR | a directory where an object was expected |
+| NotADirectory / IsADirectory | ENOTDIR / EISDIR | the wrong kind |
 | ReadOnly | EROFS | any mutation |
 | AccessDenied | EACCES | the store refused, or a target lies outside the root |
 | CorruptData | EIO | undecodable, wrong length, bad checksum, bad document |
@@ -46,13 +46,6 @@ def anew(error: Exception) -> Exception:
     return error.anew() if isinstance(error, FsbridgeError) else error
 
 
-class WouldWait(BaseException):
-    """A store that was told not to wait does not know the answer: ask again where waiting is allowed.
-
-    No error, so nothing on its way may take it for one.
-    """
-
-
 class NotFound(FsbridgeError):
     """The store says that the object is absent; never used for an object that cannot be read."""
 
@@ -63,6 +56,12 @@ class IsADirectory(FsbridgeError):
     """A directory where an object was expected."""
 
     errno = errno.EISDIR
+
+
+class NotADirectory(FsbridgeError):
+    """A file or link where a directory was expected."""
+
+    errno = errno.ENOTDIR
 
 
 class ReadOnly(FsbridgeError):
@@ -91,6 +90,10 @@ class Unsupported(FsbridgeError):
     """A codec, data type or structure that fsbridge knows it cannot present."""
 
     errno = errno.EOPNOTSUPP
+
+
+class Unlistable(Unsupported):
+    """The store cannot list: a web server gives objects by their names only."""
 
 
 class TooLarge(FsbridgeError):

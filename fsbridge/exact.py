@@ -5,13 +5,10 @@ Not here: what is in the descriptions (`formats/hdf5/child/exact.py`), who write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
 
 from fsbridge.metadata import JSON
-from fsbridge.model import Array, Group
 
 
 class ExactMember(NamedTuple):
@@ -55,21 +52,3 @@ class Exact(Protocol):
 
     def items(self) -> bytes:
         """The elements of an array whose elements have no fixed size (blocking); TooLarge, Unsupported, CorruptData."""
-
-
-def exact(node: Group | Array) -> Exact | None:
-    """A group or array just as HDF5 has it (blocking); None for what is not in an HDF5 file."""
-    found: Callable[[], Exact] | None = getattr(node, "exact", None)
-    return None if found is None else found()
-
-
-def watch(array: Array) -> Origin:
-    """Tells whether the metadata of an array are current, as it does itself; arrays with a `watch` are not held for that."""
-    found: Callable[[], Origin] | None = getattr(array, "watch", None)
-    return array if found is None else found()
-
-
-def stored_dtype(array: Array) -> np.dtype[Any] | None:
-    """How an HDF5 file has elements that its array shows in another byte order; None where they are the same."""
-    found: np.dtype[Any] | None = getattr(array, "stored_dtype", None)
-    return found

@@ -1,56 +1,51 @@
-"""`fsbridge info`: a hierarchy as a table or as JSON, straight from the model. Not here: mounts, argument parsing.
+"""A hierarchy as rows, as a table and as documents, straight from the model. Not here: printing them (`commands/info.py`).
 
 Paths are those that the mount would show. A member that cannot be read is listed with the reason; it hides nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal, TypeAlias, cast
 
-from fsbridge.config import Config, Remote
-from fsbridge.errors import FsbridgeError, SetupError, TooDeep
-from fsbridge.formats.opening import open_source
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable
+from fsbridge.formats.open import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.members import openers
-from fsbridge.metadata import ChunkGrid, DataType
-from fsbridge.model import Array, Group, Link, Node, as_array
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
+from fsbridge.model import Array, Child, Chunks, Group, Link, Node, as_array
 from fsbridge.parallel import apart
 from fsbridge.printable import printable
-from fsbridge.store.remote.urls import is_url
 from fsbridge.tree import escape
 
-HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
+HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total", "bytes")
 SHORTENED = tuple(map(HEADING.index, ("chunks", "dtype", "codec")))
 """Columns whose cells may be cut: a compound type of 30 fields takes hundreds of characters; `--json` has it in full."""
 
 CELL_CHARACTERS = 12
 """Characters that are left of a cell at least."""
 
-TABLE_COLUMNS = 120
-"""Width of the table where there is no terminal and no COLUMNS in the environment."""
-
 ELLIPSIS = "..."
 
-SYSTEM = 2
-"""The exit code of mount(8) for errors of the system."""
+COUNTED_CHUNKS = 10_000
+"""Stored chunks that are looked at, one by one, for their sizes: more would make people wait for minutes."""
 
 Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One member. What does not apply to its `kind` is None; `reason` says why it, or its chunks, cannot be read.
+    """One member. What does not apply to its `kind`, or is not known, is None.
 
-    `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks.
+    `reason` says why it, or its chunks, cannot be read; `note` what cannot be told of it although it can be read.
+    `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks;
+    `stored_bytes` and `decoded_bytes` are those of all stored chunks, and of all elements. `axes` have a name and a unit.
     `left_out`: by layout, why an array is not shown in it. `files`: what the layout files lists, and opens by name.
     """
 
@@ -62,49 +57,29 @@ class Row:
     codec: str | None = None
     stored: int | None = None
     total: int | None = None
+    stored_bytes: int | None = None
+    decoded_bytes: int | None = None
+    axes: list[dict[str, str | None]] | None = None
+    attributes: dict[str, JSON] | None = None
     target: str | None = None
     reason: str | None = None
+    note: str | None = None
     left_out: dict[str, str] | None = None
     files: dict[str, list[str]] | None = None
 
 
-def run(
-    source: str,
-    format: str = "auto",
-    as_json: bool = False,
-    allow_external: tuple[str, ...] = (),
-    hdf5_plugins: tuple[str, ...] = (),
-    layout: str = "zarr3",
-    remote: Remote | None = None,
-) -> int:
-    """Print what `source` holds, and what the layouts named by `layout` leave out of it.
+def read(config: Config) -> tuple[str, list[Row]]:
+    """The name of the format of `config.source`, and all members; SetupError if it cannot be opened.
 
-    Exit code 0, or 1 when a member cannot be read. Raises SetupError if `source` cannot.
+    Each array's row says what the layouts of `config` leave out of it. An interrupt leaves a remote store behind.
     """
-    config = Config(
-        source=source,
-        mountpoint="",
-        format=format,
-        layout=layout,
-        allow_external=allow_external,
-        hdf5_plugins=hdf5_plugins,
-        remote=remote or Remote(),
-    )
-    layouts = [LAYOUTS[name](config) for name in parse_layouts(layout)]
-    read = partial(_read, source, config, layouts)
-    name, rows = apart(read) if is_url(source) else read()
-    if as_json:
-        _print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
-    else:
-        _print(f"{printable(source)}: {name}\n{table(rows, shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns)}")
-    broken = sum(row.reason is not None for row in rows)
-    if broken:
-        print(f"fsbridge: {broken} of {len(rows)} members cannot be read in full", file=sys.stderr)
-    return 1 if broken else 0
+    layouts = [LAYOUTS[name](config) for name in parse_layouts(config.layout)]
+    listed = partial(_read, config, layouts)
+    return apart(listed) if config.is_remote else listed()
 
 
-def _read(source: str, config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
-    """The name of the format, and all members."""
+def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
+    source = config.source
     try:
         opened = open_source(source, config)
     except SetupError:
@@ -112,22 +87,9 @@ def _read(source: str, config: Config, layouts: Sequence[Layout]) -> tuple[str, 
     except (FsbridgeError, OSError) as error:
         raise SetupError(f"{source}: {_reason(error)}") from None
     try:
-        return opened.format, list(walk(opened.root, config.limits.depth, layouts, config.is_remote))
+        return opened.format.name, list(walk(opened.root, config.limits.depth, layouts, config.is_remote))
     finally:
         opened.close()
-
-
-def _print(text: str) -> None:
-    """To standard output; a reader that has seen enough (`| head`) is no error. SetupError where nothing can be written."""
-    if sys.stdout is None:
-        raise SetupError("standard output is closed", exit_code=SYSTEM)
-    try:
-        sys.stdout.buffer.write(os.fsencode(text + "\n"))
-        sys.stdout.buffer.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
-        if not isinstance(error, BrokenPipeError):
-            raise SetupError(f"standard output: {error.strerror}", exit_code=SYSTEM) from None
 
 
 def walk(root: Node, depth: int, layouts: Sequence[Layout] = (), far: bool = False) -> Iterator[Row]:
@@ -146,8 +108,9 @@ def table(rows: list[Row], width: int | None = None) -> str:
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEADING) - 1)]
     lines = ["  ".join([*map(str.ljust, line, widths), line[len(widths)]]).rstrip() for line in cells]
     for i, row in reversed(list(enumerate(rows, 1))):
-        if row.reason is not None:
-            lines.insert(i + 1, f"    {printable(row.reason)}")
+        for text in (row.note, row.reason, _axes_text(row)):
+            if text is not None:
+                lines.insert(i + 1, f"    {printable(text)}")
         for layout, reason in (row.left_out or {}).items():
             lines.insert(i + 1, f"    not in the layout {layout}: {printable(reason)}")
         for how, names in reversed((row.files or {}).items()):
@@ -182,21 +145,24 @@ def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], far: boo
     if isinstance(node, Link):
         yield Row(path, "link", target=node.target)
     elif (array := as_array(node)) is not None:
-        yield _array(path, array, layouts)
+        yield _array(path, array, layouts, far)
     else:
         yield from _group(path, cast(Group, node), depth, layouts, far)
 
 
 def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: bool) -> Iterator[Row]:
-    reason = None
+    reason = note = attributes = None
+    children: list[Child] = []
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
-        group.attributes()
+        attributes = dict(group.attributes())
         children = sorted(group.children(), key=lambda child: child.name)
+    except Unlistable as error:
+        note = _reason(error)
     except (FsbridgeError, OSError) as error:
-        reason, children = _reason(error), []
-    yield Row(path, "group", reason=reason)
+        reason = _reason(error)
+    yield Row(path, "group", reason=reason, note=note, attributes=attributes)
     for child, opener in openers(group, children, far):
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
@@ -211,14 +177,65 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: 
         yield from _node(below, node, depth - 1, layouts, far)
 
 
-def _array(path: str, array: Array, layouts: Sequence[Layout]) -> Row:
+def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
+    """Return the bytes of all stored chunks; None if the store does not tell them without more reading."""
+    total = 0
+    found: list[Index] = [()]
+    for _ in range(rank):
+        found = [(*prefix, number) for prefix in found for batch in chunks.scan(prefix) for number, _ in batch]
+    for index in found:
+        try:
+            size = chunks.find(index).stored
+        except NotFound:
+            continue
+        if not size:
+            return None
+        total += size
+    return total
+
+
+def _axes(metadata: ArrayMetadata) -> list[dict[str, str | None]] | None:
+    """Return names and units of an array's dimensions, as it says itself; None if it says neither."""
+    names = metadata.dimension_names or (None,) * len(metadata.shape)
+    units = metadata.attributes.get("units")
+    listed = units if isinstance(units, list) and len(units) == len(names) else [None] * len(names)
+    axes = [
+        {"name": name, "unit": unit if isinstance(unit, str) else None} for name, unit in zip(names, listed, strict=True)
+    ]
+    return axes if any(axis["name"] or axis["unit"] for axis in axes) else None
+
+
+def _axes_text(row: Row) -> str | None:
+    if row.axes is None:
+        return None
+    return "axes: " + ", ".join(
+        f"{axis['name'] or '?'}{' [' + axis['unit'] + ']' if axis['unit'] else ''}" for axis in row.axes
+    )
+
+
+def _size(count: float | None) -> str:
+    """Return a number of bytes as people read it, with three digits."""
+    if count is None:
+        return "?"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if count < 999.5 or unit == "TB":
+            break
+        count /= 1000
+    return f"{count:.3g}{unit}"
+
+
+def _array(path: str, array: Array, layouts: Sequence[Layout], far: bool) -> Row:
     metadata = array.metadata
     refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
-    stored, reason = None, metadata.refused
+    stored, reason, note, stored_bytes = None, metadata.refused, None, None
     try:
         stored = array.chunks.count()
+        stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not far else None
+    except Unlistable:
+        note = "how many chunks are stored cannot be told: the server lists nothing"
     except (FsbridgeError, OSError) as error:
         reason = _reason(error)
+    itemsize = metadata.dtype.itemsize
     return Row(
         path,
         "array",
@@ -228,7 +245,12 @@ def _array(path: str, array: Array, layouts: Sequence[Layout]) -> Row:
         codec=metadata.codec,
         stored=stored,
         total=math.prod(metadata.grid.counts),
+        stored_bytes=stored_bytes,
+        decoded_bytes=math.prod(metadata.shape) * itemsize if itemsize else None,
+        axes=_axes(metadata),
+        attributes=dict(metadata.attributes),
         reason=reason,
+        note=note,
         files=next(filter(None, (layout.file_names(path.rpartition("/")[2], metadata) for layout in layouts)), None),
         left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
     )
@@ -252,15 +274,16 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _document(row: Row) -> dict[str, object]:
+def document(row: Row) -> dict[str, object]:
+    """What `--json` prints of a member."""
     return {key: value for key, value in asdict(row).items() if value is not None}
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     if row.kind == "link":
-        return (f"{row.path} -> {row.target}", "link", "", "", "", "", "")
+        return (f"{row.path} -> {row.target}", "link", "", "", "", "", "", "")
     if row.shape is None or row.chunks is None:
-        return (row.path, row.kind, "", "", "", "", "")
+        return (row.path, row.kind, "", "", "", "", "", "")
     chunks = [str(edge) if isinstance(edge, int) else "+".join(map(str, edge)) for edge in row.chunks]
     stored = "?" if row.stored is None else str(row.stored)
     return (
@@ -271,4 +294,5 @@ def _cells(row: Row) -> tuple[str, ...]:
         row.dtype or "",
         row.codec or "",
         f"{stored}/{row.total}",
+        f"{_size(row.stored_bytes)}/{_size(row.decoded_bytes)}",
     )

@@ -10,6 +10,8 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
+from fsbridge.asking import holding
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -30,12 +32,12 @@ class Locks(Generic[K]):
 
     @contextmanager
     def of(self, key: K) -> Iterator[None]:
-        """Hold the lock of `key`."""
+        """Hold the lock of `key`. WouldWait if another thread holds it and this one may not wait."""
         with self._lock:
             held = self._held.setdefault(key, _Held())
             held.callers += 1
         try:
-            with held.lock:
+            with holding(held.lock):
                 yield
         finally:
             with self._lock:

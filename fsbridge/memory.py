@@ -43,6 +43,14 @@ class Gauges:
     loading: int
 
 
+class Counts(NamedTuple):
+    """What a cache has done since it was made: chunks found in it and not, bytes decoded."""
+
+    hits: int
+    misses: int
+    decoded: int
+
+
 class Slot(NamedTuple):
     """The memory of one buffer: its own, or a part of a block that holds several."""
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from fsbridge.errors import CorruptData
+
+if TYPE_CHECKING:
+    import numpy as np
 
 JSON: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list or dict."""
@@ -25,6 +26,28 @@ MAX_RANK = 32
 """TensorStore's kMaxRank; numpy 2 allows 64, nothing real comes near either."""
 
 MAX_EXTENT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the format of a source is, as data: nobody compares names of formats.
+
+    `name`: as `--format` takes it. `suffixes`: names that promise it; a collection lists such a member even if it is broken.
+    `kind`: whether it lies in a directory or in a file.
+    `access`: `keys` if it lies on any kind of store, can be inside a zip file, and have a root without metadata; `store` if
+    it lies on any kind of store; `path` if it is read at a path of a local disk.
+    `remote`: it can also be read from object storage, a file by ranges of its bytes.
+    `first_axis_fastest`: the first axis of an array is x, else its last one is.
+    `uniform_chunks`: all chunks of an array have one shape, and texts lie in C order, so that any layout can show them.
+    """
+
+    name: str
+    suffixes: tuple[str, ...] = ()
+    kind: Literal["directory", "file"] = "directory"
+    access: Literal["keys", "store", "path"] = "keys"
+    remote: bool = True
+    first_axis_fastest: bool = False
+    uniform_chunks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

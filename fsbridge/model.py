@@ -1,18 +1,21 @@
 """The model: what every format is read into and every layout is made from.
 
-Small protocols and frozen dataclasses only. Not here: what describes an array (`metadata.py`), any I/O, any format's
-spelling (`formats/`), any file name of the tree (`layouts/`).
+Small protocols and frozen dataclasses only. What only some formats can do is a method of a class of abilities, whose default
+says no; groups, arrays, chunks and sources inherit from it. Not here: what describes an array (`metadata.py`), any I/O, any
+format's spelling (`formats/`), any file name of the tree (`layouts/`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
-from fsbridge.metadata import JSON, ArrayMetadata, Index
-from fsbridge.owner import Owner, Owners
+import numpy as np
+
+from fsbridge.exact import Exact, Origin
+from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
 
 
 class ChunkInfo(NamedTuple):
@@ -21,7 +24,6 @@ class ChunkInfo(NamedTuple):
     `version` changes whenever the stored bytes may have changed (P9); `stored` is the stored size in bytes (0: not known
     without more I/O), `mtime_ns` the stored object's. `location` belongs to the format (byte range, filter mask, ...).
     `settled`: a change from now on shows in the version (False just after one, within a tick of the store's clock).
-    `owner`: whose the stored object is.
     """
 
     version: Hashable
@@ -29,37 +31,47 @@ class ChunkInfo(NamedTuple):
     mtime_ns: int
     location: Any = None
     settled: bool = True
-    owner: Owner | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Batch(Sequence[tuple[int, int]]):
-    """Stored chunks below a prefix, as the store was at the time `asked` (`time.monotonic`): of an earlier listing, perhaps.
-
-    Each of `pairs` is the next coordinate and an mtime in ns. `owner`: of all of them; None: different ones, or not known.
-    """
-
-    pairs: Sequence[tuple[int, int]]
-    asked: float
-    owner: Owner | None = None
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[int, int]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[tuple[int, int]]: ...
-
-    def __getitem__(self, index: int | slice) -> tuple[int, int] | Sequence[tuple[int, int]]:
-        return self.pairs[index]
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(self.pairs)
+Pairs: TypeAlias = Sequence[tuple[int, int]]
+"""Stored chunks below a prefix: the next coordinate of each, and an mtime in ns."""
 
 
-class Chunks(Protocol):
+class ChunkAbilities(Protocol):
+    """What only some chunks can do. Each method's default says that these cannot."""
+
+    __slots__ = ()
+
+    def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk | None:
+        """Open the stored chunk at `index` and hold it open. None: reading finds it again.
+
+        With `beside`, which the same thread has opened and not closed yet, the chunk is as of when `beside` was opened, if
+        both are in one stored object. Errors as of `Chunks.find`.
+        """
+        return None
+
+    def absent(self, indices: Sequence[Index]) -> Collection[Index]:
+        """Return those of many indices that have no stored chunk now, if the store can tell without a look-up for each."""
+        return ()
+
+    def touched_ns(self) -> int:
+        """Return the mtime (ns) of what holds the stored chunks, even without any; 0 where that also holds the metadata."""
+        return 0
+
+    def commit(self) -> Hashable:
+        """Return a value that differs whenever many chunks have changed at once.
+
+        They change by a commit, or because another directory has taken the place of the array's. None where chunks change
+        one by one.
+        """
+        return None
+
+    def strays(self) -> Iterator[str]:
+        """Describe the stored objects among the chunks that are no chunk of the grid. Blocking; lists them all."""
+        return iter(())
+
+
+class Chunks(ChunkAbilities, Protocol):
     """The stored chunks of one array: blocking, thread-safe. Missing chunks are NotFound, damaged ones CorruptData."""
 
     def find(self, index: Index) -> ChunkInfo:
@@ -68,11 +80,11 @@ class Chunks(Protocol):
     def find_prefix(self, prefix: Index) -> int:
         """mtime (ns) of the set of stored chunks that begin with `prefix` (shorter than the rank); NotFound if none."""
 
-    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """What is stored below `prefix`, in batches: the next coordinate, with its mtime in ns.
+    def scan(self, prefix: Index) -> Iterator[Pairs]:
+        """What is stored below `prefix`, in batches.
 
         Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
-        says that the store is still at work; a `Batch` may be older than the call.
+        says that the store is still at work. `asking.oldest` tells how old a batch is.
         """
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
@@ -125,23 +137,19 @@ class FoundChunk:
 
 
 def open_chunk(chunks: Chunks, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
-    """The chunk at `index` as of now, or as of when `beside` was opened, by the same thread and not closed yet, if both are
-    in one stored object. Chunks that can hold one open have a method `hold`; errors as of `Chunks.find`.
-    """
-    held: Callable[[Index, OpenChunk | None], OpenChunk | None] | None = getattr(chunks, "hold", None)
-    return (None if held is None else held(index, beside)) or FoundChunk(chunks, index, chunks.find(index))
+    """Open the chunk at `index` as of now; `beside` and errors as of `ChunkAbilities.hold`."""
+    return chunks.hold(index, beside) or FoundChunk(chunks, index, chunks.find(index))
 
 
 class Child(NamedTuple):
     """A member of a group as a listing gives it: nothing has been read of it yet.
 
-    `link` is a symlink's target. `owner`: who may look into it, the same as `Owners.directory`; None: not known here.
+    `link` is a symlink's target.
     """
 
     name: str
     mtime_ns: int
     link: str | None = None
-    owner: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +177,48 @@ class Brief(NamedTuple):
     shared: bool
 
 
-class Group(Protocol):
+class NodeAbilities(Protocol):
+    """What only some groups and arrays can do. Each method's default says that this one cannot."""
+
+    __slots__ = ()
+
+    def directory_ns(self) -> int | None:
+        """Return the mtime (ns) of the node as a directory, as `Child` has it. None: it is `mtime_ns`."""
+        return None
+
+    def exact(self) -> Exact | None:
+        """Return the node just as an HDF5 file has it (blocking). None: it is not in an HDF5 file."""
+        return None
+
+
+class GroupAbilities(NodeAbilities, Protocol):
+    """What only some groups can do."""
+
+    __slots__ = ()
+
+    def contradictions(self) -> Iterator[str]:
+        """Describe the documents below that differ from the copies that the group's own documents have of them."""
+        return iter(())
+
+    def brief(self, name: str) -> Brief | None:
+        """Describe the array `name` without opening it. None: it must be opened."""
+        return None
+
+    @property
+    def costly(self) -> bool:
+        """Whether looking for a member takes requests, so that `lacks` is worth a call."""
+        return False
+
+    def lacks(self, name: str) -> bool:
+        """Whether a listing that is at hand, and may be old, has no such member."""
+        return False
+
+    def foresee(self) -> None:
+        """Prefetch what the group's own documents say, if they are remote. Does not block."""
+        return
+
+
+class Group(GroupAbilities, Protocol):
     """An opened group; each call sees the store as it is now. Blocking, thread-safe."""
 
     @property
@@ -192,7 +241,22 @@ class Group(Protocol):
         """The member `name`, opened; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
 
 
-class Array(Protocol):
+class ArrayAbilities(NodeAbilities, Protocol):
+    """What only some arrays can do."""
+
+    __slots__ = ()
+
+    def watch(self) -> Origin | None:
+        """Return something small that tells whether the metadata are current. None: the array itself tells it."""
+        return None
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any] | None:
+        """How an HDF5 file has elements that the array shows in another byte order; None where they are the same."""
+        return None
+
+
+class Array(ArrayAbilities, Protocol):
     """An opened array: an immutable view of one version of its metadata, and its chunks as they are now."""
 
     @property
@@ -216,69 +280,14 @@ class Array(Protocol):
         """Whether the store still holds this version of the metadata (blocking)."""
 
     @property
-    def at_once(self) -> AtOnce | None:
-        """Makes contexts in which `current`, and `find` and `read_into` of the chunks, raise WouldWait instead of waiting.
-
-        For the event loop's thread. None: they may always wait.
-        """
-
-    @property
     def fetch(self) -> Callable[[Index], object] | None:
         """Has a chunk's stored bytes sent before anybody asks, and raises nothing; None where only decoding needs them."""
 
 
-AtOnce: TypeAlias = Callable[[], AbstractContextManager[None]]
+Together: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Makes contexts as of `SourceAbilities.together`."""
 
 Node: TypeAlias = Group | Array | Link
-
-
-def at_once(node: Group | Array) -> AtOnce | None:
-    """`Array.at_once` of an array; groups that can be asked without waiting have the same, and `current`, too."""
-    found: AtOnce | None = getattr(node, "at_once", None)
-    return found
-
-
-def owners(node: Group | Array) -> Owners:
-    """Who may look into a group or array and read its metadata; sources that know it have a method `owners`."""
-    found: Callable[[], Owners] = getattr(node, "owners", Owners)
-    return found()
-
-
-def brief(group: Group, name: str) -> Brief | None:
-    """Of a member that is an array, without opening it; groups that can tell have such a method. None: it must be opened."""
-    found: Callable[[str], Brief | None] | None = getattr(group, "brief", None)
-    return None if found is None else found(name)
-
-
-def prefix_owner(chunks: Chunks, prefix: Index) -> Owner | None:
-    """Who may look at what is stored below `prefix` (shorter than the rank); chunks that know it have such a method."""
-    found: Callable[[Index], Owner | None] | None = getattr(chunks, "prefix_owner", None)
-    return None if found is None else found(prefix)
-
-
-def absent(chunks: Chunks, indices: Sequence[Index]) -> Collection[Index]:
-    """Those of many chunks that are not stored as of now, as far as that is told at once; chunks that can have a method."""
-    found: Callable[[Sequence[Index]], Collection[Index]] | None = getattr(chunks, "absent", None)
-    return () if found is None else found(indices)
-
-
-def touched_ns(chunks: Chunks) -> int:
-    """mtime (ns) of what holds the stored chunks, whether or not there are any; 0 where that is what holds the metadata."""
-    found: Callable[[], int] | None = getattr(chunks, "touched_ns", None)
-    return 0 if found is None else found()
-
-
-def directory_ns(node: Group | Array) -> int:
-    """mtime (ns) of a node as a directory, as `Child` has it: an array's is not its metadata's where the store has one."""
-    found: Callable[[], int] | None = getattr(node, "directory_ns", None)
-    return node.mtime_ns if found is None else found()
-
-
-def commit(chunks: Chunks) -> Hashable:
-    """What is another one whenever many chunks have changed at once: by a commit, or because another directory has taken
-    the place of the array's. None where chunks change one by one."""
-    found: Callable[[], Hashable] | None = getattr(chunks, "commit", None)
-    return None if found is None else found()
 
 
 def as_array(node: Node) -> Array | None:
@@ -286,18 +295,42 @@ def as_array(node: Node) -> Array | None:
     return node if node.kind == "array" else None
 
 
-class Source(Protocol):
+class SourceAbilities(Protocol):
+    """What only some sources can do."""
+
+    __slots__ = ()
+
+    def format_at(self: Source, path: Sequence[str]) -> Format:
+        """The format of what was opened at `path`: in a collection that of the member it belongs to."""
+        return self.format
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return a context in which a thread's questions cost less, and are answered as of its beginning."""
+        return nullcontext()
+
+    @property
+    def rests(self) -> bool:
+        """Whether the source need not stay open for its nodes: `rest` gives up what they can open again."""
+        return False
+
+    @property
+    def anchor(self) -> object:
+        """What every node of the source refers to: while it lives, a node may be in use."""
+        return self
+
+    def rest(self) -> None:
+        """Give up what can be opened again. Does not block."""
+        return
+
+
+class Source(SourceAbilities, Protocol):
     """An opened hierarchy of some format."""
 
     @property
-    def format(self) -> str:
-        """Name of the format, as `--format` takes it."""
+    def format(self) -> Format: ...
 
     @property
     def root(self) -> Group | Array: ...
-
-    def format_at(self, path: Sequence[str]) -> str:
-        """The format of what was opened at `path`: `format`, or in a collection that of the member it belongs to."""
 
     def close(self) -> None:
         """Release descriptors and child processes."""

@@ -1,7 +1,7 @@
 """Calls that wait for something far away: many in parallel, and one that an interrupt leaves behind.
 
 They are made by daemon threads: a server that hangs does not hold up the end of the process. The threads are confined
-(`confinement.py`) if the one that starts them is. Not here: work that can be left undone (`idle.py`).
+(`confinement.py`) if the one that starts them is. Not here: work that can be left undone (`workers.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
+from fsbridge import asking
 from fsbridge.errors import TimedOut
+
+INTERRUPT_SECONDS = 0.5
+"""Seconds after which a lost interrupt is found: Python notices one just before a call that waits when that call is over."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -35,7 +39,8 @@ class Answer(Generic[T]):
 
     def get(self) -> T:
         """It, however long that takes. Once."""
-        self._here.wait()
+        while not self._here.wait(INTERRUPT_SECONDS):
+            pass
         found, self._found = self._found, None
         if isinstance(found, tuple):
             return found[0]
@@ -95,10 +100,10 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float 
         finally:
             ended.put(None)
 
-    threads = 0
+    threads, carried = 0, asking.carried(work)
     try:
         for _ in range(min(most, len(given))):
-            threading.Thread(target=work, name="fsbridge-together", daemon=True).start()
+            threading.Thread(target=carried, name="fsbridge-together", daemon=True).start()
             threads += 1
     except RuntimeError:  # no room for more: those that have started do it all, or this one
         if not threads:
@@ -106,6 +111,7 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float 
             threads = 1
     for _ in range(threads):
         ended.get()
+    carried.joined()
     if errors:
         try:
             raise errors[0]

@@ -1,7 +1,8 @@
 """What the kernel side may know of a mounted tree: directories, files, links, their attributes and names.
 
 A layout builds these nodes from the model; `kernel/filesystem.py` turns them into replies. Not here: stores, codecs,
-formats, inode numbers of the kernel. Every method may block unless it says otherwise, and is called on worker threads.
+formats, inode numbers of the kernel. A method may block unless it says otherwise. The kernel side calls it on the
+event loop first, where `asking` forbids it to wait, and again on a worker thread when it raises WouldWait.
 
 Identity. A node is identified by its parent, its name and its `version`: when the version changes it becomes a new node
 with a new inode, so the kernel's page cache never mixes two versions. Nodes of a `Space` are numbered instead of
@@ -10,56 +11,61 @@ remembered, because a listing of ten million chunk files must not cost ten milli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
 from fsbridge.errors import CorruptData, NameTooLong
-from fsbridge.owner import Owner
 
 Buffer: TypeAlias = bytes | memoryview
 Kind: TypeAlias = Literal["directory", "file", "link"]
-
-Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
-"""Takes bytes of a file that were made before anybody asked: the file's version, the bytes' offset in it, the bytes.
-
-Returns how many of them, from their beginning, nobody will ask for any more: the kernel has them. May block. Of an open file
-the kernel takes whole pages only, so these are all but less than a page (`PAGE_BYTES`) at both ends, or none.
-"""
-
-Make: TypeAlias = Callable[[Deliver], bool]
-"""Makes the bytes of a file ready before anybody opens it; False when there is no room for them now.
-
-May block. Raises what reading the file would.
-"""
-
-PAGE_BYTES = 4096
-"""Bytes that the kernel keeps together."""
-
-
-def keep(_version: Hashable, _offset: int, _data: memoryview) -> int:
-    """Deliver to nobody."""
-    return 0
-
 
 MAX_NAME = 255
 """NAME_MAX of Linux, in bytes."""
 
 
 class Attrs(NamedTuple):
-    """What `stat` shows. `size` is in bytes; None: not known before `File.attrs` is asked (variable-length chunks).
-
-    `owner`: whose the stored object is; None: not known here, so nobody but the mounting user may use it.
-    """
+    """What `stat` shows. `size` is in bytes; None: not known before `File.attrs` is asked (variable-length chunks)."""
 
     kind: Kind
     size: int | None
     mtime_ns: int
-    owner: Owner | None = None
 
 
-class Node(Protocol):
+class NodeAbilities(Protocol):
+    """What only some nodes can do. Each method's default is right for all others."""
+
+    __slots__ = ()
+
+    def let_go(self) -> None:
+        """Break reference cycles, because the kernel has forgotten the node.
+
+        Its memory is then free at once; the collector would free the nodes of a large tree too late.
+        """
+        return
+
+    def settle(self) -> None:
+        """Find out the present version, because the node turned out to have another version than a look-up said.
+
+        The kernel looks the node up once more, and no more than once: the open that follows must not be the first to see a
+        change. Only for nodes whose version may be outdated although nobody has opened them. May block, and raise what an
+        open does.
+        """
+        return
+
+    @property
+    def size_seconds(self) -> float:
+        """Seconds for which `measured` is waited for, where that is less than for a read."""
+        return math.inf
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return a context in which reading a directory and what is below it costs less, and is as of its beginning."""
+        return nullcontext()
+
+
+class Node(NodeAbilities, Protocol):
     """Anything with a name in the tree."""
 
     @property
@@ -136,7 +142,7 @@ class Dated(Sequence[Entry]):
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Sequence[Entry]):
-    """Dated entries of one owner that differ in a number and an mtime only; long listings need no object for each.
+    """Dated entries that differ in a number and an mtime only; long listings need no object for each.
 
     Each of `pairs` is a number and an mtime in ns. The number's decimal spelling is the name, `first` plus it the position.
     """
@@ -146,7 +152,6 @@ class Numbered(Sequence[Entry]):
     first: int
     pairs: Sequence[tuple[int, int]]
     asked: float
-    owner: Owner | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -161,7 +166,7 @@ class Numbered(Sequence[Entry]):
         if isinstance(index, slice):
             return replace(self, pairs=self.pairs[index])
         number, mtime_ns = self.pairs[index]
-        return Entry(b"%d" % number, Attrs(self.kind, self.size, mtime_ns, self.owner), self.first + number)
+        return Entry(b"%d" % number, Attrs(self.kind, self.size, mtime_ns), self.first + number)
 
 
 class Contents(Protocol):
@@ -213,11 +218,11 @@ class Handle(Protocol):
     def window(self) -> int:
         """Bytes that are worth making at a time ahead of somebody who reads the file from front to back (does not block).
 
-        0: nothing is; the bytes come all at once, or `Space.ahead` makes them.
+        0: nothing is; the bytes come all at once, or `Space.prefetch` makes them.
         """
 
-    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
-        """Make bytes [start, stop) ready before anybody asks for them; False when there is no room for them now."""
+    def prefetch(self, start: int, stop: int) -> None:
+        """Make bytes [start, stop) ready before anybody asks for them, as far as there is room. Raises what `read` does."""
 
     def close(self) -> None:
         """Give up what the handle holds. Never blocks; called on the event loop."""
@@ -238,12 +243,6 @@ class File(Node, Protocol):
 
     def open(self) -> Handle:
         """Open the present version; Stale if the object is no longer the one this node stands for."""
-
-    def open_at_once(self, deliver: Deliver) -> Handle | None:
-        """`open` on the event loop if it takes no waiting for anything and little work; else None. Raises nothing.
-
-        `deliver` is offered all bytes of a small file, if they are known by then.
-        """
 
 
 class Symlink(Node, Protocol):
@@ -270,11 +269,11 @@ class Space(Protocol):
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not the store has it (does not block)."""
 
+    def name(self, position: int) -> str:
+        """The path of the node at `position` below the directory that the space hangs in, for people."""
+
     def level(self, position: int) -> range:
         """The positions of all directories that are as deep as the one at `position` (does not block)."""
-
-    def lookup_at_once(self, position: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
-        """The file `name` in the directory at `position`, with its attributes, on the event loop; None: ask a worker."""
 
     def fetch(self, position: int) -> bool:
         """Have what the file at `position` is made of sent, if it is far away; waits for little and raises nothing.
@@ -282,40 +281,11 @@ class Space(Protocol):
         False where it cannot be done apart from making the file.
         """
 
-    def ahead(self, positions: Sequence[int]) -> Generator[tuple[int, Make]]:
-        """The files at `positions`, to be made ready before anybody opens them, in this order; those that are not there are
-        left out. They are open until it is closed.
+    def prefetch(self, positions: Sequence[int]) -> int | None:
+        """Make the files at `positions` ready before anybody opens them, in this order. What fails is left to its reader.
+
+        Returns the first position for which there was no room; None when there was room for all. May block.
         """
-
-
-def let_go(node: AnyNode | None) -> None:
-    """Tell a node that nobody will use it for a while. One that refers to itself has a method `let_go`, which ends that:
-
-    else its memory would wait for the collector, and the nodes of a large tree are soon more than those that are in use.
-    """
-    found: Callable[[], None] | None = getattr(node, "let_go", None)
-    if found is not None:
-        found()
-
-
-def settle(node: AnyNode) -> None:
-    """Have a node that has turned out to be of another version than was told find out which version there is now.
-
-    The kernel looks it up once more, and no more than once: the open that follows must not be the first to see a change. One
-    whose version may be outdated although nobody has opened it has a method `settle`. May block, and raise as an open does.
-    """
-    found: Callable[[], None] | None = getattr(node, "settle", None)
-    if found is not None:
-        found()
-
-
-def together(node: AnyNode) -> AbstractContextManager[None]:
-    """A context for whoever reads a directory and what is below it: it costs less there, and is as of its beginning.
-
-    Directories that know such a one have a method of that name.
-    """
-    found: Callable[[], AbstractContextManager[None]] = getattr(node, "together", nullcontext)
-    return found()
 
 
 def escape(name: str) -> bytes:

@@ -32,7 +32,6 @@ from fsbridge.codecs import (
     objects,
     optional,
     packbits,
-    swap,
     table,
     xz,
     zstd,
@@ -195,7 +194,7 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
     whole = bytes(numcodecs.VLenUTF8().encode(texts))
     struct_type = np.dtype([("a", ">i2"), ("b", ">f8"), ("c", "u1")])
     structs = np.random.default_rng(1).bytes(struct_type.itemsize * 40)
-    swapper = swap.little_endian(struct_type)
+    swapper = arrays.little_endian(struct_type)
     assert swapper is not None
     nbit = hdf5.decoder(5, (8, 0, 40, 1, 4, 1, 11, 5))
     assert nbit is not None

@@ -13,13 +13,15 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts import root_directory
-from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
-from fsbridge.model import Child, ChunkInfo, Link, Node
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Format, Index
+from fsbridge.model import ArrayAbilities, Child, ChunkAbilities, ChunkInfo, GroupAbilities, Link, Node, SourceAbilities
 from fsbridge.tree import Directory
+
+FAKE = Format("fake")
 
 
 @dataclass
-class FakeChunks:
+class FakeChunks(ChunkAbilities):
     """Chunks held as bytes by index; `decoded` counts what was decoded."""
 
     stored: dict[Index, bytes]
@@ -60,11 +62,10 @@ class FakeChunks:
 
 
 @dataclass
-class FakeArray:
+class FakeArray(ArrayAbilities):
     """An array; `newest` false makes it outdated."""
 
     kind: ClassVar[Literal["array"]] = "array"
-    at_once: ClassVar[None] = None
     fetch: ClassVar[None] = None
 
     metadata: ArrayMetadata
@@ -92,7 +93,7 @@ def fake_array(values: np.ndarray[Any, Any], chunk_shape: tuple[int, ...], **cha
 
 
 @dataclass
-class FakeGroup:
+class FakeGroup(GroupAbilities):
     """A group over a dictionary that tests may change."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -118,14 +119,11 @@ class FakeGroup:
 
 
 @dataclass
-class FakeSource:
+class FakeSource(SourceAbilities):
     """A source over a root node."""
 
     root: Any
-    format: str = "fake"
-
-    def format_at(self, path: Sequence[str]) -> str:
-        return self.format
+    format: Format = FAKE
 
     def close(self) -> None:
         """Nothing to close."""

@@ -315,6 +315,8 @@ class FakeS3:
     def _list(self, query: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         after = query.get("continuation-token") or query.get("start-after", "")
+        encoded = query.get("encoding-type") == "url"  # as boto3 asks, since XML cannot hold every key
+        shown = urllib.parse.quote if encoded else escape
         entries: list[str] = []
         last, truncated, count, seen = "", False, 0, set()
         keys = self.objects.ordered()
@@ -335,18 +337,19 @@ class FakeS3:
             if below:
                 seen.add(below)
                 last = below + "\U0010ffff"  # all that begins so has been told
-                entries.append(f"<CommonPrefixes><Prefix>{escape(below)}</Prefix></CommonPrefixes>")
+                entries.append(f"<CommonPrefixes><Prefix>{shown(below)}</Prefix></CommonPrefixes>")
             else:
                 stored = self.objects[key]
                 when = _when(stored.mtime)
                 etag = self.listed_etag(stored)
                 entries.append(
-                    f"<Contents><Key>{escape(key)}</Key><LastModified>{when}</LastModified><ETag>{etag}</ETag>"
+                    f"<Contents><Key>{shown(key)}</Key><LastModified>{when}</LastModified><ETag>{etag}</ETag>"
                     f"<Size>{len(stored.data)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
                 )
         token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>" if truncated else ""
         body = (
-            f'<?xml version="1.0"?><ListBucketResult><Name>{BUCKET}</Name><Prefix>{escape(prefix)}</Prefix>'
+            f'<?xml version="1.0"?><ListBucketResult><Name>{BUCKET}</Name><Prefix>{shown(prefix)}</Prefix>'
+            f"{'<EncodingType>url</EncodingType>' if encoded else ''}"
             f"<KeyCount>{count}</KeyCount><IsTruncated>{str(truncated).lower()}</IsTruncated>{token}"
             f"{''.join(entries)}</ListBucketResult>"
         )

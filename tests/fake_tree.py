@@ -9,14 +9,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
+from fsbridge.asking import before_waiting
 from fsbridge.droppable import register
 from fsbridge.errors import NotFound, Stale
-from fsbridge.tree import Attrs, Deliver, Entry, Make
+from fsbridge.tree import Attrs, Entry, NodeAbilities
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,8 @@ class FakeHandle:
     def size(self) -> int:
         return len(self.data)
 
-    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+    def prefetch(self, start: int, stop: int) -> None:
         self.file.prefetched.append((start, stop))
-        return True
 
     def peek(self, offset: int, size: int) -> memoryview | None:
         return memoryview(self.data)[offset : offset + size] if self.file.peekable else None
@@ -56,7 +55,7 @@ class FakeHandle:
 
 
 @dataclass
-class FakeFile:
+class FakeFile(NodeAbilities):
     """A file of `data`; `stamp` identifies its bytes. With `keyed`, a new stamp is a new node, as for `zarr.json`."""
 
     data: bytes = b""
@@ -90,17 +89,16 @@ class FakeFile:
         return {"user.fsbridge.test": b"value", "user.fsbridge.size": b"%d" % len(self.data)}
 
     def open(self) -> FakeHandle:
+        if not self.at_once:
+            before_waiting()
         self.opens += 1
         if self.on_open is not None:
             self.on_open()
         return FakeHandle(self, self.data, self.stamp, window=self.window)
 
-    def open_at_once(self, deliver: Deliver) -> FakeHandle | None:
-        return self.open() if self.at_once else None
-
 
 @dataclass
-class Snapshot:
+class Snapshot(NodeAbilities):
     """One version of a keyed file: what a lookup returns, outdated once the file's stamp has moved on."""
 
     file: FakeFile
@@ -123,12 +121,9 @@ class Snapshot:
             raise Stale("the fake file changed")
         return self.file.open()
 
-    def open_at_once(self, deliver: Deliver) -> None:
-        return None
-
 
 @dataclass
-class FakeLink:
+class FakeLink(NodeAbilities):
     """A symbolic link."""
 
     target: bytes
@@ -143,7 +138,7 @@ class FakeLink:
 
 
 @dataclass
-class FakeDirectory:
+class FakeDirectory(NodeAbilities):
     """A directory over a dictionary that tests may change; listed in batches of `batch`."""
 
     members: dict[bytes, Any] = field(default_factory=dict)
@@ -163,6 +158,7 @@ class FakeDirectory:
         return {"user.fsbridge.test": b"directory"}
 
     def lookup(self, name: bytes) -> Any:
+        before_waiting()
         if self.on_lookup is not None:
             self.on_lookup()
         return self._node(name)
@@ -209,25 +205,25 @@ class FakeSpace:
             return self.directory
         return FakeFile(b"%0*d" % (self.width, position), stamp=self.stamp, slot=(self, position))
 
+    def name(self, position: int) -> str:
+        return str(position)
+
     def level(self, position: int) -> range:
         return range(1)
-
-    def lookup_at_once(self, position: int, name: bytes) -> None:
-        return None
 
     def fetch(self, position: int) -> bool:
         return False
 
-    def ahead(self, positions: Sequence[int]) -> Generator[tuple[int, Make]]:
-        for position in positions:
-            yield position, partial(self.make, position)
+    def prefetch(self, positions: Sequence[int]) -> int | None:
+        return next((position for position in positions if not self.make(position)), None)
 
-    def make(self, position: int, deliver: Deliver) -> bool:
+    def make(self, position: int) -> bool:
+        """Make one file ready; False where there is no room."""
         return True
 
 
 @dataclass(eq=False)
-class SpaceDirectory:
+class SpaceDirectory(NodeAbilities):
     """The directory at position 0 of a `FakeSpace`; it lists `listed` of its files, named by their positions."""
 
     space: FakeSpace
@@ -250,6 +246,7 @@ class SpaceDirectory:
         return {}
 
     def lookup(self, name: bytes) -> Any:
+        before_waiting()
         if not name.isdigit() or not 0 < int(name) <= self.listed:
             raise NotFound(f"{name!r} is not here")
         return self.space.node(int(name))
@@ -265,7 +262,7 @@ class SpaceDirectory:
 
 
 @dataclass
-class DiskFile:
+class DiskFile(NodeAbilities):
     """A real file; its version is its stamp. `stamp` is that of a keyed node, None for a node of all versions."""
 
     path: str
@@ -278,16 +275,15 @@ class DiskFile:
         return self.stamp
 
     def attrs(self) -> Attrs:
+        before_waiting()
         status = os.stat(self.path)
         return Attrs("file", status.st_size, status.st_mtime_ns)
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
 
-    def open_at_once(self, deliver: Deliver) -> None:
-        return None
-
     def open(self) -> FakeHandle:
+        before_waiting()
         with open(self.path, "rb") as file:
             now = disk_stamp(file.fileno())  # of the bytes that are read: the path may be another file by now
             if self.stamp not in (None, now):
@@ -358,7 +354,7 @@ def main() -> int:
     """Mount `demo(SOURCE)`; the command line is that of `fsbridge mount`."""
     import sys
 
-    from fsbridge.cli import parse_mount
+    from fsbridge.commands.mount import parse
     from fsbridge.errors import SetupError
     from fsbridge.mount.lifecycle import Tree, mount
 
@@ -369,7 +365,7 @@ def main() -> int:
         log.info("the cache is empty")
 
     try:
-        return mount(parse_mount("fake_tree", sys.argv[1:]), lambda config: Tree(demo(config.source), lambda: None, forget))
+        return mount(parse("fake_tree", sys.argv[1:]), lambda config: Tree(demo(config.source), lambda: None, forget))
     except SetupError as error:
         print(f"fake_tree: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,4 +1,4 @@
-"""HDF5 files opened as objects of the fake server, in the test's own process: the source that a mount of their URL has."""
+"""HDF5 files opened as objects of the fake server, in the test's own process, as a mount of their URL has them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _times = itertools.count(1_000_000_000)
 
 
 def upload(server: FakeS3, path: Path) -> Key:
-    """Put a file there, under its own name, as a version that there has never been."""
+    """Put a file there, under its own name, as a new version."""
     server.put(f"far/{path.name}", path.read_bytes(), next(_times))
     return Key(path.name)
 

@@ -167,7 +167,7 @@ def child(kind: str, seed: int, count: int) -> None:
     from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
     from fsbridge.errors import FsbridgeError
-    from fsbridge.formats.opening import open_source
+    from fsbridge.formats.open import open_source
     from fsbridge.layouts import root_directory
 
     faulthandler.enable()

@@ -13,16 +13,20 @@ import trio
 from fake_tree import FakeDirectory, FakeFile
 
 from fsbridge.config import Config
-from fsbridge.kernel import walks
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.readahead import directories as walks
 
 CTX: Any = None
 
 
+DEFAULTS: dict[str, Any] = {"xattrs": True, "read_ahead": True}
+"""Options of a mount that a test does not name."""
+
+
 def with_filesystem(test: Callable[[Filesystem], Awaitable[Any]], root: Any, **config: Any) -> Filesystem:
     """Run `test(filesystem)` inside trio, without FUSE."""
-    config = {"xattrs": True, **config}
+    config = {**DEFAULTS, **config}
 
     async def main() -> Filesystem:
         jobs = Jobs(2, 2)
@@ -114,7 +118,7 @@ class Steps:
 
     async def idle(self) -> None:
         """Until nothing is being read ahead."""
-        while self.filesystem.walks._awaited:
+        while self.filesystem.ahead.walks._awaited:
             await trio.sleep(0.005)
 
 

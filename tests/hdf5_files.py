@@ -1,4 +1,4 @@
-"""HDF5 files: those of other people, and kinds that h5py writes with its low-level calls only. Not here: any test."""
+"""HDF5 files of other programs, and kinds that h5py writes only with its low-level calls. Not here: any test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model of an HDF5 file says, put together again as numpy arrays, to be compared with h5py's own reading."""
+"""Reads the model of an HDF5 file back into numpy arrays, to be compared with h5py's own reading."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def failing_reads(soak: Soak) -> str:
 
     from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
-    from fsbridge.formats.opening import open_keyed
+    from fsbridge.formats.open import open_keyed
     from fsbridge.layouts import root_directory
     from fsbridge.store.local.store import LocalStore
 

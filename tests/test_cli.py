@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 
 import fsbridge
-from fsbridge import cli, options
+from fsbridge import cli
+from fsbridge.commands import arguments, mount
+from fsbridge.commands import mount_options as options
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
-from fsbridge.formats import opening
+from fsbridge.formats.open import NAMES
 
 
 def parse(*words: str) -> Config:
-    return cli.parse_mount("fsbridge", ["/store", "/mnt", *words])
+    return mount.parse("fsbridge", ["/store", "/mnt", *words])
 
 
 def test_defaults_are_those_of_the_config() -> None:
@@ -27,22 +29,26 @@ def test_defaults_are_those_of_the_config() -> None:
 
 OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--foreground"], "foreground", {"foreground": True}),
+    (["--debug"], "debug", {"foreground": True, "log_level": "debug"}),
     (["--layout", "files"], "layout=files", {"layout": "files"}),
     (["--layout", "zarr3,n5"], "layout=zarr3+n5", {"layout": "zarr3,n5"}),
     (["--chunk-separator", "/"], "chunk_separator=/", {"chunk_separator": "/"}),
     (["--consolidated"], "consolidated", {"consolidated": True}),
-    (["--files", "npy,nii"], "files=npy+nii", {"files": ("npy", "nii")}),
+    (["--files", "npy,nii"], "files=npy+nii", {"files": ("npy", "nii"), "layout": "files"}),
     (["--spill-dir", "/a"], "spill_dir=/a", {"spill_dir": "/a"}),
     (["--spill-size", "1G"], "spill_size=1G", {"spill_size": 1 << 30}),
     (["--format", "n5"], "format=n5", {"format": "n5"}),
     (["--cache-size", "64M"], "cache_size=64M", {"cache_size": 64 << 20}),
     (["--immutable"], "immutable", {"immutable": True}),
+    (["--loop-limit", "50"], "loop_limit=50", {"loop_limit": 0.05}),
+    (["--no-read-ahead"], "no_read_ahead", {"read_ahead": False}),
     (["--no-verify"], "no_verify", {"verify": False}),
     (["--xattrs"], "xattrs", {"xattrs": True}),
     (["--allow-external", "/a"], "allow_external=/a", {"allow_external": ("/a",)}),
     (["--hdf5-plugins", "/a"], "hdf5_plugins=/a", {"hdf5_plugins": ("/a",)}),
     (["--allow-other"], "allow_other", {"allow_other": True}),
     (["--uid", "1000"], "uid=1000", {"uid": 1000}),
+    (["--uid", "root"], "uid=root", {"uid": 0}),
     (["--gid", "100"], "gid=100", {"gid": 100}),
     (["--umask", "027"], "umask=027", {"umask": 0o027}),
     (["--metadata-ttl", "2.5"], "metadata_ttl=2.5", {"metadata_ttl": 2.5}),
@@ -50,6 +56,8 @@ OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--force"], "force", {"force": True}),
     (["--log-file", "/log"], "log_file=/log", {"log_file": "/log"}),
     (["--log-level", "debug"], "log_level=debug", {"log_level": "debug"}),
+    (["--log-format", "json"], "log_format=json", {"log_format": "json"}),
+    (["--access-log", "/log"], "access_log=/log", {"access_log": "/log"}),
     (["--anonymous"], "anonymous", {"remote": Remote(anonymous=True)}),
     (["--profile", "me"], "profile=me", {"remote": Remote(profile="me")}),
     (["--region", "eu-west-1"], "region=eu-west-1", {"remote": Remote(region="eu-west-1")}),
@@ -71,7 +79,7 @@ def test_each_long_option_is_also_a_mount_option(words: list[str], mount_option:
 
 
 def test_every_option_is_in_the_table_above() -> None:
-    _, names = cli._mount_parser("fsbridge")
+    names = mount.option_names(mount.parser("fsbridge"))
     assert set(names) == {option.partition("=")[0] for _, option, _ in OPTIONS}
 
 
@@ -83,12 +91,12 @@ def test_options_may_stand_before_between_and_after() -> None:
         ["/store", "/mnt", "--xattrs", "-o", "noatime"],
         ["-onoatime,xattrs", "--", "/store", "/mnt"],
     ):
-        assert cli.parse_mount("fsbridge", words) == expected
+        assert mount.parse("fsbridge", words) == expected
 
 
 def test_paths_may_begin_with_a_hyphen_behind_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    config = cli.parse_mount("fsbridge", ["-o", "xattrs", "--", "-store", "-mnt"])
+    config = mount.parse("fsbridge", ["-o", "xattrs", "--", "-store", "-mnt"])
     assert config == Config(f"{tmp_path}/-store", f"{tmp_path}/-mnt", xattrs=True)
 
 
@@ -98,10 +106,10 @@ def test_repeated_external_directories_add_up() -> None:
 
 def test_relative_paths_are_made_absolute_and_urls_are_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    config = cli.parse_mount("fsbridge", ["a.n5", "mnt", "--log-file", "log", "--allow-external", "x"])
+    config = mount.parse("fsbridge", ["a.n5", "mnt", "--log-file", "log", "--allow-external", "x"])
     assert (config.source, config.mountpoint) == (str(tmp_path / "a.n5"), str(tmp_path / "mnt"))
     assert (config.log_file, config.allow_external) == (str(tmp_path / "log"), (str(tmp_path / "x"),))
-    assert cli.parse_mount("fsbridge", ["s3://bucket/key", "/dev/fd/3"]).source == "s3://bucket/key"
+    assert mount.parse("fsbridge", ["s3://bucket/key", "/dev/fd/3"]).source == "s3://bucket/key"
 
 
 def test_bookkeeping_options_of_mount_are_ignored() -> None:
@@ -140,9 +148,10 @@ def test_an_unknown_option_is_named(option: str) -> None:
         (["--umask", "2_7"], "no mask of mode bits"),
         (["--umask", "1000"], "no mask of mode bits"),
         (["--uid", "\u0661"], "no number of a user or group"),
-        (["--uid", "\u00b2"], "no number of a user or group"),
+        (["--uid", "\u00b2"], "there is no user"),
+        (["--gid", "no-such-group"], "there is no group 'no-such-group' here"),
         (["--uid", str(2**32 - 1)], "no number of a user or group"),
-        (["--layout", "files", "--files", "npy,xyz"], "unknown format 'xyz'; known formats: npy, .*, all"),
+        (["--layout", "files", "--files", "npy,xyz"], "unknown file type 'xyz'; known file types: npy, .*, all"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--xattr"], r"unrecognized arguments: --xattr\n  perhaps --xattrs\? see: fsbridge --help"),
         (["--verbose"], r"unrecognized arguments: --verbose\n  see: fsbridge --help"),
@@ -181,11 +190,41 @@ def test_what_names_nothing_is_not_the_working_directory(words: list[str], capsy
     assert capsys.readouterr().err.startswith("fsbridge: ")
 
 
-@pytest.mark.parametrize("words", [["unmount", "/mnt"], ["mout", "a", "b"], ["help"], ["list", "brain.n5"]])
-def test_a_command_that_is_none_is_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [(["mout", "a", "b"], "perhaps fsbridge mount?"), (["xyzzy", "brain.n5"], f"commands: {', '.join(cli.COMMANDS)}")],
+)
+def test_a_command_that_is_none_is_named(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsbridge", *words]) == 1
     said = capsys.readouterr().err
-    assert said == f"fsbridge: {words[0]}: neither a command nor a store\n  commands: mount, umount, info\n"
+    assert said == f"fsbridge: {words[0]}: neither a command nor a store\n  {hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["help"], "usage: fsbridge COMMAND"),
+        (["help", "mount"], "usage: fsbridge mount"),
+        (["version"], "fsbridge "),
+        (["mount", "--version"], "fsbridge "),
+    ],
+)
+def test_what_people_type_first_is_answered(words: list[str], begins: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["fsbridge", *words])
+    assert ended.value.code in (0, None)
+    assert capsys.readouterr().out.startswith(begins)
+
+
+def test_a_mistyped_option_is_answered_by_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsbridge", "--hlep"]) == 1
+    assert "perhaps --help?" in capsys.readouterr().err
+
+
+def test_several_mounts_are_unmounted_each_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsbridge", "unmount", str(tmp_path / "a"), str(tmp_path / "b")]) == 32
+    said = capsys.readouterr().err
+    assert all(f"{tmp_path}/{name} is not mounted" in said for name in "ab")
 
 
 @pytest.mark.parametrize("command", [["mount"], ["info"]])
@@ -198,7 +237,7 @@ def test_a_url_that_is_misspelt(command: list[str], source: str, capsys: pytest.
 def test_a_path_may_look_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s3:").mkdir()
-    assert cli.parse_mount("fsbridge", ["s3:", "/mnt"]).source == f"{tmp_path}/s3:"
+    assert mount.parse("fsbridge", ["s3:", "/mnt"]).source == f"{tmp_path}/s3:"
 
 
 def test_missing_arguments(capsys: pytest.CaptureFixture[str]) -> None:
@@ -325,11 +364,11 @@ print(sorted((heavy | {f"fsbridge.codecs.{name}" for name in decoders}) & set(sy
 
 
 def test_help_names_the_exit_codes_and_every_option() -> None:
-    text = cli._mount_parser("fsbridge mount")[0].format_help()
+    text = mount.parser("fsbridge mount").format_help()
     assert "exit codes: 0 mounted" in " ".join(text.split())
     for words, _, _ in OPTIONS:
         assert words[0] in text
-    assert cli.FORMATS == opening.NAMES
+    assert arguments.FORMATS == NAMES
 
 
 def test_umount_of_what_is_no_mount(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import count
 from typing import Any
 
@@ -24,7 +22,6 @@ from fsbridge.decoded import versions as array_versions
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo
-from fsbridge.tree import Deliver, keep
 
 VALUES = np.arange(100, dtype="<u2").reshape(10, 10)
 
@@ -92,7 +89,8 @@ def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
     for ask in (chunk.decoded, lambda: chunk.read(0, 12)):
         with pytest.raises(TooLarge, match="limit here is 11"):
             ask()
-    assert not list(chunks_of(array, max_chunk=11).ahead([(0, 0)])), "left undone"
+    assert chunks_of(array, max_chunk=11).prefetch([(0, 0)]) is None
+    assert not array.chunks.decoded, "left undone"
 
 
 @pytest.mark.parametrize("far", [False, True])
@@ -112,11 +110,6 @@ def test_a_small_part_of_a_chunk_far_away_takes_one_request(
     assert bytes(chunk.read(8, 2)) == array.chunks.stored[(0, 0)][8:10]
     assert asked == ([] if far else [(8, 10)])
     assert (chunk.peek(0, 12) is not None) == far
-
-
-def made_ready(chunks: DecodedArray, index: Index, deliver: Deliver = keep) -> bool:
-    with closing(chunks.ahead([index])) as found:
-        return [(place, make(deliver)) for place, make in found] == [(0, True)]
 
 
 def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
@@ -140,25 +133,19 @@ def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
 
     monkeypatch.setattr(decoded_chunks, "open_chunk", Open)
     chunks, wanted = chunks_of(array), [(0, 0), (9, 9), (0, 1)]
-    with closing(chunks.ahead(wanted)) as found:
-        for place, make in found:
-            with contextlib.suppress(CorruptData):
-                assert make(keep)
-                assert place == 2
-    del chunks
+    assert chunks.prefetch(wanted) is None
+    assert chunks.holds((0, 1))
     assert events == [(what, index) for what in ("open", "read", "close") for index in wanted if index != (9, 9)]
 
 
-def test_what_is_prefetched_is_in_the_cache_or_delivered(array: FakeArray) -> None:
+def test_what_is_prefetched_is_in_the_cache_and_what_has_no_room_is_told(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
     chunks = chunks_of(array)
-    assert made_ready(chunks, (0, 0))
+    assert chunks.prefetch([(0, 0)]) is None
     assert bytes(chunks.open((0, 0)).peek(0, 12) or b"") == array.chunks.stored[(0, 0)]
-    taken: list[tuple[object, int, bytes]] = []
-    assert made_ready(chunks, (0, 1), lambda version, offset, data: taken.append((version, offset, bytes(data))) or 8)
-    assert taken == [(("v", 0), 0, array.chunks.stored[(0, 1)])]
-    chunk = chunks.open((0, 1))
-    assert chunk.peek(0, 12) is None
-    assert bytes(chunk.peek(8, 4) or b"") == array.chunks.stored[(0, 1)][8:]
+    monkeypatch.setattr(chunks.cache, "prefetch", lambda *given: None)
+    assert chunks.prefetch([(0, 0), (0, 1)]) == 1
 
 
 def test_a_small_chunk_is_decoded_while_it_is_opened(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import weakref
 from collections.abc import Iterator
@@ -11,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from fsbridge import droppable
+from fsbridge.asking import as_of
 from fsbridge.droppable import drop_all
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.lru import LRU
-from fsbridge.model import Batch
 from fsbridge.store import Key
 from fsbridge.store.local.store import LocalStore
 
@@ -23,20 +24,21 @@ from fsbridge.store.local.store import LocalStore
 def test_all_that_is_kept_goes() -> None:
     kept: LRU[str, int] = LRU(10)
     kept.put("a", 1)
-    listed = ListedTimes(60.0)
-    assert list(listed.through("c", 1, 10, lambda: iter([Batch([(0, 5)], 0.0)]))) == [Batch([(0, 5)], 0.0)]
-    under_way = listed.through("d", 1, 10, lambda: iter([Batch([(1, 6)], 0.0)]))
-    next(under_way)
-    drop_all()
-    assert kept.get("a") is None
-    assert list(under_way) == []
+    listed = ListedTimes()
+    with as_of(0.0):
+        assert list(listed.through("c", 1, lambda: iter([[(0, 5)]]))) == [[(0, 5)]]
+        under_way = listed.through("d", 1, lambda: iter([[(1, 6)]]))
+        next(under_way)
+        drop_all()
+        assert kept.get("a") is None
+        assert list(under_way) == []
     assert list(listed._known) == ["d"], "the listing that was under way"
 
 
 def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path) -> None:
     """Of a store that never changes nothing is listed again, unless somebody asks for it so (SIGHUP)."""
     (tmp_path / "a").mkdir()
-    directories = FlatDirectories(LocalStore(str(tmp_path)), immutable=True)
+    directories = FlatDirectories(LocalStore(str(tmp_path)))
     passes: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
@@ -50,7 +52,8 @@ def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path) -> None:
         yield np.zeros(1, np.uint64)
 
     for _ in range(2):
-        assert directories.join(Key("a"), "done", read).wait(60) is not None
+        with as_of(-math.inf):
+            assert directories.join(Key("a"), "done", read).wait(60) is not None
     under_way = directories.join(Key("a"), "slow", slow)
     assert begun.wait(60)
     drop_all()

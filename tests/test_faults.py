@@ -14,7 +14,7 @@ from small_stores import FORMATS, absent, files
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, TimedOut
-from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.open import open_keyed
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Subject
 from fsbridge.layouts import root_directory
@@ -23,7 +23,7 @@ from fsbridge.store.local.store import LocalStore
 from fsbridge.store.zip.store import ZipStore
 from fsbridge.tree import Directory
 
-SEEDS = 6
+SEEDS = 12
 
 
 @pytest.fixture(params=FORMATS)

@@ -29,7 +29,7 @@ from tree_walker import content
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Subject
 from fsbridge.layouts import root_directory

@@ -18,8 +18,9 @@ import zarr
 from fake_model import FakeArray, FakeGroup, fake_array
 from mounting import command, environment, fsbridge
 
+from fsbridge.commands.info import run
 from fsbridge.errors import CorruptData, SetupError, Unsupported
-from fsbridge.info import Row, run, shorten, table, walk
+from fsbridge.info import Row, shorten, table, walk
 from fsbridge.metadata import DataType
 from fsbridge.model import Child, Link, Node
 
@@ -42,9 +43,9 @@ def test_rows_in_tree_order() -> None:
     del array.chunks.stored[(1, 0)]
     root = FakeGroup({"g": FakeGroup({"a": array}), "z": Link("g/a")})
     assert list(walk(root, 64)) == [
-        Row("/", "group"),
-        Row("/g", "group"),
-        Row("/g/a", "array", [5, 4], [3, 4], "uint16", "none", 1, 2),
+        Row("/", "group", attributes={}),
+        Row("/g", "group", attributes={}),
+        Row("/g/a", "array", [5, 4], [3, 4], "uint16", "none", 1, 2, 24, 40, attributes={}),
         Row("/z", "link", target="g/a"),
     ]
 
@@ -84,7 +85,7 @@ def test_chunks_that_cannot_be_counted() -> None:
     assert row.stored is None
     assert row.reason == "codec 'wavpack' is not in the table"
     assert row.shape == [3]
-    assert table([row]).splitlines()[1].endswith("?/1")
+    assert table([row]).splitlines()[1].endswith("?/1           ?/24B")
 
 
 def test_names_are_those_of_the_mount() -> None:
@@ -103,7 +104,7 @@ def test_cycles_end() -> None:
 
 def test_table_is_aligned_and_says_scalar() -> None:
     lines = table(list(walk(FakeGroup({"s": fake_array(np.array(3.0), ()), "long-name": FakeGroup({})}), 64))).splitlines()
-    assert lines[0].split() == ["path", "kind", "shape", "chunks", "dtype", "codec", "stored/total"]
+    assert lines[0].split() == ["path", "kind", "shape", "chunks", "dtype", "codec", "stored/total", "bytes"]
     assert lines[3].split()[:4] == ["/s", "array", "scalar", "scalar"]
     assert len({line.index(kind) for line, kind in zip(lines, ["kind", "group", "group", "array"], strict=True)}) == 1
 
@@ -137,7 +138,7 @@ def test_shortening() -> None:
 def test_a_table_that_cannot_fit_is_as_narrow_as_it_may_be() -> None:
     rows = [Row("/a", "array", [1], [[1] * 90], "x" * 300, "y" * 200, 1, 1)]
     lines = table(rows, 20).splitlines()
-    assert len(lines[1]) == len("/a    array  1      ") + 3 * (12 + 2) + len("1/1")
+    assert len(lines[1]) == len("/a    array  1      ") + 3 * (12 + 2) + len("1/1           ?/?")
     assert table(rows).splitlines()[1].count("x") == 300
 
 
@@ -163,7 +164,7 @@ def test_info_that_met_damage_exits_with_1(tmp_path: Path) -> None:
     result = fsbridge("info", zarr)
     assert result.returncode == 1
     assert "c/1, entry [1]: damaged entry of the shard index: offset 90" in result.stdout
-    assert "1 of 1 members cannot be read in full" in result.stderr
+    assert "1 of 1 members have metadata that cannot be read" in result.stderr
 
 
 @pytest.mark.parametrize(("magic", "kind"), [(b"CDF\x01", "a netCDF-3 file"), (b"CDF\x05", "a netCDF-3 file (CDF-5)")])
@@ -201,7 +202,7 @@ def test_command_prints_a_table(tmp_path: Path) -> None:
     assert [line.split() for line in lines[1:]] == [
         ["/", "group"],
         ["/vol", "group"],
-        ["/vol/raw", "array", "5x4", "3x4", "int16", "gzip", "1/2"],
+        ["/vol/raw", "array", "5x4", "3x4", "int16", "gzip", "1/2", "36B/40B"],
     ]
 
 
@@ -218,6 +219,9 @@ def test_command_prints_json(tmp_path: Path) -> None:
         "codec": "gzip",
         "stored": 1,
         "total": 2,
+        "stored_bytes": 36,
+        "decoded_bytes": 40,
+        "attributes": {},
     }
 
 
@@ -227,7 +231,7 @@ def test_command_exits_1_for_a_broken_member(tmp_path: Path) -> None:
     result = fsbridge("info", store)
     assert result.returncode == 1
     assert "/vol/raw" in result.stdout
-    assert result.stderr == "fsbridge: 1 of 3 members cannot be read in full\n"
+    assert result.stderr == "fsbridge: 1 of 3 members have metadata that cannot be read\n"
 
 
 @pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3", "hdf5"])
@@ -273,7 +277,7 @@ def test_command_names_an_array_whose_codec_is_not_known(tmp_path: Path, form: s
     assert result.returncode == 1
     assert ("39999" if form == "hdf5" else "wavpack") in result.stdout.splitlines()[-1]
     assert result.stdout.splitlines()[-1].startswith("    ")
-    assert result.stderr == "fsbridge: 1 of 2 members cannot be read in full\n"
+    assert result.stderr == "fsbridge: 1 of 2 members have metadata that cannot be read\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
@@ -342,7 +346,7 @@ def test_p8_what_a_store_says_forges_no_rows_and_commands_no_terminal(tmp_path: 
     assert all(char.isprintable() or char == "\n" for char in result.stderr)
     warning, summary = result.stderr.splitlines()
     assert re.fullmatch(r"fsbridge: \S.*/s\.zarr/link.*: a link out of the store, to /etc/passwd; .*permits it", warning)
-    assert summary == "fsbridge: 2 of 4 members cannot be read in full"
+    assert summary == "fsbridge: 2 of 4 members have metadata that cannot be read"
     assert all(char.isprintable() or char == "\n" for char in result.stdout)
     assert not [line for line in result.stdout.splitlines() if line.startswith("/forged")]
     assert r"\x1b]0;PWNED\x07\x1b[2J\n/forged" in result.stdout
@@ -361,14 +365,14 @@ def test_arrays_that_a_layout_leaves_out_are_named_with_the_reason(
     group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
     group.create_array("flags", shape=(4,), dtype="bool")
     group.create_array("numbers", shape=(4,), dtype="<u2")
-    assert run(str(tmp_path / "a.zarr"), layout="zarr2,n5") == 0
+    assert run("fsbridge info", [str(tmp_path / "a.zarr"), "--layout", "zarr2,n5"]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert printed.count("not in the layout") == 1
     assert "/flags" in lines[lines.index("    not in the layout n5: N5 has no data type bool") - 1]
-    assert run(str(tmp_path / "a.zarr"), as_json=True, layout="n5") == 0
+    assert run("fsbridge info", [str(tmp_path / "a.zarr"), "--json", "--layout", "n5"]) == 0
     members = {row["path"]: row for row in json.loads(capsys.readouterr().out)["members"]}
     assert members["/flags"]["left_out"] == {"n5": "N5 has no data type bool"}
     assert "left_out" not in members["/numbers"]
     with pytest.raises(SetupError, match="unknown layout"):
-        run(str(tmp_path / "a.zarr"), layout="n6")
+        run("fsbridge info", [str(tmp_path / "a.zarr"), "--layout", "n6"])

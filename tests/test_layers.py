@@ -12,50 +12,77 @@ from pathlib import Path
 
 import pytest
 
+from fsbridge.formats import format as formats
+from fsbridge.metadata import Format
+
 PACKAGE = Path(__file__).resolve().parent.parent / "fsbridge"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"options", "info"},
-    {"mount"},
+    {"commands", "filesystem", "temporary_mount"},
+    {"info"},
+    {"mount", "exporting", "verifying", "digest", "comparing"},
+    {"ordered"},
+    {"virtual"},
     {"layouts"},
     {"kernel"},
     {"formats"},
     {"decoded"},
     {"cache"},
     {"children", "tree", "codecs", "store"},
-    {"exact"},
     {"model"},
+    {"exact"},
     {"metadata"},
-    {"idle"},
+    {"workers"},
     {"confinement"},
     {"config", "decodings", "parallel"},
     {"errors"},
-    {"landlock", "lru", "owner", "printable"},
+    {"landlock", "lru", "printable"},
     {"droppable", "locks", "memory", "turns"},
+    {"asking"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
 _MODEL = {"metadata", "model", "exact"}
 
 SEES = {
-    "kernel": {"tree", "config", "confinement", "errors", "cache", "idle", "owner"},
-    "layouts": _MODEL | {"tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner", "parallel"},
+    "kernel": {"asking", "tree", "config", "confinement", "errors", "cache", "workers"},
+    "layouts": _MODEL
+    | {"asking", "tree", "decoded", "cache", "config", "confinement", "errors", "workers", "lru", "parallel", "printable"},
     "formats": _MODEL
-    | {"store", "codecs", "children", "config", "confinement", "droppable", "errors", "idle", "locks", "lru", "owner"}
+    | {
+        "asking",
+        "store",
+        "codecs",
+        "children",
+        "config",
+        "confinement",
+        "droppable",
+        "errors",
+        "workers",
+        "locks",
+        "lru",
+    }
     | {"parallel"},
-    "children": {"confinement", "errors", "landlock"},
+    "children": {"asking", "confinement", "errors", "landlock"},
     "codecs": {"errors"},
-    "store": {"config", "confinement", "errors", "idle", "lru", "owner", "parallel"},
+    "store": {"asking", "config", "confinement", "errors", "workers", "lru", "parallel"},
     "decodings": {"errors"},
-    "decoded": {"tree", "metadata", "model", "cache", "config", "errors"},
+    "decoded": {"asking", "tree", "metadata", "model", "cache", "config", "errors"},
     "cache": {"config", "decodings", "errors", "memory", "turns"},
-    "exact": {"metadata", "model"},
-    "model": {"metadata", "owner"},
+    "model": {"exact", "metadata"},
+    "exact": {"metadata"},
     "metadata": {"errors"},
-    "tree": {"errors", "owner"},
+    "tree": {"errors"},
+    "cli": {"commands", "errors", "mount"},
+    "verifying": {"errors", "layouts", "metadata", "model", "ordered", "virtual"},
+    "comparing": {"errors", "metadata", "model", "ordered", "virtual"},
+    "digest": {"model", "ordered", "virtual"},
+    "ordered": {"decoded", "errors", "layouts", "model", "tree", "virtual", "workers"},
+    "exporting": {"errors", "tree", "virtual"},
+    "virtual": {"cache", "config", "errors", "formats", "layouts", "tree"},
     "info": {"formats", "layouts", "metadata", "model", "store", "config", "errors", "printable", "parallel", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
@@ -70,7 +97,7 @@ SHARED_BY_FORMATS = {
 }
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
-OPENERS = {"opening", "detection", "collection", "strangers"}
+OPENERS = {"registry", "locate", "detect", "open", "collection", "not_a_store"}
 """Modules of `formats/` that know them all, or nothing but how to recognise them."""
 
 IMPORTERS = {
@@ -80,6 +107,8 @@ IMPORTERS = {
     "deflate": {"codecs"},
     "pcodec": {"codecs"},
     "zfpy": {"codecs"},
+    "fsspec": {"filesystem"},
+    "tqdm": {"commands/progress"},
     "obstore": {"store/remote/backends", "store/remote/client", "store/remote/profiles"},
     "h5py": {"formats/hdf5/child", "layouts/files/h5/child"},
     "lmdb": {"formats/hangar/lmdb"},
@@ -88,7 +117,7 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3"}
+OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3", "botocore"}
 """Libraries of an extra."""
 
 
@@ -111,6 +140,14 @@ def imports(module: Path) -> Iterator[tuple[str, int]]:
                 yield f"{start}.{alias.name}", node.lineno
 
 
+def direct(node: ast.stmt) -> Iterator[tuple[str, int]]:
+    """What a statement imports by itself, when its module is imported."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.name, node.lineno) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield f"{node.module}", node.lineno
+
+
 def rank(name: str) -> int:
     """Position of a layer, the top one first."""
     for position, layer in enumerate(LAYERS):
@@ -127,7 +164,8 @@ def name_of(module: Path) -> str:
 def test_imports_go_down(module: Path) -> None:
     own = part(module)
     if own == "__init__":
-        assert not [name for name, _ in imports(module) if name.startswith("fsbridge")]
+        first = {alias for node in ast.parse(module.read_text()).body for alias, _ in direct(node)}
+        assert not [name for name in first if name.startswith("fsbridge")], "children import it: only what is asked for"
         return
     for name, line in imports(module):
         root, _, rest = name.partition(".")
@@ -168,6 +206,19 @@ def test_formats_know_no_sibling(module: Path) -> None:
             assert parts[2] in {own, *SHARED_BY_FORMATS}, f"{name_of(module)}:{line} imports {name}: hand in an opener"
 
 
+def test_nobody_tells_formats_from_each_other_by_name() -> None:
+    """A new format would land on one side or the other by chance: what it is, is in its record."""
+    names = {format.name for format in vars(formats).values() if isinstance(format, Format)}
+    assert {"n5", "hdf5", "collection"} <= names
+    for module in MODULES:
+        if part(module) in {"layouts", "decoded", "mount", "model", "kernel"} or module.parent.name == "formats":
+            for node in ast.walk(ast.parse(module.read_text())):
+                told = node.comparators if isinstance(node, ast.Compare) else []
+                values = [one for side in told for one in (side.elts if isinstance(side, ast.Tuple | ast.Set) else [side])]
+                found = [one.value for one in values if isinstance(one, ast.Constant) and one.value in names]
+                assert not found, f"{name_of(module)}:{node.lineno} compares with {found}"
+
+
 @pytest.mark.parametrize("kind", ["local", "remote", "zip"])
 def test_each_kind_of_store_knows_no_other(kind: str) -> None:
     for module in sorted((PACKAGE / "store" / kind).glob("*.py")):
@@ -201,6 +252,10 @@ def test_no_code_from_data_p5(module: Path) -> None:
     for node in ast.walk(ast.parse(module.read_text(), str(module))):
         if isinstance(node, ast.Attribute):
             assert node.attr not in {"get_codec", "entry_points", "import_module", "allow_pickle"}, f"line {node.lineno}"
+        if isinstance(node, ast.ImportFrom) and node.module == "importlib" and node.names[0].name == "import_module":
+            assert name_of(module) == "commands/table", (
+                f"line {node.lineno}: only commands are imported by a name, from one table"
+            )
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in {"eval", "exec", "__import__", "get_codec"}, f"line {node.lineno}"
 

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mounting import ROOT, command, environment, mounted
+from mounting import ROOT, command, environment, mounted, without_log_notice
 from paths import TESTS
 
-from fsbridge import cli, options
+from fsbridge import cli
+from fsbridge.commands import arguments, mount, mount_options
 
 README = (ROOT / "README.md").read_text()
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "fsbridge").rglob("*.py"))
@@ -55,7 +56,7 @@ def matches(expected: str, printed: str) -> bool:
         "(?:.*\n)*" if line == "...\n" else re.escape(line).replace(r"\.\.\.", ".*")
         for line in expected.splitlines(keepends=True)
     )
-    return re.fullmatch(pattern, printed) is not None
+    return re.fullmatch(pattern, without_log_notice(printed)) is not None
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_sessions_print_what_they_show(bench: Path, tmp_path_factory: pytest.Tem
 
 
 def test_the_option_table_is_the_parsers() -> None:
-    parser, _ = cli._mount_parser("fsbridge mount")
+    parser = mount.parser("fsbridge mount")
     offered = {
         string
         for action in parser._actions
@@ -111,7 +112,7 @@ def test_exit_codes_are_the_programs() -> None:
     documented = dict(re.findall(r"(\d+) (done|wrong usage|system error|interrupted|mount failure)", README))
     assert documented == {
         "0": "done",
-        str(cli.USAGE): "wrong usage",
+        str(arguments.USAGE): "wrong usage",
         str(preflight.SYSTEM): "system error",
         str(cli.INTERRUPTED): "interrupted",
         str(preflight.FAILED): "mount failure",
@@ -119,12 +120,12 @@ def test_exit_codes_are_the_programs() -> None:
 
 
 def test_mount_options_in_examples_are_known() -> None:
-    _, names = cli._mount_parser("fsbridge mount")
+    names = mount.option_names(mount.parser("fsbridge mount"))
     examples = [line.split()[3] for block in blocks("fstab") for line in block.splitlines()]
     examples += re.findall(r"^mount -t .* -o (\S+)$", README, re.MULTILINE)
     assert len(examples) == 4
     for text in examples:
-        options.sort(options.split(text), names)  # raises SetupError for an unknown one
+        mount_options.sort(mount_options.split(text), names)  # raises SetupError for an unknown one
 
 
 def test_each_promise_has_a_test_with_its_number() -> None:

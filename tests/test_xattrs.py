@@ -16,7 +16,7 @@ from mounting import Mount
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.tree import Directory
 

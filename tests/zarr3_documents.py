@@ -14,7 +14,7 @@ from model_reader import read_array
 
 from fsbridge.config import Config
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedSource
-from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.open import open_keyed
 from fsbridge.model import Array, Group
 from fsbridge.store.local.store import LocalStore
 

@@ -1,1 +1,1 @@
-"""What runs in a process of its own, its protocol and its sandbox. Not here: what the children parse (`formats/`)."""
+"""Child processes: how they start, their protocol and their sandbox. Not here: what the children parse (`formats/`)."""

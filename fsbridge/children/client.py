@@ -1,7 +1,9 @@
-"""One child process as the daemon sees it: start, ask, deadline, end. Not here: what the answers mean, when to restart.
+"""One child process as the daemon sees it: start, ask, deadline, end.
 
-A child is forked by a process of its own (`server.py`), never by the daemon: a fork of a threaded process inherits locks
-that nobody will release, and the daemon's descriptors.
+Not here: what answers mean, when to restart a child.
+
+A child is forked by a process of its own (`server.py`), never by the daemon. A fork of a process with threads inherits
+locks that are never released, and the daemon's descriptors.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from fsbridge.asking import before_waiting
 from fsbridge.children import protocol
 from fsbridge.children.starting import START_SECONDS, NoRoom, Program, StartFailed, starter
 from fsbridge.errors import (
@@ -33,13 +36,13 @@ from fsbridge.errors import (
 )
 
 GRACE_SECONDS = 5
-"""Seconds after the deadline at which a child ends itself, should the daemon not have done it."""
+"""Seconds after the deadline at which a child ends itself, if the daemon has not done it."""
 END_SECONDS = 1.0
-"""What an ending child gets to end in: one that hangs in the kernel, at a dead server's file, does not even die."""
+"""Seconds that an ending child gets. A child that hangs in the kernel, at a file of a dead server, does not even die."""
 
 TOO_SLOW = "the store was too slow for what has to be read of it"
 WANT, REFUSED = "want", "refused"
-"""Keys of a message by which a child asks back, and of the one by which it gets nothing."""
+"""Keys of a message by which a child asks back, and of the reply that refuses."""
 
 _ERRORS: dict[str, type[FsbridgeError]] = {
     "not_found": NotFound,
@@ -54,34 +57,37 @@ _ERRORS: dict[str, type[FsbridgeError]] = {
 
 
 Supply: TypeAlias = Callable[[Mapping[str, Any], float], tuple[dict[str, Any], Sequence[bytes]]]
-"""What the daemon gives a child that asks back while it answers: from its message and the deadline (monotonic seconds), a
-message and attachments. Raises a FsbridgeError when it has nothing to give: the question then fails with this error."""
+"""(message, deadline in monotonic seconds) -> (message, attachments): answers a child that asks back while it answers.
+
+Raises a FsbridgeError if it has nothing to give. The question then fails with this error.
+"""
 
 
 class ChildDied(CorruptData):
-    """The child ended, or had to be ended, while it answered; the message says how."""
+    """The child ended, or was ended, while it answered. The message says how."""
 
 
 class ChildTooSlow(ChildDied):
-    """The child had to be ended because it did not answer in time."""
+    """The child was ended because it did not answer in time."""
 
 
 class ChildEndless(ChildTooSlow):
-    """The child ended itself: it had computed for as long as the question allowed (`computing`, CPU seconds)."""
+    """The child ended itself after computing for as long as the question allowed (`computing`, CPU seconds)."""
 
 
 class ChildGone(CorruptData):
-    """There is no child any more, through no fault of this question."""
+    """The child is gone, through no fault of this question."""
 
 
 class ChildProcess:
     """A running child process. Thread-safe: one question at a time."""
 
     def __init__(self, program: Program, readable: Sequence[str], address_space: int) -> None:
-        """Start a child that may open nothing but `readable` (files, folders), with so many bytes of virtual memory.
+        """Start a child that may open only `readable` (files, folders), with `address_space` bytes of virtual memory.
 
-        Raises ChildDied when it does not come to life, OutOfBudget when the system has no room for it now.
+        Raises ChildDied if it does not start, OutOfBudget if the system has no room for it now.
         """
+        before_waiting()
         self._lock = threading.Lock()
         self._starter = starter(program)
         self._ending = threading.Lock()
@@ -107,11 +113,11 @@ class ChildProcess:
         setup = {"address_space": address_space, "readable": list(readable)}
         answer, _ = self._exchange(setup, 0, time.monotonic() + START_SECONDS)
         self.confined = bool(answer.get("confined"))
-        """Whether the kernel keeps the child from opening other files."""
+        """True if the kernel keeps the child from opening other files."""
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """True if the child can be asked."""
         with self._ending:
             if self._ended:
                 return False
@@ -119,7 +125,7 @@ class ChildProcess:
 
     @property
     def busy(self) -> bool:
-        """Whether a question is being answered."""
+        """True while a question is being answered."""
         return self._lock.locked()
 
     def ask(
@@ -130,14 +136,15 @@ class ChildProcess:
         attachments: Sequence[bytes] = (),
         supply: Supply | None = None,
     ) -> tuple[dict[str, Any], list[bytearray]]:
-        """The answer and its attachments, together at most `limit` bytes; `attachments` go with the question.
+        """Return the answer and its attachments, together at most `limit` bytes. `attachments` go with the question.
 
-        `supply`: for a child that asks back.
+        `supply` answers a child that asks back.
 
         Raises what `supply` raises, what the child answers (NotFound, CorruptData, Unsupported, AccessDenied, TooLarge,
-        TooDeep, Stale), ChildDied when it ended or did not answer within `seconds`, ChildGone when it had ended before,
-        TimedOut when it was busy with other questions for that long.
+        TooDeep, Stale), ChildDied if it ended or did not answer within `seconds`, ChildGone if it had ended before,
+        TimedOut if it was busy with other questions for that long.
         """
+        before_waiting()
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
             raise TimedOut(f"the child process was busy for {seconds:g} s")
@@ -151,20 +158,20 @@ class ChildProcess:
             if self._ended:
                 self._socket.close()
         if (error := error_of(answer)) is not None:
-            raise error.anew()  # a frame that has the error that it raises is a cycle with all that it holds
+            raise error.anew()  # a frame that keeps the error that it raises is a reference cycle
         return answer, found
 
     def close(self) -> None:
-        """End the child, whatever it does; a question that it is at gets ChildGone."""
+        """End the child, whatever it does. A question in progress gets ChildGone."""
         self._end(interesting=False)
 
     def _end(self, interesting: bool = True) -> None:
-        """End the child, and find out how it had ended if that is `interesting`."""
+        """End the child. If `interesting`, find out how it had ended."""
         with self._ending:
             if self._ended:
                 return
             self._ended = True
-            self._kill()  # one that is ending already keeps its own fate
+            self._kill()  # a child that is ending already keeps its own fate
             gone = interesting and self._has_ended(END_SECONDS)
             os.close(self._handle)
             if gone:
@@ -173,7 +180,7 @@ class ChildProcess:
             else:
                 self._starter.forget(self.pid)
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for an answer, who then closes it
+                self._socket.shutdown(socket.SHUT_RDWR)  # wakes the waiting thread, which closes the socket
         if not self.busy:
             self._socket.close()
 
@@ -183,11 +190,11 @@ class ChildProcess:
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             except ProcessLookupError:
                 raise
-            except (AttributeError, OSError):  # no pidfd; nobody else gets the number while the child has not been reaped
+            except (AttributeError, OSError):  # no pidfd; the number stays the child's until it is reaped
                 os.kill(self.pid, signal.SIGKILL)
 
     def _has_ended(self, seconds: float) -> bool:
-        """Whether the process has come to its end, if need be `seconds` from now."""
+        """Tell whether the process has ended, waiting up to `seconds`."""
         poll = select.poll()
         poll.register(self._handle, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
@@ -226,10 +233,10 @@ class ChildProcess:
             if isinstance(error, protocol.Closed | ConnectionError):
                 raise ChildDied(f"the child process ended ({self._obituary()})") from None
             raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None
-        except BaseException:  # no memory, say: the next question would get the answer that is left behind
+        except BaseException:  # such as no memory: the next question would get the answer that is left behind
             self._end(interesting=False)
             raise
-        if supplied.failure is not None:  # whatever the child made of it
+        if supplied.failure is not None:  # whatever the child answered
             raise supplied.failure.anew()
         return answer, found
 
@@ -239,7 +246,7 @@ class ChildProcess:
 
 
 class _Supplied:
-    """What one question's child was given; `failure`: why it was not given all that it wanted."""
+    """What one question's child was given. `failure`: why it was not given everything."""
 
     def __init__(self, supply: Supply | None, deadline: float) -> None:
         self._supply = supply
@@ -249,7 +256,7 @@ class _Supplied:
         self.failure: FsbridgeError | None = None
 
     def give(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """What the child wants; after the first failure nothing but refusals, so that its answer comes soon."""
+        """Return what the child wants. After the first failure it gets only refusals, so that its answer comes soon."""
         assert self._supply is not None
         if self.failure is None:
             begun = time.monotonic()
@@ -265,19 +272,19 @@ class _Supplied:
         return {REFUSED: True}, ()
 
     def excuse(self) -> FsbridgeError | None:
-        """Why the child was not in time, if that was not its own fault."""
+        """Return why the child was late, if that was not its own fault."""
         waited = self._seconds > (time.monotonic() - self._begun) / 2
         return self.failure.anew() if self.failure else TimedOut(TOO_SLOW) if waited else None
 
 
 def error_of(answer: Mapping[str, Any]) -> FsbridgeError | None:
-    """The error that an answer is, if it is one."""
+    """Return the error that an answer reports, if any."""
     kind = answer.get("error")
     return None if kind is None else _ERRORS.get(str(kind), CorruptData)(str(answer.get("message"))[:500])
 
 
 def _fate(status: int) -> str:
-    """`os.waitpid`'s status in words."""
+    """Return `os.waitpid`'s status in words."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exit status {code}"

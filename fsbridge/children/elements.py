@@ -1,6 +1,7 @@
-"""Elements of an HDF5 type as bytes that mean the same in another process: what they point at comes along.
+"""Elements of an HDF5 type as bytes that mean the same in another process, including what they point at.
 
-From the child that reads a file to the one that writes its twin. Works on h5py's `TypeID` objects without importing h5py.
+They go from the child that reads a file to the child that writes its twin. Works on h5py's `TypeID` objects without
+importing h5py.
 
     N * size bytes      the elements as they are in memory; what is in the places of pointers means nothing
     for each element, for each of its pointers in the order of their offsets:
@@ -8,9 +9,9 @@ From the child that reads a file to the one that writes its twin. Works on h5py'
         sequence                    u32 count, that many elements of the base type, in this very form
         object reference            u64 address of the object; 0: refers to nothing
         region reference            u64 the same, u32 bytes, the selection as H5Sencode has it
-        reference of HDF5 1.12      u8 its H5R_type_t (0: refers to nothing), u64 and u32 as above; of an attribute its name
+        reference of HDF5 1.12      u8 its H5R_type_t (0: refers to nothing), u64 and u32 as above; for an attribute its name
 
-Not here: what is asked about a file, HDF5's own calls.
+Not here: questions about a file, HDF5's own calls.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 Kind = Literal["text", "sequence", "object", "region", "reference"]
 
 MAX_POINTERS = 1 << 16
-"""Pointers in one element: nothing real has more than a few dozen."""
+"""Most pointers in one element. Real types have at most a few dozen."""
 
 _REFERENCE, _VLEN, _STRING, _COMPOUND, _ARRAY = 7, 9, 3, 6, 10
 """H5T_class_t (H5Tpublic.h)."""
@@ -35,9 +36,10 @@ _U8, _U32, _U64, _SEQUENCE = struct.Struct("<B"), struct.Struct("<I"), struct.St
 
 
 class Target(NamedTuple):
-    """What a reference refers to: an object, or a `part` of it, which is a selection as H5Sencode has it.
+    """What a reference refers to: an object, or a `part` of it, which is a selection in H5Sencode's encoding.
 
-    `kind`: its H5R_type_t, of one of HDF5 1.12 only, whose `part` may also be an attribute's name; 0: it refers to nothing.
+    `kind` is the H5R_type_t of a reference of HDF5 1.12, whose `part` may also be an attribute's name; 0: it refers to
+    nothing.
     """
 
     address: int
@@ -47,7 +49,10 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """An element in memory: `size` bytes, with pointers at offsets. `base`: of a sequence its elements."""
+    """An element in memory.
+
+    `size` bytes, with pointers at offsets. Each pointer is (offset, kind, form of a sequence's elements).
+    """
 
     size: int
     pointers: tuple[tuple[int, Kind, Form | None], ...]
@@ -57,7 +62,7 @@ _OBJECT = Form(8, ((0, "object", None),))
 
 
 def form(tid: Any) -> Form:
-    """The form of elements of an h5py TypeID; ValueError for references of an unknown kind."""
+    """Return the form of elements of an h5py TypeID. Raises ValueError for references of an unknown kind."""
     size, number = int(tid.get_size()), tid.get_class()
     if number == _REFERENCE:
         if size not in _KINDS:
@@ -85,7 +90,7 @@ Ask = Callable[[bytes], Target]
 
 
 def pack(form: Form, memory: bytes, target: Ask) -> bytes:
-    """Elements in memory as a stream; `target` says what the bytes of a reference to more than an object refer to."""
+    """Return elements in memory as a stream. `target` tells what a reference to more than an object refers to."""
     parts = [memory]
     if form.pointers:
         for start in range(0, len(memory), form.size):
@@ -111,19 +116,19 @@ def _packed(kind: Kind, base: Form | None, memory: bytes, start: int, target: As
 
 
 class References(Protocol):
-    """Makes references in the new file; zeros where they refer to nothing there."""
+    """Makes references in the new file; zeros if they refer to nothing there."""
 
     def old(self, address: int, selection: bytes | None) -> bytes:
-        """An object reference, or with a selection a region reference."""
+        """Return an object reference, or with a selection a region reference."""
 
     def new(self, target: Target) -> bytes:
-        """A reference of HDF5 1.12, which lives as long as whoever made it wants it to."""
+        """Return a reference of HDF5 1.12. Its maker decides how long it lives."""
 
 
 class Unpacker:
-    """Makes elements in memory of a stream again; what they point at lives as long as this object.
+    """Turns a stream into elements in memory. What they point at lives as long as this object.
 
-    `dense`: sequences of object references get along without those that refer to nothing in the new file.
+    `dense`: leave references that refer to nothing in the new file out of sequences of object references.
     """
 
     def __init__(self, stream: bytes, references: References, dense: bool = False) -> None:
@@ -134,7 +139,7 @@ class Unpacker:
         self._kept: list[Any] = []
 
     def elements(self, form: Form, count: int) -> Any:
-        """The next `count` elements as a ctypes array of bytes; ValueError where the stream is too short."""
+        """Return the next `count` elements as a ctypes array of bytes. Raises ValueError if the stream is too short."""
         memory = bytearray(self._take(count * form.size))
         if form.pointers:
             for start in range(0, len(memory), form.size):

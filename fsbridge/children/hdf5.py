@@ -1,6 +1,7 @@
-"""Functions of the HDF5 library that h5py is linked with, which h5py lacks or has for numpy's types only.
+"""Functions of the HDF5 library that h5py is linked with, and that h5py lacks or offers for numpy's types only.
 
-For child processes; each says what a function takes. Not here: h5py itself, one of whose modules tells where the library is.
+For child processes. Each use declares a function's arguments. Not here: h5py itself, whose modules tell where the library
+is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ALL, DEFAULT = 0, 0
 
 
 def function(module: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
-    """The function `name` of the HDF5 that a module of h5py is linked with; AttributeError where it has none."""
+    """Return the function `name` of the HDF5 that a module of h5py is linked with. Raises AttributeError if it has none."""
     found = getattr(ctypes.CDLL(module.__file__), name)
     found.argtypes, found.restype = arguments, result
     return found

@@ -1,10 +1,10 @@
-"""The messages between the daemon and its children: a length, a JSON object, binary attachments. Not here: what they mean.
+"""The messages between the daemon and its children: a length, a JSON object, attachments. Not here: what they mean.
 
     u32 LE   bytes of JSON (at most MAX_JSON_BYTES)
     JSON     an object; "attachments" lists the length of each attachment
     bytes    the attachments, one after the other
 
-Neither side unpickles anything, and neither believes a length that it did not bound itself.
+Neither side unpickles anything, and neither believes a length that it did not limit itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_JSON_BYTES = 64 << 20
-"""Bytes: attributes of one object are bounded to a quarter of it, names come in pages."""
+"""Most bytes of JSON. The attributes of one object have at most a quarter of it, and names come in pages."""
 MAX_ATTACHMENTS = 8
 
 _LENGTH = struct.Struct("<I")
@@ -25,7 +25,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class ProtocolError(Exception):
-    """The other side sent something that is no message."""
+    """The other side sent something that is not a message."""
 
 
 class Closed(ProtocolError):
@@ -33,7 +33,7 @@ class Closed(ProtocolError):
 
 
 def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[bytes | bytearray | memoryview] = ()) -> None:
-    """Send one message; `attachments` go as they are."""
+    """Send one message. `attachments` are sent as they are."""
     message = {**message, "attachments": [len(part) for part in attachments]}
     text = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")
     if len(text) > MAX_JSON_BYTES:
@@ -44,7 +44,10 @@ def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[byt
 
 
 def receive(sock: socket.socket, limit: int, deadline: float | None = None) -> tuple[dict[str, Any], list[bytearray]]:
-    """One message, its attachments together at most `limit` bytes; TimeoutError after `deadline` (monotonic seconds)."""
+    """Receive one message with at most `limit` bytes of attachments.
+
+    Raises TimeoutError at `deadline` (monotonic seconds).
+    """
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
     if length > MAX_JSON_BYTES:
         raise ProtocolError(f"message of {length} bytes")

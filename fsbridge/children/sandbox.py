@@ -1,20 +1,33 @@
-"""Confinement of a child process: memory, no core dumps, and where the kernel has Landlock nothing but named files to open.
+"""Confinement of a child process: memory, no core dumps, and with Landlock no files except the named ones.
 
-Not here: what the child may open (the daemon says so), the system calls (`landlock.py`). Only the standard library: this
-runs beside HDF5, after all imports.
+Only the standard library, because this runs beside HDF5 after all imports. Not here: which files a child may open (the
+daemon decides), the system calls (`landlock.py`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
+import signal
 from collections.abc import Sequence
 
 from fsbridge import landlock
 
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends, even if this process is stopped.
+
+    If a filter of system calls forbids that, the process still ends when its socket closes, unless it is stopped.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
 
 def limit_resources(address_space: int) -> None:
-    """No core dumps (they would hold data), and at most `address_space` bytes of virtual memory."""
+    """Allow no core dumps, which would hold data, and at most `address_space` bytes of virtual memory."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     limit = address_space if hard == resource.RLIM_INFINITY else min(address_space, hard)
@@ -22,9 +35,9 @@ def limit_resources(address_space: int) -> None:
 
 
 def restrict_files(readable: Sequence[str]) -> bool:
-    """From now on this process can open nothing but `readable` (files, or folders with all below), and only to read.
+    """Let this process open only `readable` (files, or folders with everything below), and only to read.
 
-    False where the kernel has no Landlock: then the checks of the worker are the only wall.
+    Returns False if the kernel has no Landlock: then the child's own checks are the only protection.
     """
     if not landlock.version():
         return False

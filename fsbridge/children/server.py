@@ -1,14 +1,15 @@
 """The process that starts child processes: it has imported what they need once, and forks one for each file.
 
-A child's program calls `run` with what its children do, and is started by `starting.py` with a socket (SOCK_SEQPACKET) as
-standard input; it ends when that closes. A fork takes milliseconds where Python and h5py take 0.3 s. It is no fork of the
-daemon: this process has one thread, no descriptor of a store, and never opens anybody's file. Not here: what children do.
+A child's program calls `run` with what its children do. `starting.py` starts it with a socket (SOCK_SEQPACKET) as
+standard input, and it ends when that closes. A fork takes milliseconds, while starting Python and h5py takes 0.3 s. The
+process is no fork of the daemon: it has one thread, no descriptor of a store, and never opens a file of a store. Not
+here: what children do.
 
     start, with the child's socket      -> its process number, with a descriptor of the process (`_Life`); or: no, and why
     reap NUMBER                         -> how it ended, as os.waitpid says; it must have ended (its descriptor tells)
-    forget NUMBER                       no answer: the same for one that may still be ending
+    forget NUMBER                       no answer: the same for a child that may still be ending
 
-Of one that another such process has started before, which is gone, nobody knows how it ended: no.
+The answer is "no" for a child of an earlier process of this kind, because its end is unknown.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ import signal
 import socket
 from collections.abc import Callable
 
+from fsbridge.children.sandbox import die_with_parent
+
 Serve = Callable[[socket.socket], None]
 
 START, REAP, FORGET = b"start", b"reap", b"forget"
 NO = b"no "
 REAP_SECONDS = 0.2
-"""Seconds after which it is looked again whether a child that was forgotten has ended."""
+"""Seconds between looks whether a forgotten child has ended."""
 MESSAGE_BYTES = 64
 """Bytes of the longest message."""
 
@@ -50,7 +53,7 @@ def serve(control: socket.socket, child: Serve) -> None:
 
 
 def _waited(number: int, options: int) -> tuple[int, int] | None:
-    """What os.waitpid says; None of one that is no child of this process."""
+    """Return os.waitpid's answer, or None if the number is no child of this process."""
     try:
         return os.waitpid(number, options)
     except ChildProcessError:
@@ -58,8 +61,10 @@ def _waited(number: int, options: int) -> tuple[int, int] | None:
 
 
 class _Life:
-    """A descriptor that becomes readable when a child ends: a pidfd, or, where the system has none (before Linux 5.3, or by
-    a seccomp filter), the end of a pipe whose other end the child holds for as long as it lives.
+    """A descriptor that becomes readable when a child ends.
+
+    It is a pidfd. If the system has none (before Linux 5.3, or because of a seccomp filter), it is the end of a pipe
+    whose other end the child holds while it lives.
     """
 
     def __init__(self) -> None:
@@ -70,19 +75,19 @@ class _Life:
             self._pipe = os.pipe()
 
     def in_child(self) -> None:
-        """Once forked: the child's end stays open until it has ended."""
+        """Prepare the forked child: its end of the pipe stays open until it has ended."""
         if self._pipe is not None:
             os.close(self._pipe[0])
 
     def descriptor(self, number: int) -> int:
-        """For the daemon, of the child that was forked."""
+        """Return the daemon's descriptor for the forked child."""
         if self._pipe is None:
             return os.pidfd_open(number)
         os.close(self._pipe[1])
         return self._pipe[0]
 
     def vain(self) -> None:
-        """No child was forked."""
+        """Clean up if no child was forked."""
         for end in self._pipe or ():
             os.close(end)
 
@@ -101,6 +106,7 @@ def _start(control: socket.socket, child: Serve, descriptor: int) -> None:
     if number == 0:
         code = 1
         try:
+            die_with_parent()
             control.close()
             life.in_child()
             with socket.socket(fileno=descriptor) as sock:
@@ -115,7 +121,7 @@ def _start(control: socket.socket, child: Serve, descriptor: int) -> None:
 
 
 def _detached_control() -> socket.socket:
-    """Standard input as a socket of another number: children have the null device there."""
+    """Return standard input as a socket with another number, and give children the null device instead."""
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -124,8 +130,9 @@ def _detached_control() -> socket.socket:
 
 
 def run(child: Serve) -> None:
-    """Serve standard input; each child runs `child` with its socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C at the terminal is the daemon's affair
+    """Serve standard input. Each child runs `child` with its socket."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C at the terminal is meant for the daemon
     gc.collect()
-    gc.freeze()  # a collection in a child would copy all that it shares with this process
+    gc.freeze()  # a collection in a child would copy everything that it shares with this process
     serve(_detached_control(), child)

@@ -1,6 +1,6 @@
-"""The daemon's side of the processes that start children: one per program, started when first needed, again if it is gone.
+"""The daemon's side of the processes that start children: one per program, started on first use, and again if it is gone.
 
-Not here: that process (`server.py`), talking to a child (`client.py`). Thread-safe.
+Thread-safe. Not here: that process (`server.py`), talking to a child (`client.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 
 import fsbridge
 from fsbridge import confinement
@@ -24,11 +24,11 @@ from fsbridge.children.server import FORGET, MESSAGE_BYTES, NO, REAP, START
 from fsbridge.errors import SHORTAGES
 
 START_SECONDS = 30.0
-"""Seconds to start Python and import h5py: 0.3 alone, much more when the machine is busy."""
+"""Seconds to start Python and import h5py: 0.3 on an idle machine, much more on a busy one."""
 
 
 class StartFailed(Exception):
-    """No child could be started; the message says why."""
+    """No child could be started. The message says why."""
 
 
 class NoRoom(StartFailed):
@@ -42,7 +42,7 @@ class Program:
     module: str
     environment: tuple[tuple[str, str], ...] = ()
     without: str = ""
-    """Beginning of the daemon's own variables that the children do not get."""
+    """The children do not get variables of the daemon that begin with this; empty: they get all."""
 
 
 class Starter:
@@ -55,7 +55,10 @@ class Starter:
         self._control: socket.socket | None = None
 
     def start(self, sock: socket.socket) -> tuple[int, int]:
-        """A new child that serves `sock`: its number and a descriptor of the process. Raises StartFailed, NoRoom."""
+        """Start a child that serves `sock`.
+
+        Return its number and a descriptor of the process. Raises StartFailed, NoRoom.
+        """
         with self._lock:
             for last in (False, True):
                 try:
@@ -66,7 +69,7 @@ class Starter:
                         raise NoRoom(f"no process can be started: {reply.removeprefix(NO).decode()}")
                     if reply and descriptors:
                         return int(reply), descriptors[0]
-                    if reply:  # it has no socket any more, and ends
+                    if reply:  # the child has no socket any more, and ends
                         control.send(FORGET + reply)
                         raise NoRoom(f"no process can be started: {os.strerror(errno.EMFILE)}")
                     raise ConnectionError("it ended")
@@ -76,13 +79,13 @@ class Starter:
                         raise NoRoom(f"no process can be started: {error.strerror}") from None
                     if last:
                         raise StartFailed(f"the process that starts others failed: {error}") from None
-                except MemoryError:  # who asks next would get this one's child
+                except MemoryError:  # the next question would get this child
                     self._end()
                     raise
         raise AssertionError
 
     def reap(self, number: int) -> int | None:
-        """How a child that has ended did so, as os.waitpid says; None when nobody knows any more."""
+        """Return how a child that has ended did so, in os.waitpid's form, or None if that is unknown."""
         with self._lock:
             if self._control is None:
                 return None
@@ -95,13 +98,13 @@ class Starter:
                 return None
 
     def forget(self, number: int) -> None:
-        """As `reap`, of a child that may still be ending: until its memory is given back milliseconds pass, or more."""
+        """Reap a child that may still be ending: giving back its memory takes milliseconds or more."""
         with self._lock, contextlib.suppress(OSError):
             if self._control is not None:
                 self._control.send(FORGET + b"%d" % number)
 
     def close(self) -> None:
-        """End the process; the next child starts another."""
+        """End the process. The next child starts another one."""
         with self._lock:
             self._end()
 
@@ -113,13 +116,34 @@ class Starter:
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = confinement.outside(partial(self._start, theirs.fileno()))
+            self._process = self._kept(theirs.fileno())
         ours.settimeout(START_SECONDS)
         self._control = ours
         return ours
 
+    def _kept(self, stdin: int) -> subprocess.Popen[bytes]:
+        """Start the process on a thread that lives as long as the process, because the process ends with that thread."""
+        started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
+
+        def keep() -> None:
+            try:
+                process = self._start(stdin)
+            except Exception as error:
+                started.put(error)
+                return
+            started.put(process)
+            process.wait()
+
+        confinement.apart(keep, "fsbridge-starter")
+        found = started.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
     def _start(self, stdin: int) -> subprocess.Popen[bytes]:
-        """In front of the wall: the store's files of later are not those that the threads of now may open."""
+        """Start it outside the daemon's confinement, because it may need other files of the store than today's threads
+        may open.
+        """
         return subprocess.Popen(
             [sys.executable, "-P", "-m", self.program.module],
             stdin=stdin,
@@ -144,7 +168,7 @@ _lock = threading.Lock()
 
 
 def starter(program: Program) -> Starter:
-    """The process that starts children of `program`."""
+    """Return the process that starts children of `program`."""
     with _lock:
         if program not in _starters:
             _starters[program] = Starter(program)
@@ -160,11 +184,11 @@ def close_all() -> None:
 
 
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")
-"""Beginnings of the variables that requests are signed by. Children make none, and read what others have written."""
+"""Beginnings of variables that sign requests. Children make no requests, and read files that others have written."""
 
 
 def _environment(program: Program) -> dict[str, str]:
-    """The daemon's environment with the program's changes and without credentials; one thread."""
+    """Return the daemon's environment with the program's changes, without credentials, and with one computing thread."""
     own: Mapping[str, str] = os.environ
     left_out = (*_CREDENTIALS, program.without) if program.without else _CREDENTIALS
     kept = {name: value for name, value in own.items() if not name.startswith(left_out)}

@@ -1,6 +1,6 @@
 """A child process that starts when it is asked, starts again after a crash, and is not asked again what ended it.
 
-For whatever needs one: an HDF5 file, the databases of a Hangar repository. Not here: one process (`client.py`), the
+For anything that needs one: an HDF5 file, the databases of a Hangar repository. Not here: one process (`client.py`), the
 questions.
 """
 
@@ -13,29 +13,30 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
+from fsbridge.asking import before_waiting
 from fsbridge.children.client import ChildDied, ChildEndless, ChildGone, ChildProcess, ChildTooSlow, Supply
 
 log = logging.getLogger(__name__)
 
 AVOIDED_SECONDS = 60.0
-"""Seconds for which a question that ended a child is answered with an error at once: it would end the next one too.
+"""Seconds for which a question that ended a child is answered with an error at once. It would end the next child, too.
 
-Twice as long after each time that it does.
+The time doubles each time that this happens.
 """
 AVOIDED_MOST_SECONDS = 3600.0
 AVOIDED_SUBJECTS = 10_000
-"""Such questions that are remembered, the latest ones."""
+"""How many such questions are remembered, the latest ones."""
 AVOIDED_PARTS = 4
-"""Parts of a subject that are avoided before all of it is."""
+"""If this many parts of a subject are avoided, the whole subject is."""
 CALL_ATTEMPTS = 2
-"""Children that one question may end: another one may have harmed the first."""
+"""Children that one question may end. The first may have been harmed by another question."""
 
 HALVINGS = 3
-"""Each of so many questions that computed without end in the last `AVOIDED_SECONDS` halves what the next one may compute."""
+"""Each question of the last `AVOIDED_SECONDS` that computed without end, up to this many, halves the next one's time."""
 
 
 class _Avoided(NamedTuple):
-    """A question that is not asked until a time (monotonic), and for how many seconds it was not to be."""
+    """A question that is not asked until a time (monotonic), and for how many seconds that is."""
 
     until: float
     seconds: float
@@ -58,7 +59,7 @@ class Supervisor:
 
     @property
     def child(self) -> ChildProcess | None:
-        """The child that would be asked now, if it runs."""
+        """The running child that would be asked now, if any."""
         return self._child
 
     def ask(
@@ -71,16 +72,21 @@ class Supervisor:
         supply: Supply | None = None,
         part: str = "",
     ) -> Answer:
-        """The child's answer and its attachments. `subject` names what is asked, in messages and among what is avoided.
+        """Return the child's answer and its attachments.
 
-        `part`: of the subject only this is asked, and avoided, unless the child was too slow or other parts ended one, too.
+        `subject` names the question, in messages and among the avoided ones.
 
-        A question with `computing` is for children that end themselves after so many CPU seconds; it says less when others
-        have just computed without end, so that a walk of a damaged file comes to its own.
-        `prepare` is called before with the child that will be asked, by one thread at a time. `supply`: for one asking back.
-        Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child. A child that
-        is gone through no fault of the question (others see a newer file, or need the room) is followed by another.
+        `part`: only this part of the subject is asked, and avoided, unless the child was too slow or other parts ended
+        one, too.
+
+        A question with `computing` goes to children that end themselves after that many CPU seconds. The number is
+        reduced if others have just computed without end, so that a walk of a damaged file comes to its end. `prepare` is
+        called before with the child that will be asked, by one thread at a time. `supply` answers a child that asks back.
+        Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child. A child that is
+        gone through no fault of the question (another thread sees a newer file, or needs the room) is replaced by
+        another.
         """
+        before_waiting()
         deadline = time.monotonic() + seconds
         died = 0
         while True:
@@ -97,7 +103,7 @@ class Supervisor:
                 self._forget_dead()
                 died += 1
                 if isinstance(error, ChildEndless):
-                    with self._lock:  # others count them
+                    with self._lock:  # other threads count them
                         self._endless.append(time.monotonic())
                 last = died == CALL_ATTEMPTS or isinstance(error, ChildTooSlow)
                 message = f"{self._place}: {subject}{part}: {error}"
@@ -108,7 +114,7 @@ class Supervisor:
                     raise type(error)(message) from None
 
     def forgive(self) -> None:
-        """Ask everything again: what is asked about has changed."""
+        """Ask everything again, because what is asked about has changed."""
         with self._lock:
             self._avoided.clear()
             self._endless.clear()
@@ -126,7 +132,7 @@ class Supervisor:
             self._lock.release()
 
     def close(self) -> None:
-        """End the child, whatever it does; the next question starts another."""
+        """End the child, whatever it does. The next question starts another."""
         with self._lock:
             self._end()
 

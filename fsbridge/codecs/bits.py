@@ -1,4 +1,4 @@
-"""Elements of fewer bits than their bytes hold, as HDF5's nbit and scaleoffset filters store them, and its bit shuffle.
+"""Elements of fewer bits than their bytes hold, as in HDF5's nbit and scaleoffset filters, and HDF5's bit shuffle.
 
 Not here: the filters' parameters and headers (`hdf5.py`).
 """
@@ -15,15 +15,17 @@ from fsbridge.codecs.chain import Buffer
 from fsbridge.errors import CorruptData
 
 BATCH_ELEMENTS = 1 << 20
-"""Bytes bit-unshuffled at a time: they are copied once on the way."""
+"""Bytes that are bit-unshuffled at a time, because they are copied once on the way."""
 PIECE_ELEMENTS = 1 << 13
-"""Elements unpacked at a time (a multiple of 8): one byte for each bit is needed meanwhile."""
+"""Elements that are unpacked at a time (a multiple of 8), because one byte for each bit is needed meanwhile."""
 
 
 def unpack(packed: Buffer, count: int, bits: int, itemsize: int) -> np.ndarray[Any, Any]:
-    """`count` numbers of `bits` bits each, most significant bit first, as little-endian unsigned integers of `itemsize`.
+    """Return `count` numbers of `bits` bits, most significant bit first, as little-endian unsigned integers of
+    `itemsize`.
 
-    `packed` may have one byte more than needed: HDF5 counts a last byte even when it is empty (H5Znbit.c, H5Zscaleoffset.c).
+    `packed` may have one byte more than needed, because HDF5 counts a last byte even when it is empty (H5Znbit.c,
+    H5Zscaleoffset.c).
     """
     needed = math.ceil(count * bits / 8)
     if len(packed) not in (needed, count * bits // 8 + 1):
@@ -40,9 +42,9 @@ def unpack(packed: Buffer, count: int, bits: int, itemsize: int) -> np.ndarray[A
 
 
 def bit_unshuffle(shuffled: Buffer, element: int, block: int, out: memoryview | None) -> Buffer:
-    """Undo bitshuffle (kiyo-masui) block by block; `block`: bytes of a full block, a multiple of 8 elements.
+    """Undo bitshuffle (kiyo-masui) block by block. `block`: bytes of a full block, a multiple of 8 elements.
 
-    A shorter block of whole groups of 8 elements follows the full ones, then up to 7 elements as they are.
+    A shorter block of whole groups of 8 elements follows the full ones, then up to 7 elements that are not shuffled.
     """
     view = memoryview(shuffled).cast("B")
     whole = len(view) // (8 * element) * 8 * element
@@ -60,7 +62,7 @@ def bit_unshuffle(shuffled: Buffer, element: int, block: int, out: memoryview | 
 
 
 def _unshuffle_wide(block: memoryview, element: int, out: memoryview) -> None:
-    """One block of elements too wide for Blosc: row `r` holds bit `r` of all elements, 8 elements a byte."""
+    """Unshuffle one block of elements too wide for Blosc: row `r` holds bit `r` of all elements, 8 elements a byte."""
     rows = np.frombuffer(block, "u1").reshape(8 * element, -1)
     bits = np.unpackbits(rows, axis=1, bitorder="little")
     np.frombuffer(out, "u1")[:] = np.packbits(bits.T.ravel(), bitorder="little")

@@ -1,9 +1,9 @@
-"""Blosc-1 frames: a guard in front of numcodecs, and reading a range without decoding the whole frame. Not here: Blosc-2.
+"""Blosc-1 frames: a guard before numcodecs, and reading a range without decoding the whole frame. Not here: Blosc-2.
 
-The frame (c-blosc README_CHUNK_FORMAT): `version, versionlz, flags, typesize, u32 nbytes, u32 blocksize, u32 cbytes`, little
-endian; unless the data is stored verbatim, one u32 offset per block follows. A block is one stream, or `typesize` streams
-when it is split; a stream is `u32 length, bytes`. c-blosc reads and writes out of bounds when the header lies, so every
-number in it is checked before the call.
+The frame (c-blosc README_CHUNK_FORMAT) is `version, versionlz, flags, typesize, u32 nbytes, u32 blocksize, u32 cbytes`,
+little endian. Unless the data is stored verbatim, one u32 offset per block follows. A block is one stream, or `typesize`
+streams if it is split. A stream is `u32 length, bytes`. c-blosc reads and writes out of bounds if the header lies, so
+every number in it is checked before the call.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder, Overflow, Read
-from fsbridge.codecs.snappy import decompress
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow, Read
+from fsbridge.codecs.snappy import decompress_into
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 HEADER = struct.Struct("<BBBBIII")
@@ -37,28 +38,27 @@ MAX_TYPE_BYTES = 255
 COMPRESSORS = ("blosclz", "lz4", "snappy", "zlib", "zstd")
 SNAPPY = 2
 KNOWN = frozenset({0, 1, SNAPPY, 3, 4})
-MAX_SPLIT_STREAMS = 16
-MIN_SPLIT_BYTES = 128
 
-SNAPPY_BYTES = 32 << 20
-"""Decoded bytes of a frame of Snappy at most: of a hostile one they take half a minute, of a real one three seconds."""
+SNAPPY_BYTES = 1 << 20
+"""Decoded bytes of Snappy's blocks that are given to numcodecs together, unless one has more: these are in memory twice."""
+LARGEST_SNAPPY_BLOCK = 32 << 20
+"""Decoded bytes of a block of Snappy at most; c-blosc makes them of some 100 KB, unless it is told to."""
+MAX_SNAPPY_STREAMS = 1 << 20
+"""Streams of a frame of Snappy: some seconds' work. Of 2 GB in blocks of 32 KB there are as many."""
 
 _alone = threading.Lock()
-"""Of who decodes Snappy, which takes twice the decoded bytes besides; the interpreter lets only one go on anyway."""
+"""Of who decodes blocks of Snappy above SNAPPY_BYTES, so that they are in memory twice for one thread only."""
 
 MAX_PART_BLOCKS = 64
-"""Blocks that are looked for one by one; of more, perhaps the tiny ones of a hostile frame, all is decoded sooner."""
+"""Most blocks that are read one by one.
 
-COPIED_BYTES = 16 * 1024
-"""Decoded bytes up to which it takes longer to tell numcodecs where they belong than to copy them there: 3 us."""
-
-HEAD_BYTES = 4096
-"""Bytes of a frame that are looked at first: the header and the offsets of a thousand blocks."""
+For more, such as the tiny ones of a hostile frame, decoding everything is faster.
+"""
 
 
 @dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Frame:
-    """A checked header with its block offsets, `head`, of a frame of `cbytes`. `blocks` is 0 when the data is verbatim."""
+    """A checked header with its block offsets, `head`, of a frame of `cbytes` bytes. `blocks` is 0 for verbatim data."""
 
     read: Read
     cbytes: int
@@ -71,16 +71,17 @@ class Frame:
 
     @classmethod
     def parse(cls, data: Buffer) -> Frame:
-        """The frame that is all of `data`."""
+        """Return the frame that is all of `data`."""
         view = memoryview(data).cast("B")
         return cls.begin(lambda offset, length: view[offset : offset + length], len(view))
 
     @classmethod
     def begin(cls, read: Read, stored: int) -> Frame:
-        """Check every number of the header and the block offsets against the `stored` bytes that are there."""
+        """Check every number of the header and the block offsets against the `stored` bytes."""
         if stored < HEADER.size:
             raise CorruptData(f"{stored} bytes are no Blosc frame")
-        head = memoryview(read(0, min(stored, HEAD_BYTES)))
+        # Enough for the header and the offsets of a thousand blocks.
+        head = memoryview(read(0, min(stored, 4096)))
         version, _, flags, typesize, nbytes, blocksize, cbytes = HEADER.unpack_from(head)
         if version != VERSION or flags & ~KNOWN_FLAGS or (flags & BYTE_SHUFFLE and flags & BIT_SHUFFLE):
             raise Unsupported(f"Blosc format version {version} with flags {flags:#04x}; fsbridge reads Blosc-1")
@@ -113,7 +114,7 @@ class Frame:
             raise CorruptData(f"Blosc blocks of {self.blocksize} bytes cannot be split by elements of {self.typesize}")
         if not self.blocks:
             return
-        if self.blocks <= MAX_PART_BLOCKS:  # a fifth of what numpy takes for so few
+        if self.blocks <= MAX_PART_BLOCKS:  # for so few this takes a fifth of numpy's time
             few = struct.unpack_from(f"<{self.blocks}I", self.head, HEADER.size)
             least, most = min(few), max(few)
         else:
@@ -124,7 +125,7 @@ class Frame:
 
     @property
     def by_snappy(self) -> bool:
-        """Whether streams have to be decoded before numcodecs gets them."""
+        """True if streams must be decoded before numcodecs gets them."""
         return self.flags & (COMPRESSOR | VERBATIM) == SNAPPY << 5
 
     @property
@@ -133,17 +134,19 @@ class Frame:
         return np.frombuffer(self.head, "<u4", self.blocks, HEADER.size)
 
     def length(self, block: int) -> int:
-        """Decoded bytes of a block: the last one may be shorter."""
+        """Return the decoded bytes of a block. The last one may be shorter."""
         return min(self.blocksize, self.nbytes - block * self.blocksize)
 
     def streams(self, block: int) -> int:
-        """Streams in a block; the rule of c-blosc's `blosc_d`, older frames included (they lack the ONE_STREAM flag)."""
+        """Return the streams in a block: the rule of c-blosc's `blosc_d`, also for older frames without the ONE_STREAM
+        flag.
+        """
         whole = self.length(block) == self.blocksize
-        many = self.typesize <= MAX_SPLIT_STREAMS and self.blocksize // self.typesize >= MIN_SPLIT_BYTES
+        many = self.typesize <= 16 and self.blocksize // self.typesize >= 128
         return self.typesize if many and whole and not self.flags & ONE_STREAM else 1
 
     def stored(self, block: int) -> memoryview:
-        """The stored bytes of a block: as far as the next one begins, unless its streams say that it is longer."""
+        """Return the stored bytes of a block: up to the next block, unless its streams say that it is longer."""
         starts = self.starts
         start = int(starts[block])
         later = starts[starts > start]
@@ -155,7 +158,7 @@ class Frame:
         raise CorruptData(f"Blosc block {block} lies outside the frame")
 
     def _together(self, first: int, last: int) -> memoryview | None:
-        """Blocks as a frame of their own by one read, where they lie one behind the other as a writer puts them."""
+        """Read adjacent blocks at once and return them as a frame of their own, or None if they are not adjacent."""
         starts = self.starts[first : last + 2].tolist()
         if last + 1 == self.blocks:
             starts.append(self.cbytes)
@@ -167,13 +170,13 @@ class Frame:
                 return None
         begin = HEADER.size + U32.size * (last - first + 1)
         frame = np.empty(begin + len(piece), np.uint8)
-        frame[begin:] = np.frombuffer(piece, np.uint8)  # other threads go on meanwhile, which `join` does not let them
+        frame[begin:] = np.frombuffer(piece, np.uint8)  # other threads run meanwhile, which `join` would prevent
         head = self._head(first, last, [begin + start - starts[0] for start in starts[:-1]], frame.size)
         frame[:begin] = np.frombuffer(head, np.uint8)
         return frame.data
 
     def _end(self, piece: memoryview, block: int) -> int | None:
-        """Where the streams of a block end that begins with `piece`; None when that is not within it."""
+        """Return where the streams of a block end that begins with `piece`, or None if they end behind it."""
         end = 0
         for _ in range(self.streams(block)):
             if end + U32.size > len(piece):
@@ -182,7 +185,7 @@ class Frame:
         return end if end <= len(piece) else None
 
     def part(self, first: int, last: int) -> Buffer:
-        """Blocks `first` to `last` as a frame of their own."""
+        """Return blocks `first` to `last` as a frame of their own."""
         together = self._together(first, last)
         if together is not None:
             return together
@@ -190,33 +193,53 @@ class Frame:
         ends = list(accumulate(map(len, stored), initial=HEADER.size + U32.size * len(stored)))
         return b"".join([self._head(first, last, ends[:-1], ends[-1]), *stored])
 
-    def plain(self) -> Buffer:
-        """A frame of Snappy, which numcodecs lacks, with its streams decoded: stored as c-blosc stores noise."""
-        if self.nbytes > SNAPPY_BYTES:
-            raise TooLarge(f"a Blosc frame of {self.nbytes} bytes by Snappy, the limit is {SNAPPY_BYTES}")
-        pieces: list[Buffer] = []
-        starts: list[int] = []
-        end = HEADER.size + U32.size * self.blocks
+    def decode_snappy(self, out: memoryview) -> None:
+        """Decode a frame of Snappy, which numcodecs lacks: numcodecs gets some blocks at a time, their streams decoded."""
+        if self.blocksize > LARGEST_SNAPPY_BLOCK:
+            raise TooLarge(f"a Blosc block of {self.blocksize} bytes by Snappy, the limit is {LARGEST_SNAPPY_BLOCK}")
+        if self.blocks * self.streams(0) > MAX_SNAPPY_STREAMS:
+            raise TooLarge(f"a Blosc frame of {self.blocks} blocks by Snappy, the limit is {MAX_SNAPPY_STREAMS} streams")
         whole = memoryview(self.read(0, self.cbytes))
-        for block, start in enumerate(self.starts.tolist()):
+        starts = self.starts.tolist()
+        together = max(1, SNAPPY_BYTES // self.blocksize)
+        for first in range(0, self.blocks, together):
+            begin = first * self.blocksize
+            target = out[begin : begin + together * self.blocksize]
+            with nullcontext() if self.blocksize <= SNAPPY_BYTES else _alone:
+                _decompress(self._plain(whole, first, starts[first : first + together], len(target)), len(target), target)
+
+    def _plain(self, whole: memoryview, first: int, starts: Sequence[int], nbytes: int) -> memoryview:
+        """Blocks from `first` on as a frame of streams that are stored as they are, as c-blosc stores noise."""
+        body = HEADER.size + U32.size * len(starts)
+        frame = bytearray(body + nbytes + U32.size * sum(self.streams(first + i) for i in range(len(starts))))
+        ends, end = [], body
+        for block, start in enumerate(starts, first):
             stored, count = whole[start:], self.streams(block)
             if self._end(stored, block) is None:
                 raise CorruptData(f"Blosc block {block} lies outside the frame")
             size = self.length(block) // count
-            starts.append(end)
+            ends.append(end)
             for _ in range(count):
                 length = U32.unpack_from(stored)[0]
                 stream, stored = stored[U32.size : U32.size + length], stored[U32.size + length :]
-                pieces += [U32.pack(size), stream if length == size else decompress(stream, size)]
-                end += U32.size + size
-        flags = self.flags & ~COMPRESSOR | LZ4_FORMAT
-        header = HEADER.pack(VERSION, 1, flags, self.typesize, self.nbytes, self.blocksize, end)
-        return b"".join([header, struct.pack(f"<{self.blocks}I", *starts), *pieces])
+                U32.pack_into(frame, end, size)
+                end += U32.size
+                target = memoryview(frame)[end : end + size]
+                if length == size:
+                    target[:] = stream
+                else:
+                    decompress_into(stream, target)
+                end += size
+        # The last, shorter block is never split, but alone in a frame it would not be known as such.
+        flags = self.flags & ~COMPRESSOR | LZ4_FORMAT | (ONE_STREAM if nbytes < self.blocksize else 0)
+        HEADER.pack_into(frame, 0, VERSION, 1, flags, self.typesize, nbytes, min(self.blocksize, nbytes), end)
+        struct.pack_into(f"<{len(ends)}I", frame, HEADER.size, *ends)
+        return memoryview(frame)
 
     def _head(self, first: int, last: int, starts: Sequence[int], cbytes: int) -> bytes:
-        """The header of a frame of these blocks, and where each begins in it."""
+        """Return the header of a frame of these blocks, with the place where each begins."""
         nbytes = sum(self.length(block) for block in range(first, last + 1))
-        # The last, shorter block is never split, but alone in a frame it would not be known as such.
+        # As in `_plain`.
         flags = self.flags | (ONE_STREAM if nbytes < self.blocksize else 0)
         version, versionlz = self.head[0], self.head[1]
         header = HEADER.pack(version, versionlz, flags, self.typesize, nbytes, min(self.blocksize, nbytes), cbytes)
@@ -224,11 +247,12 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Blosc:
-    """Blosc-1 with any of its inner compressors; decoding needs no parameter."""
+class Blosc(CodecAbilities):
+    """Blosc-1 with any of its inner compressors. Decoding needs no parameter."""
 
     name: str = "blosc"
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
+    in_parts: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -246,7 +270,9 @@ class Blosc:
     def decode_range(
         self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
     ) -> Buffer:
-        """As `RangeDecoder` says. Only the blocks of the range are read and decoded; of more than MAX_PART_BLOCKS, all are.
+        """See `CodecAbilities.decode_range`.
+
+        Reads and decodes only the blocks of the range, up to MAX_PART_BLOCKS of them.
 
         A read of 4 KiB in a chunk of 8 MiB decodes in about 50 us instead of 2.6 ms (lz4) or 3.9 ms (zstd).
         """
@@ -269,28 +295,30 @@ class Blosc:
         return memoryview(_decoded(alone, part, target))[start - base : stop - base]
 
     def step(self, read: Read, stored: int) -> int:
-        """The size of a block."""
+        """Return the size of a block."""
         frame = Frame.begin(read, stored)
         return frame.blocksize if frame.blocks else 1
 
 
 def blosc() -> Decoder:
-    """A Blosc-1 frame."""
+    """Return the decoder of a Blosc-1 frame."""
     return Blosc()
 
 
 def _decoded(frame: Frame, data: Buffer, out: memoryview | None) -> Buffer:
     if not frame.by_snappy:
         return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
-    with _alone:
-        return _decompress(memoryview(frame.plain()), frame.nbytes, out)
+    target = memoryview(bytearray(frame.nbytes)) if out is None else out
+    frame.decode_snappy(target)
+    return target
 
 
 def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffer:
-    """numcodecs, given exactly the space that the checked header asks for."""
+    """Call numcodecs with exactly the space that the checked header asks for."""
     target = bytearray(nbytes) if out is None else out
     try:
-        if nbytes > COPIED_BYTES:
+        # For up to 16 KiB, telling numcodecs where to decode takes longer than a copy: 3 us.
+        if nbytes > (16 * 1024):
             native.blosc().decompress(frame, target)
         else:
             target[:] = native.blosc().decompress(frame)
@@ -300,9 +328,10 @@ def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffe
 
 
 def bit_unshuffle(shuffled: memoryview, element: int, block: int, out: memoryview) -> None:
-    """Undo the bit shuffle of elements of at most MAX_TYPE_BYTES bytes in blocks of `block` bytes, by Blosc's own routine.
+    """Undo the bit shuffle of elements of at most MAX_TYPE_BYTES bytes in blocks of `block` bytes, with Blosc's own
+    routine.
 
-    For this the blocks become the stored-as-they-are blocks of a frame; HDF5's bitshuffle filter has the same bit order.
+    For this the blocks become uncompressed blocks of a frame. HDF5's bitshuffle filter has the same bit order.
     """
     nbytes = len(shuffled)
     if not nbytes:

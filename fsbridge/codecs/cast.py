@@ -1,6 +1,7 @@
 """Zarr v3's `scale_offset` and `cast_value` (zarr-extensions, written by zarr-python 3.4). Not here: numcodecs' filters.
 
-Both are exact or fail: a value that the array's data type cannot hold is CorruptData unless the metadata says how to fit it.
+Both are exact or fail: a value that the array's data type cannot hold is CorruptData unless the metadata says how to fit
+it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.codecs.filters import PIECE_ELEMENTS, elements, prepare
 from fsbridge.errors import CorruptData, Unsupported
 
@@ -31,8 +32,10 @@ SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """Elements of `stored` become elements of `result` by `convert`, which raises CorruptData for values that do not fit."""
+class Checked(CodecAbilities):
+    """Turns elements of `stored` into elements of `result` by `convert`, which raises CorruptData for values that do not
+    fit.
+    """
 
     name: str
     stored: DType
@@ -53,9 +56,9 @@ class Checked:
 
 
 def scale_offset(dtype: DType, offset: object = 0, scale: object = 1) -> Decoder:
-    """`value / scale + offset` in the arithmetic of `dtype`; integers must divide without remainder.
+    """Return the decoder `value / scale + offset` in the arithmetic of `dtype`. Integers must divide without remainder.
 
-    `offset` and `scale` are JSON scalars in the encoding of fill values. Raises Unsupported where `dtype` has no such value.
+    `offset` and `scale` are JSON scalars in the encoding of fill values. Raises Unsupported if `dtype` has no such value.
     """
     _check_type(dtype)
     shift, factor = scalar(offset, dtype), scalar(scale, dtype)
@@ -73,7 +76,10 @@ def cast_value(
     out_of_range: str | None = None,
     scalar_map: Iterable[tuple[object, object]] = (),
 ) -> Decoder:
-    """Elements of `stored` as the array's data type `result`; `scalar_map`: pairs of the configuration's `decode` map."""
+    """Return the decoder from `stored` to the array's data type `result`.
+
+    `scalar_map` is the configuration's `decode` map.
+    """
     _check_type(stored)
     _check_type(result)
     if rounding not in ROUNDING or out_of_range not in (None, "error", "clamp", "wrap"):
@@ -100,7 +106,7 @@ def cast_value(
 
 
 def scalar(value: object, dtype: DType) -> Any:
-    """A JSON scalar in Zarr v3's fill value encoding as a value of `dtype`; Unsupported when it is none."""
+    """Return a JSON scalar in Zarr v3's fill value encoding as a value of `dtype`. Raises Unsupported if it is none."""
     native = dtype.newbyteorder("=")
     try:
         if native.kind == "f" and isinstance(value, str):
@@ -124,7 +130,10 @@ def _check_type(dtype: DType) -> None:
 
 
 def _unscale(dtype: DType, offset: int, scale: int, values: Values) -> Values:
-    """Integers: exact quotient plus offset, both checked with Python's integers because numpy's wrap silently."""
+    """Return the exact quotient plus offset of integers.
+
+    Both are checked with Python's integers, because numpy's wrap silently.
+    """
     wide = values if dtype.itemsize == 8 else values.astype("i8")
     factor = wide.dtype.type(scale)
     if (wide % factor).any():
@@ -140,13 +149,13 @@ def _unscale(dtype: DType, offset: int, scale: int, values: Values) -> Values:
 
 
 def _to_integer(values: Values, dtype: DType, rounding: str, out_of_range: str | None) -> Values:
-    """Any numbers as integers."""
+    """Convert any numbers to integers."""
     limits = np.iinfo(dtype)
     if values.dtype.kind == "f":
         values = ROUNDING[rounding](values.astype("f8"))
         if not np.isfinite(values).all():
             raise CorruptData(f"NaN or infinity among values for {dtype.name}")
-        # The largest 64-bit integers are no floats: compare with the first float beyond them.
+        # The largest 64-bit integers are not floats, so compare with the first float beyond them.
         low, high = values < float(limits.min), values >= float(limits.max) + (0 if limits.max > 1 << 53 else 1)
     else:
         # numpy compares integers of different signedness exactly with Python's integers only within their own range.
@@ -169,7 +178,7 @@ def _to_integer(values: Values, dtype: DType, rounding: str, out_of_range: str |
 
 
 def _to_float(values: Values, dtype: DType, rounding: str, out_of_range: str | None) -> Values:
-    """Any numbers as floats; numpy rounds to nearest even, other directions take the neighbouring float.
+    """Convert any numbers to floats. numpy rounds to nearest even; other directions take the neighbouring float.
 
     To clamp means infinity here (cast-value-rs, which zarr-python uses).
     """
@@ -183,7 +192,7 @@ def _to_float(values: Values, dtype: DType, rounding: str, out_of_range: str | N
 
 
 def _round(nearest: Values, exact: Values, rounding: str) -> Values:
-    """The neighbour of `nearest` that `rounding` asks for.
+    """Return the neighbour of `nearest` that `rounding` asks for.
 
     A value below the next power of two beyond the largest float still rounds down to that float.
     """

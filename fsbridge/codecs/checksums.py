@@ -1,6 +1,6 @@
-"""Checksums stored beside the data, always verified: numcodecs' five and HDF5's. Not here: those inside gzip, zstd or LZ4.
+"""Checksums stored beside the data, always verified: numcodecs' five and HDF5's. Not here: those of gzip, zstd or LZ4.
 
-Each is four bytes, little endian, in front of the data or after it (numcodecs 0.16 `checksum32`, `fletcher32.pyx`).
+Each is four bytes, little endian, before or after the data (numcodecs 0.16 `checksum32`, `fletcher32.pyx`).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import google_crc32c
 import numpy as np
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 CHECKSUM_BYTES = 4
 ROW_WORDS = 256
-"""Words whose weighted sum still fits into 32 bits: 65535 * (1 + ... + 256) < 2^32."""
+"""A weighted sum of this many words still fits into 32 bits: 65535 * (1 + ... + 256) < 2^32."""
 PIECE_ROWS = 2048
 LOCATIONS = ("start", "end")
 
 
 @dataclass(frozen=True, slots=True)
-class Checksum:
-    """`function` gives the checksums that are accepted for the data."""
+class Checksum(CodecAbilities):
+    """A checksum. `function` returns the checksums that are accepted for the data."""
 
     name: str
     function: Callable[[memoryview], tuple[int, ...]]
@@ -50,28 +50,28 @@ class Checksum:
 
 
 def crc32(location: str = "start") -> Decoder:
-    """numcodecs' `crc32` (zlib's polynomial)."""
+    """Return the decoder of numcodecs' `crc32` (zlib's polynomial)."""
     return _checksum("crc32", lambda data: (zlib.crc32(data),), location)
 
 
 def adler32(location: str = "start") -> Decoder:
-    """numcodecs' `adler32`."""
+    """Return the decoder of numcodecs' `adler32`."""
     return _checksum("adler32", lambda data: (zlib.adler32(data),), location)
 
 
 def crc32c(location: str = "end") -> Decoder:
-    """Zarr v3's `crc32c` and numcodecs' (Castagnoli's polynomial)."""
+    """Return the decoder of `crc32c` in Zarr v3 and numcodecs (Castagnoli's polynomial)."""
     # google_crc32c takes immutable objects only.
     return _checksum("crc32c", lambda data: (google_crc32c.value(bytes(data)),), location)
 
 
 def fletcher32() -> Decoder:
-    """numcodecs' `fletcher32`, which is HDF5's."""
+    """Return the decoder of numcodecs' `fletcher32`, which is HDF5's."""
     return Checksum("fletcher32", lambda data: (fletcher32_value(data),), "end")
 
 
 def hdf5_fletcher32() -> Decoder:
-    """HDF5 filter 3: also the byte-swapped sums of HDF5 before 1.6.3 (H5Zfletcher32.c accepts both)."""
+    """Return the decoder of HDF5 filter 3, which accepts the byte-swapped sums of HDF5 before 1.6.3 (H5Zfletcher32.c)."""
 
     def both(data: memoryview) -> tuple[int, ...]:
         value = fletcher32_value(data)
@@ -81,7 +81,7 @@ def hdf5_fletcher32() -> Decoder:
 
 
 def jenkins_lookup3(initval: int = 0, prefix: object = None) -> Decoder:
-    """numcodecs' `jenkins_lookup3`; a prefix cannot be written to JSON and is Unsupported."""
+    """Return the decoder of numcodecs' `jenkins_lookup3`. A prefix cannot be written to JSON and is Unsupported."""
     if prefix is not None or not 0 <= initval < 1 << 32:
         raise Unsupported(f"jenkins_lookup3 with initval {initval} and prefix {prefix!r}")
     return Checksum("jenkins_lookup3", partial(_jenkins, initval), "end")
@@ -98,9 +98,10 @@ def _checksum(name: str, function: Callable[[memoryview], tuple[int, ...]], loca
 
 
 def fletcher32_value(data: Buffer) -> int:
-    """HDF5's Fletcher-32: sums of big-endian 16-bit words in ones' complement, an odd last byte as a word's high byte.
+    """Return HDF5's Fletcher-32.
 
-    HDF5 folds its sums every 360 words; any order gives the same value modulo 65535, and only an all-zero input gives 0.
+    It sums big-endian 16-bit words in ones' complement; an odd last byte is a word's high byte. HDF5 folds its sums every
+    360 words, but any order gives the same value modulo 65535, and only an all-zero input gives 0.
     """
     view = memoryview(data).cast("B")
     words = np.frombuffer(view, ">u2", len(view) // 2)
@@ -123,10 +124,10 @@ def fletcher32_value(data: Buffer) -> int:
 
 
 def _append(first: int, second: int, more: int, inner: int, count: int) -> tuple[int, int]:
-    """Both sums after `count` further words with the sums `more` and `inner` of their own."""
+    """Return both sums after `count` further words whose own sums are `more` and `inner`."""
     return first + more, second + count * first + inner
 
 
 def _fold(total: int) -> int:
-    """Ones' complement of a sum: modulo 65535, where only 0 itself is 0."""
+    """Return the ones' complement of a sum: modulo 65535, but only 0 itself gives 0."""
     return (total - 1) % 0xFFFF + 1 if total else 0

@@ -1,7 +1,7 @@
-"""gzip and zlib. Not here: HDF5's numbering of filters (`hdf5.py`).
+"""gzip and zlib. Not here: HDF5's numbers of filters (`hdf5.py`).
 
-libdeflate decodes twice as fast as the standard library, but only one whole stream of known decoded size; so it has the
-first word. Everything else goes to the standard library, which also finds the reason when something is wrong.
+libdeflate decodes twice as fast as the standard library, but only one whole stream of known decoded size, so it is tried
+first. Everything else goes to the standard library, which also finds the reason if something is wrong.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
-from fsbridge.codecs.stream import Target, expand
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs.stream import Output, expand
 
 GZIP_MAGIC = b"\x1f\x8b"
 MAX_WBITS = {"gzip": 31, "zlib": 15}
 
 
 @dataclass(frozen=True, slots=True)
-class Deflate:
-    """RFC 1952 members one after the other, or one RFC 1950 stream; `either` looks at the first bytes."""
+class Deflate(CodecAbilities):
+    """RFC 1952 members one after the other, or one RFC 1950 stream; `either` decides by the first bytes."""
 
     name: str
     container: Literal["gzip", "zlib", "either"]
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -41,19 +41,19 @@ class Deflate:
             if native.inflate(container, data, target):
                 return target
         start = partial(zlib.decompressobj, MAX_WBITS[container])
-        return expand(start, (zlib.error,), data, Target(size, limit, out), many=container == "gzip")
+        return expand(start, (zlib.error,), data, Output(size, limit, out), many=container == "gzip")
 
 
 def gzip() -> Decoder:
-    """One or more gzip members (RFC 1952), each with its CRC-32 and length verified."""
+    """Return the decoder of one or more gzip members (RFC 1952), whose CRC-32 and length are verified."""
     return Deflate("gzip", "gzip")
 
 
 def zlib_stream() -> Decoder:
-    """One zlib stream (RFC 1950), its Adler-32 verified."""
+    """Return the decoder of one zlib stream (RFC 1950), whose Adler-32 is verified."""
     return Deflate("zlib", "zlib")
 
 
 def n5_gzip() -> Decoder:
-    """N5's `gzip`: z5 ignores `useZlib`, so what the bytes say counts more than the attribute."""
+    """Return the decoder of N5's `gzip`. z5 ignores `useZlib`, so the bytes decide and not the attribute."""
     return Deflate("gzip", "either")

@@ -1,7 +1,9 @@
-"""numcodecs' filters: delta, fixedscaleoffset, quantize, bitround, astype, packbits, base64. Not here: checksums, shuffle.
+"""numcodecs' filters: delta, fixedscaleoffset, quantize, bitround, astype, packbits, base64.
 
-Each computes what numcodecs 0.16 computes, with the same numpy operations in the same types, piece by piece where elements
-do not depend on each other, so that temporaries stay small.
+Not here: checksums, shuffle.
+
+Each computes what numcodecs 0.16 computes, with the same numpy operations in the same types. Independent elements are
+computed piece by piece, so that temporaries stay small.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 PIECE_ELEMENTS = 1 << 16
@@ -22,8 +24,8 @@ NUMBERS = "biufcmM"
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise:
-    """Elements of `stored` become elements of `result` by `convert` (None: by casting)."""
+class Elementwise(CodecAbilities):
+    """Turns elements of `stored` into elements of `result` by `convert` (None: by a cast)."""
 
     name: str
     stored: np.dtype[Any]
@@ -47,7 +49,7 @@ class Elementwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(CodecAbilities):
     """Differences of neighbours, stored as `stored`."""
 
     stored: np.dtype[Any]
@@ -66,7 +68,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class PackBits:
+class PackBits(CodecAbilities):
     """Booleans as bits, most significant first, behind one byte that counts the unused bits of the last byte."""
 
     name: str = "packbits"
@@ -86,7 +88,7 @@ class PackBits:
 
 
 @dataclass(frozen=True, slots=True)
-class Base64:
+class Base64(CodecAbilities):
     """Bytes as text."""
 
     name: str = "base64"
@@ -107,8 +109,8 @@ class Base64:
 
 
 @dataclass(frozen=True, slots=True)
-class Verbatim:
-    """A filter whose work was done when writing, or that had nothing to do."""
+class Verbatim(CodecAbilities):
+    """A filter that only changes what is written, or that had nothing to do."""
 
     name: str
 
@@ -120,7 +122,7 @@ class Verbatim:
 
 
 def delta(dtype: Any, astype: Any = None) -> Decoder:
-    """numcodecs' `delta`."""
+    """Return the decoder of numcodecs' `delta`."""
     result = number(dtype)
     stored = result if astype is None else number(astype)
     probe(lambda: np.cumsum(np.zeros(1, stored), out=np.zeros(1, result)), f"delta of {result} stored as {stored}")
@@ -128,7 +130,7 @@ def delta(dtype: Any, astype: Any = None) -> Decoder:
 
 
 def fixed_scale_offset(offset: Any, scale: Any, dtype: Any, astype: Any = None) -> Decoder:
-    """numcodecs' `fixedscaleoffset`: value / scale + offset."""
+    """Return the decoder of numcodecs' `fixedscaleoffset`: value / scale + offset."""
     result = number(dtype)
     stored = result if astype is None else number(astype)
     if not isinstance(scale, (int, float)) or not isinstance(offset, (int, float)):
@@ -138,14 +140,14 @@ def fixed_scale_offset(offset: Any, scale: Any, dtype: Any, astype: Any = None) 
 
 
 def astype(encode_dtype: Any, decode_dtype: Any) -> Decoder:
-    """numcodecs' `astype`."""
+    """Return the decoder of numcodecs' `astype`."""
     stored, result = number(encode_dtype), number(decode_dtype)
     probe(lambda: np.zeros(1, stored).astype(result), f"astype from {stored} to {result}")
     return Elementwise("astype", stored, result)
 
 
 def quantize(dtype: Any, astype: Any = None) -> Decoder:
-    """numcodecs' `quantize`: rounding is done when writing, only the type is to be restored."""
+    """Return the decoder of numcodecs' `quantize`. Rounding is done when writing, so only the type is restored."""
     result = number(dtype)
     stored = result if astype is None else number(astype)
     if result.kind != "f" or stored.kind != "f":
@@ -154,22 +156,22 @@ def quantize(dtype: Any, astype: Any = None) -> Decoder:
 
 
 def packbits() -> Decoder:
-    """numcodecs' `packbits`."""
+    """Return the decoder of numcodecs' `packbits`."""
     return PackBits()
 
 
 def bitround() -> Decoder:
-    """numcodecs' `bitround`: rounding is done when writing."""
+    """Return the decoder of numcodecs' `bitround`, which rounds when writing."""
     return Verbatim("bitround")
 
 
 def base64() -> Decoder:
-    """numcodecs' `base64`: the standard alphabet, padded, nothing else in between."""
+    """Return the decoder of numcodecs' `base64`: the standard alphabet, padded, nothing in between."""
     return Base64()
 
 
 def number(spelling: Any) -> np.dtype[Any]:
-    """The numpy type of numbers that a filter's configuration names; Unsupported for anything else."""
+    """Return the numpy type of numbers that a filter's configuration names. Raises Unsupported for anything else."""
     try:
         dtype = np.dtype(spelling) if isinstance(spelling, (str, np.dtype)) else None
     except (TypeError, ValueError):
@@ -180,7 +182,7 @@ def number(spelling: Any) -> np.dtype[Any]:
 
 
 def elements(data: Buffer, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """`data` as elements; CorruptData when they are not whole."""
+    """Return `data` as elements. Raises CorruptData if they are not whole."""
     if len(data) % dtype.itemsize:
         raise CorruptData(f"{len(data)} bytes are no whole elements of {dtype.itemsize}")
     return np.frombuffer(data, dtype)
@@ -189,7 +191,10 @@ def elements(data: Buffer, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def prepare(
     count: int, dtype: np.dtype[Any], size: int | None, limit: int, out: memoryview | None
 ) -> tuple[bytearray | memoryview, np.ndarray[Any, Any]]:
-    """Memory for `count` decoded elements, and the same as an array; CorruptData when `size` or `limit` says otherwise."""
+    """Return memory for `count` decoded elements, and the same as an array.
+
+    Raises CorruptData if `size` or `limit` differs.
+    """
     total = count * dtype.itemsize
     if total > limit or (size is not None and total != size):
         raise CorruptData(f"{total} bytes where {limit if size is None else size} were expected")

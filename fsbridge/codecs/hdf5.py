@@ -1,7 +1,8 @@
 """HDF5's filters by number and client data. Not here: which filters a chunk skipped (its filter mask), HDF5 itself.
 
-Numbers and parameters: HDF5's `H5Z*.c` and the registered filters' own sources; all checked against h5py and hdf5plugin.
-LZF (32000) is left to HDF5: h5py always has it, and in Python it would decode 10 MB/s while holding up all other threads.
+Numbers and parameters come from HDF5's `H5Z*.c` and the registered filters' own sources; all are checked against h5py and
+hdf5plugin. LZF (32000) is left to HDF5, because h5py always has it, and in Python it would decode 10 MB/s while other
+threads wait.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import numpy as np
 
 from fsbridge.codecs import bits, lz4, zstd
 from fsbridge.codecs.blosc import blosc
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.codecs.checksums import hdf5_fletcher32
 from fsbridge.codecs.deflate import zlib_stream
 from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim
 from fsbridge.codecs.lzo import lzo
 from fsbridge.codecs.shuffle import hdf5_shuffle
-from fsbridge.codecs.stream import Target
+from fsbridge.codecs.stream import Output
 from fsbridge.codecs.xz import bzip2
 from fsbridge.errors import CorruptData, TooLarge
 
@@ -37,10 +38,9 @@ NONE, LZ4, ZSTD = 0, 2, 3
 
 
 def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:
-    """The decoder of one filter of a pipeline; None for a filter, or a variant of it, that only HDF5 itself can decode.
+    """Return the decoder of one filter, or None for a filter or a variant that only HDF5 itself can decode.
 
-    Unsupported for one whose library is not installed. `cd_values` as HDF5 stores them in the dataset's pipeline (after
-    `set_local`).
+    Raises Unsupported if a library is not installed. `cd_values` are those in the dataset's pipeline (after `set_local`).
     """
     values = tuple(int(value) for value in cd_values)
     if filter_id in WITHOUT_PARAMETERS:
@@ -57,8 +57,8 @@ def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:
 
 
 @dataclass(frozen=True, slots=True)
-class NBit:
-    """Only `precision` bits of each element are stored; they belong `offset` bits above the lowest (H5Znbit.c)."""
+class NBit(CodecAbilities):
+    """Elements of which only `precision` bits are stored; they belong `offset` bits above the lowest (H5Znbit.c)."""
 
     itemsize: int
     big: bool
@@ -78,7 +78,7 @@ class NBit:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleOffset:
+class ScaleOffset(CodecAbilities):
     """Numbers above the chunk's minimum in as few bits as they need (H5Zscaleoffset.c).
 
     `fill`: the fill value's bytes in little endian, stored as all ones; `decimals`: for floats, the power of ten.
@@ -110,7 +110,7 @@ class ScaleOffset:
             if len(content) != total:
                 raise CorruptData(f"{len(content)} bytes where {total} were expected")
             return self._ordered(np.frombuffer(content, f"<u{self.itemsize}"))
-        # Without any bits there are no bytes that a size could be checked with, but HDF5 writes one.
+        # With 0 bits there are no bytes to check a size with, but HDF5 writes one.
         packed = bits.unpack(content, self.count, minbits, self.itemsize)
         missing = packed == packed.dtype.type((1 << minbits) - 1) if self.fill is not None else None
         values = self._integers(packed, minimum) if self.decimals is None else self._floats(packed, minimum)
@@ -119,12 +119,12 @@ class ScaleOffset:
         return self._ordered(values)
 
     def _integers(self, packed: np.ndarray[Any, Any], minimum: int) -> np.ndarray[Any, Any]:
-        """Sums wrap around, which makes signed and unsigned one."""
+        """Return the sums. They wrap around, so that signed and unsigned are the same."""
         sums: np.ndarray[Any, Any] = packed + packed.dtype.type(minimum & ((1 << 8 * self.itemsize) - 1))
         return sums
 
     def _floats(self, packed: np.ndarray[Any, Any], minimum: int) -> np.ndarray[Any, Any]:
-        """In the arithmetic of the element type, as HDF5's macros do it."""
+        """Return floats in the arithmetic of the element type, as HDF5's macros compute them."""
         real = np.dtype(f"<f{self.itemsize}")
         least = np.frombuffer(minimum.to_bytes(8, "little")[: self.itemsize], real)[0]
         power = real.type(10.0 ** (self.decimals or 0))
@@ -140,7 +140,7 @@ class ScaleOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class BitShuffle:
+class BitShuffle(CodecAbilities):
     """bitshuffle (H5Zbshuf 0.3 and later): blocks of `block` elements, each shuffled by itself and perhaps compressed."""
 
     element: int
@@ -165,7 +165,7 @@ class BitShuffle:
         return bits.bit_unshuffle(shuffled, self.element, block, out)
 
     def _decompress(self, view: memoryview, size: int | None, limit: int) -> tuple[Buffer, int]:
-        """The shuffled bytes, and the bytes of a full block."""
+        """Return the shuffled bytes, and the bytes of a full block."""
         if len(view) < SHUFFLED_HEADER.size:
             raise CorruptData(f"{len(view)} bytes are shorter than the header")
         total, block = SHUFFLED_HEADER.unpack_from(view)
@@ -173,7 +173,7 @@ class BitShuffle:
         group = SHUFFLED_GROUP * self.element
         if not block or block % group:
             raise CorruptData(f"blocks of {block} bytes for elements of {self.element}")
-        target = Target(total, limit, None)
+        target = Output(total, limit, None)
         position = SHUFFLED_HEADER.size
         whole = total // group * group
         while target.used < whole:
@@ -209,7 +209,9 @@ def _check_size(total: int, size: int | None, limit: int) -> None:
 
 
 def _nbit(values: tuple[int, ...]) -> Decoder | None:
-    """`count of values, nothing to do, elements, class, size, order, precision, offset`; compounds go on longer."""
+    """Parse `count of values, nothing to do, elements, class, size, order, precision, offset`; compounds have more
+    values.
+    """
     if len(values) >= 3 and values[1]:
         return Verbatim("nbit")
     if len(values) < 8 or values[3] != ATOMIC:
@@ -221,7 +223,7 @@ def _nbit(values: tuple[int, ...]) -> Decoder | None:
 
 
 def _scale_offset(values: tuple[int, ...]) -> Decoder | None:
-    """`scale type, factor, elements, class, size, signed, order, fill value defined, fill value...`."""
+    """Parse `scale type, factor, elements, class, size, signed, order, fill value defined, fill value...`."""
     if len(values) < 8:
         return None
     kind, factor, count, number, itemsize, _, order, defined = values[:8]
@@ -241,7 +243,7 @@ def _scale_offset(values: tuple[int, ...]) -> Decoder | None:
 
 
 def _bitshuffle(values: tuple[int, ...]) -> Decoder | None:
-    """`major, minor, element size, block size in elements (0: default), compression, level`."""
+    """Parse `major, minor, element size, block size in elements (0: default), compression, level`."""
     if len(values) < 3 or values[2] < 1:
         return None
     element = values[2]

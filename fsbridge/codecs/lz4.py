@@ -1,6 +1,6 @@
-"""LZ4 blocks in their four wrappings: numcodecs, N5's three dialects, HDF5's filter 32004. Not here: LZ4 frames.
+"""LZ4 blocks in their wrappings: numcodecs, N5's three dialects, HDF5's filter 32004. Not here: LZ4 frames.
 
-numcodecs' decoder is the only one used. It wants `u32 LE decoded size` in front of a block and checks it against the target;
+numcodecs' decoder is the only one used. It wants `u32 LE decoded size` before a block and checks it against the target.
 LZ4 itself checks that the block ends exactly there.
 """
 
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import xxhash
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder, Overflow
-from fsbridge.codecs.stream import Target
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
+from fsbridge.codecs.stream import Output
 from fsbridge.errors import CorruptData
 
 MAX_BYTES = 0x7E000000
@@ -24,7 +24,6 @@ U32 = struct.Struct("<I")
 
 JAVA_MAGIC = b"LZ4Block"
 JAVA_HEADER = struct.Struct("<8sBIII")
-JAVA_SEED = 0x9747B28C
 JAVA_STORED, JAVA_COMPRESSED = 0x10, 0x20
 
 HDF5_HEADER = struct.Struct(">QI")
@@ -32,7 +31,7 @@ HDF5_LENGTH = struct.Struct(">I")
 
 
 def decode_block(block: Buffer, size: int, out: memoryview | None = None) -> Buffer:
-    """One bare LZ4 block of exactly `size` decoded bytes; CorruptData when it is not."""
+    """Decode one bare LZ4 block of exactly `size` decoded bytes. Raises CorruptData if it has not that size."""
     if not size:
         if bytes(block) not in (b"", EMPTY_BLOCK):
             raise CorruptData(f"{len(block)} bytes where nothing is encoded")
@@ -48,7 +47,7 @@ def decode_block(block: Buffer, size: int, out: memoryview | None = None) -> Buf
 
 
 def hdf5_block(view: memoryview, position: int) -> tuple[memoryview, int]:
-    """The block of an HDF5 filter that begins with its length at `position`, and the position behind it."""
+    """Return the block of an HDF5 filter that begins with its length at `position`, and the position behind it."""
     start = position + HDF5_LENGTH.size
     if start <= len(view):
         (length,) = HDF5_LENGTH.unpack_from(view, position)
@@ -58,11 +57,11 @@ def hdf5_block(view: memoryview, position: int) -> tuple[memoryview, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lz4:
-    """numcodecs: `u32 LE decoded size`, one LZ4 block."""
+class Lz4(CodecAbilities):
+    """numcodecs' LZ4: `u32 LE decoded size`, one LZ4 block."""
 
     name: str = "lz4"
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -79,18 +78,18 @@ class Lz4:
 
 
 @dataclass(frozen=True, slots=True)
-class N5Lz4:
-    """N5's `lz4`, told apart by the bytes: Java's LZ4BlockOutputStream, numcodecs (zarr-python 2), a bare block (z5)."""
+class N5Lz4(CodecAbilities):
+    """N5's `lz4`, recognised by its bytes: Java's LZ4BlockOutputStream, numcodecs (zarr-python 2), or a bare block (z5)."""
 
     name: str = "lz4"
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if bytes(data[:8]) == JAVA_MAGIC:
-            return _decode_java(memoryview(data), Target(size, limit, out))
+            return _decode_java(memoryview(data), Output(size, limit, out))
         if size is None:
             return Lz4().decode(data, size, limit, out)
         if len(data) >= U32.size and U32.unpack_from(data)[0] == size:
@@ -102,11 +101,11 @@ class N5Lz4:
 
 
 @dataclass(frozen=True, slots=True)
-class Hdf5Lz4:
+class Hdf5Lz4(CodecAbilities):
     """HDF5 filter 32004: `u64 BE decoded size, u32 BE block size`, then blocks of `u32 BE length`, LZ4 or stored bytes."""
 
     name: str = "lz4"
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -121,7 +120,7 @@ class Hdf5Lz4:
             raise CorruptData(f"the LZ4 header says {total} bytes, not {cap}")
         if total and not block:
             raise CorruptData("LZ4 blocks of 0 bytes")
-        target = Target(total, limit, out)
+        target = Output(total, limit, out)
         position = HDF5_HEADER.size
         while target.used < total:
             stored, position = hdf5_block(view, position)
@@ -133,24 +132,25 @@ class Hdf5Lz4:
 
 
 def lz4() -> Decoder:
-    """numcodecs' `lz4`."""
+    """Return the decoder of numcodecs' `lz4`."""
     return Lz4()
 
 
 def n5_lz4() -> Decoder:
-    """N5's `lz4` in any of its three dialects."""
+    """Return the decoder of N5's `lz4` in any of its three dialects."""
     return N5Lz4()
 
 
 def hdf5_lz4() -> Decoder:
-    """HDF5's registered LZ4 filter."""
+    """Return the decoder of HDF5's registered LZ4 filter."""
     return Hdf5Lz4()
 
 
-def _decode_java(view: memoryview, target: Target) -> Buffer:
-    """lz4-java's LZ4BlockOutputStream: blocks of `magic, token, u32 LE stored, u32 LE decoded, u32 LE checksum, bytes`.
+def _decode_java(view: memoryview, target: Output) -> Buffer:
+    """Decode lz4-java's LZ4BlockOutputStream.
 
-    The checksum is XXH32 cut to 28 bits (lz4-java's `StreamingXXHash32.asChecksum`); an empty block is the required end.
+    Its blocks are `magic, token, u32 LE stored, u32 LE decoded, u32 LE checksum, bytes`. The checksum is XXH32 cut to 28
+    bits (lz4-java's `StreamingXXHash32.asChecksum`). An empty block is the required end.
     """
     position = 0
     while True:
@@ -173,7 +173,7 @@ def _decode_java(view: memoryview, target: Target) -> Buffer:
         position += stored
         if method == JAVA_COMPRESSED:
             block = decode_block(block, decoded)
-        if xxhash.xxh32_intdigest(block, JAVA_SEED) & 0x0FFFFFFF != checksum:
+        if xxhash.xxh32_intdigest(block, 0x9747B28C) & 0x0FFFFFFF != checksum:
             raise CorruptData("wrong checksum of an LZ4 block")
         target.add(block)
     if checksum or position != len(view):

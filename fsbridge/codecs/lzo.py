@@ -1,7 +1,7 @@
 """LZO1X, which PyTables wrote into HDF5 files for many years (filter 305). Not here: whether the library is installed.
 
-The library (`lzallright`, safe Rust) decodes for as long as there is input, whatever size is expected, at most 255 bytes for
-each. So only what cannot grow to much is given to it, by one thread at a time.
+The library (`lzallright`, safe Rust) decodes as long as there is input, whatever size is expected, up to 255 bytes for
+each byte. So it only gets what cannot grow to much, one thread at a time.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import threading
 from dataclasses import dataclass
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 LARGEST_CHUNK = 512 << 10
-"""Decoded bytes: PyTables' chunks have 8 to 512 KiB; a bomb of this size takes 140 MB for a moment."""
+"""Most decoded bytes. PyTables' chunks have 8 to 512 KiB; a bomb of this size takes 140 MB for a moment."""
 
 _turn = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class LZO:
+class LZO(CodecAbilities):
     """A raw LZO1X stream."""
 
     name: str = "lzo"
@@ -31,7 +31,7 @@ class LZO:
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is None or size > LARGEST_CHUNK:
             raise Unsupported(f"LZO chunk of {size} bytes: only up to {LARGEST_CHUNK} are decoded")
-        if len(data) > size + size // 16 + 67:  # what LZO makes of incompressible data, at most
+        if len(data) > size + size // 16 + 67:  # the most that LZO makes of incompressible data
             raise CorruptData(f"LZO stream of {len(data)} bytes for {size}")
         library = native.lzo()
         with _turn:
@@ -48,6 +48,6 @@ class LZO:
 
 
 def lzo() -> Decoder:
-    """The decoder; Unsupported, with the command that helps, where the library is not installed."""
+    """Return the decoder. Raises Unsupported, with the command that helps, if the library is not installed."""
     native.lzo()
     return LZO()

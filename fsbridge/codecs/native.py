@@ -1,7 +1,7 @@
 """The native libraries behind the decoders, imported when first used. Not here: any guard; callers check sizes first.
 
-Importing numcodecs costs as much as importing numpy (it loads every codec and lists entry points), so a mount that shows
-only metadata never pays for it. Nothing of numcodecs' registry is used (P5).
+Importing numcodecs costs as much as importing numpy, because it loads every codec and lists entry points. A mount that
+shows only metadata never pays for it. numcodecs' registry is never used (P5).
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ log = logging.getLogger(__name__)
 EXTRA = "pip install 'fsbridge-fuse[codecs]'"
 
 HEAPS, HEAP_BYTES = 2, 32 << 20
-"""Heaps of glibc's malloc, and bytes that each keeps free at its end; a buffer above half of that is mapped for itself.
+"""Number of heaps of glibc's malloc, and bytes that each keeps free at its end; larger buffers than half of that are
+mapped.
 
-What is kept is in nobody's budget: with a heap of 64 MiB per processor, strings of 30 MiB a chunk took 270 MiB on four
-processors, 590 on 64, and 216 on two, where 214 are promised (P6).
+The kept bytes are in no budget. With a heap of 64 MiB per processor, strings of 30 MiB a chunk took 270 MiB on four
+processors, 590 on 64, and 216 on two; 214 are promised (P6).
 """
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -33,7 +34,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 @cache
 def blosc() -> Any:
-    """`numcodecs.blosc`, switched to its contextual calls: its global thread pool would serialise callers."""
+    """Return `numcodecs.blosc`, switched to its contextual calls, because its global thread pool would serialise callers."""
     from numcodecs import blosc as module
 
     module.use_threads = False
@@ -42,7 +43,7 @@ def blosc() -> Any:
 
 @cache
 def lz4() -> Any:
-    """`numcodecs.lz4`."""
+    """Return `numcodecs.lz4`."""
     from numcodecs import lz4 as module
 
     return module
@@ -50,7 +51,7 @@ def lz4() -> Any:
 
 @cache
 def zstd() -> Any:
-    """`numcodecs.zstd`."""
+    """Return `numcodecs.zstd`."""
     from numcodecs import zstd as module
 
     return module
@@ -58,7 +59,7 @@ def zstd() -> Any:
 
 @cache
 def jenkins() -> Any:
-    """`numcodecs.jenkins.jenkins_lookup3`."""
+    """Return `numcodecs.jenkins.jenkins_lookup3`."""
     from numcodecs.jenkins import jenkins_lookup3
 
     return jenkins_lookup3
@@ -66,7 +67,7 @@ def jenkins() -> Any:
 
 @cache
 def pcodec() -> Any:
-    """`pcodec.standalone`; Unsupported, with the command that helps, where it is not installed."""
+    """Return `pcodec.standalone`. Raises Unsupported, with the command that helps, if it is not installed."""
     try:
         from pcodec import standalone as module
     except ImportError:
@@ -76,7 +77,7 @@ def pcodec() -> Any:
 
 @cache
 def zfpy() -> Any:
-    """`zfpy`; Unsupported as `pcodec`."""
+    """Return `zfpy`. Raises Unsupported as `pcodec` does."""
     try:
         import zfpy as module
     except ImportError:
@@ -86,7 +87,7 @@ def zfpy() -> Any:
 
 @cache
 def lzo() -> Any:
-    """`lzallright`; Unsupported as `pcodec`."""
+    """Return `lzallright`. Raises Unsupported as `pcodec` does."""
     try:
         import lzallright as module
     except ImportError:
@@ -95,9 +96,11 @@ def lzo() -> Any:
 
 
 def inflate(container: Literal["gzip", "zlib"], data: Buffer, out: memoryview) -> bool:
-    """Whether `data` is one stream, its checksum right, of exactly as many decoded bytes as `out` has, and nothing else.
+    """Try to decode one stream with libdeflate.
 
-    Then they are in `out`, else anything is. Other threads go on meanwhile.
+    True if its checksum is right and it fills exactly `out` and nothing is left.
+
+    If false, `out` holds anything. Other threads run meanwhile.
     """
     library = _libdeflate()
     if library is None or not len(data):
@@ -108,7 +111,7 @@ def inflate(container: Literal["gzip", "zlib"], data: Buffer, out: memoryview) -
         return False
     try:
         decode = library.libdeflate_gzip_decompress_ex if container == "gzip" else library.libdeflate_zlib_decompress_ex
-        # The last argument would take the number of decoded bytes; without it, any but the target's is an error.
+        # The last argument would receive the number of decoded bytes. Without it any number but the target's is an error.
         failed = decode(
             decompressor, source.ctypes.data, source.nbytes, target.ctypes.data, target.nbytes, ctypes.byref(taken), None
         )
@@ -119,9 +122,9 @@ def inflate(container: Literal["gzip", "zlib"], data: Buffer, out: memoryview) -
 
 @cache
 def _libdeflate() -> Any:
-    """The C library inside of `deflate`, whose own functions make a new buffer each and do not tell where a stream ends.
+    """Return the C library inside `deflate`, or None if a build hides it.
 
-    None where a build hides it.
+    The package's own functions make a new buffer for each call and do not tell where a stream ends.
     """
     import deflate
 
@@ -140,11 +143,10 @@ def _libdeflate() -> Any:
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc's malloc to keep what decoders free for their next call, as far as one chunk of usual size goes.
+    """Tell glibc's malloc to keep what decoders free for their next call, up to one chunk of usual size.
 
-    By default each large buffer goes back to the system at once, and touching it afresh took as long as inflating into it.
-    A few heaps for however many threads: what one thread has freed serves another one, where each heap of its own would be
-    touched afresh and kept. Elsewhere than on glibc nothing happens.
+    By default each large buffer goes back to the system at once, and touching a new one took as long as inflating into
+    it. A few heaps serve all threads, so that one thread uses what another has freed. Without glibc nothing happens.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -156,13 +158,13 @@ def keep_freed_memory() -> None:
 
 
 def give_freed_memory_back() -> None:
-    """Give all that is kept, and whatever else is free between what is in use, back to the system."""
+    """Return all kept memory, and whatever else is free between what is in use, to the system."""
     with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def warm_up() -> None:
-    """Import everything a first read may need; for a worker thread with nothing else to do."""
+    """Import everything a first read may need. For an idle worker thread."""
     blosc()
     lz4()
     zstd()

@@ -1,7 +1,7 @@
-"""Object codecs: whatever a store keeps elements of variable length in becomes Zarr's vlen encoding. Not here: pickle, ever.
+"""Object codecs: every encoding of elements of variable length becomes Zarr's vlen encoding. Not here: pickle, ever.
 
-The vlen encoding (numcodecs `vlen.pyx`, Zarr v3's `vlen-utf8` and `vlen-bytes`): `u32 LE count`, then per item `u32 LE
-length` and the bytes. What is in that encoding is checked item by item to the exact end and passed on.
+The vlen encoding (numcodecs `vlen.pyx`, Zarr v3's `vlen-utf8` and `vlen-bytes`) is `u32 LE count`, then for each item
+`u32 LE length` and the bytes. Data in that encoding is checked item by item to the exact end and passed on.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, Decoder, Overflow
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 U32 = struct.Struct("<I")
 MAX_DOCUMENT_BYTES = 32 << 20
-"""Bytes of a JSON or msgpack chunk: its Python objects take about ten times as much."""
-_ALONE_BYTES = 1 << 20
-"""Bytes from which on one such chunk is decoded after the other, so that this is taken once (P6). It keeps the interpreter
-to itself anyway."""
+"""Most bytes of a JSON or msgpack chunk, because its Python objects take about ten times as much."""
 MAX_RANK = 32
 _alone = threading.Lock()
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -33,10 +30,10 @@ OBJECT_TYPES = ("|O", "O", "object")
 
 
 @dataclass(frozen=True, slots=True)
-class Vlen:
-    """The vlen encoding itself: UTF-8 strings with `text`; items are whole elements of `element` bytes.
+class Vlen(CodecAbilities):
+    """The vlen encoding itself. `text`: items are UTF-8 strings; else whole elements of `element` bytes.
 
-    `items`: number of elements of a chunk, where the array's metadata tells.
+    `items`: number of elements of a chunk, if the array's metadata tells.
     """
 
     name: str
@@ -78,8 +75,8 @@ class Vlen:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
-    """The items of `vlen` as elements of fixed length, numpy's `U`, `S` or `V`, zeros behind what is shorter."""
+class Fixed(CodecAbilities):
+    """The items of `vlen` as elements of fixed length, numpy's `U`, `S` or `V`, padded with zeros."""
 
     vlen: Vlen
     stored: np.dtype[Any]
@@ -107,7 +104,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ObjectDocument(CodecAbilities):
     """A list `[*elements, dtype, shape]`, nested as the shape says (numcodecs `json2`, `msgpack2`); `load` parses it."""
 
     name: str
@@ -120,7 +117,9 @@ class Document:
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if len(data) > MAX_DOCUMENT_BYTES:
             raise TooLarge(f"{self.name} chunk of {len(data)} bytes, the limit is {MAX_DOCUMENT_BYTES}")
-        with nullcontext() if len(data) < _ALONE_BYTES else _alone:
+        # Chunks of at least 1 MiB are decoded one at a time, so that the memory is taken once (P6). Such a chunk keeps
+        # the interpreter busy anyway.
+        with nullcontext() if len(data) < (1 << 20) else _alone:
             return self._parsed(data, size, limit)
 
     def _parsed(self, data: Buffer, size: int | None, limit: int) -> Buffer:
@@ -142,7 +141,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Categorize:
+class Categorize(CodecAbilities):
     """Label numbers of type `stored`; 0 is the empty string. `fixed`: the labels as elements of fixed size, else vlen."""
 
     labels: tuple[bytes, ...]
@@ -171,7 +170,7 @@ class Categorize:
 
 
 @dataclass(frozen=True, slots=True)
-class NulStrings:
+class NulStrings(CodecAbilities):
     """N5's `string`: UTF-8 strings, each ended by NUL (n5 `StringDataBlock`)."""
 
     items: int | None
@@ -194,48 +193,55 @@ class NulStrings:
 
 
 def vlen_utf8(items: int | None = None) -> Decoder:
-    """Zarr's `vlen-utf8`."""
+    """Return the decoder of Zarr's `vlen-utf8`."""
     return Vlen("vlen-utf8", True, items)
 
 
 def vlen_bytes(items: int | None = None) -> Decoder:
-    """Zarr's `vlen-bytes`."""
+    """Return the decoder of Zarr's `vlen-bytes`."""
     return Vlen("vlen-bytes", False, items)
 
 
 def fixed(text: bool, stored: np.dtype[Any], items: int | None = None) -> Decoder:
-    """`vlen-utf8` or `vlen-bytes` of elements of `stored`, `U`, `S` or `V`, as zarr-python 3.0 wrote them in Zarr v2."""
+    """Return the decoder of `vlen-utf8` or `vlen-bytes` for fixed-length elements, as zarr-python 3.0 wrote them in Zarr
+    v2.
+
+    `stored` is numpy's `U`, `S` or `V`.
+    """
     return Fixed(Vlen("vlen-utf8" if text else "vlen-bytes", text, items), stored)
 
 
 def vlen_array(dtype: Any, items: int | None = None) -> Decoder:
-    """numcodecs' `vlen-array`: each item's bytes are elements of `dtype`; the result is `vlen-bytes`."""
+    """Return the decoder of numcodecs' `vlen-array`, whose items are elements of `dtype`; the result is `vlen-bytes`."""
     return Vlen("vlen-array", False, items, number(dtype).itemsize)
 
 
 def json2(encoding: str = "utf-8", strict: bool = True, items: int | None = None) -> Decoder:
-    """numcodecs' `json2` as `vlen-utf8`: strings as they are, null as the empty string, anything else as JSON text."""
+    """Return the decoder of numcodecs' `json2` as `vlen-utf8`.
+
+    Strings stay, null becomes the empty string, anything else JSON text.
+    """
     if encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32"):
         raise Unsupported(f"json2 in encoding {encoding!r}")
 
     def load(data: Buffer) -> Any:
         return json.loads(str(bytes(data), encoding), strict=bool(strict))
 
-    return Document("json2", load, items)
+    return ObjectDocument("json2", load, items)
 
 
 def msgpack2(raw: bool = False, items: int | None = None) -> Decoder:
-    """numcodecs' `msgpack2` as `vlen-utf8`, by the same rules as `json2`."""
+    """Return the decoder of numcodecs' `msgpack2` as `vlen-utf8`, by the same rules as `json2`."""
     import msgpack
 
     def load(data: Buffer) -> Any:
         return msgpack.unpackb(data, raw=bool(raw))
 
-    return Document("msgpack2", load, items)
+    return ObjectDocument("msgpack2", load, items)
 
 
 def categorize(labels: Sequence[str], dtype: Any = "|O", astype: Any = "u1", items: int | None = None) -> Decoder:
-    """numcodecs' `categorize`: `vlen-utf8` for objects, elements of fixed size for numpy's `U` types."""
+    """Return the decoder of numcodecs' `categorize`: `vlen-utf8` for objects, fixed size for numpy's `U` types."""
     stored = number(astype)
     if stored.kind not in "iu" or not isinstance(labels, (list, tuple)) or not all(isinstance(s, str) for s in labels):
         raise Unsupported(f"categorize with labels of type {astype!r}")
@@ -248,12 +254,12 @@ def categorize(labels: Sequence[str], dtype: Any = "|O", astype: Any = "u1", ite
 
 
 def nul_strings(items: int | None = None) -> Decoder:
-    """N5's `string` blocks as `vlen-utf8`."""
+    """Return the decoder of N5's `string` blocks as `vlen-utf8`."""
     return NulStrings(items)
 
 
 def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:
-    """The vlen encoding of `items`; CorruptData when it has not `size` bytes, Overflow when it has more than `limit`."""
+    """Return the vlen encoding of `items`. Raises CorruptData unless it has `size` bytes, Overflow above `limit` bytes."""
     count, found = 0, bytearray(U32.size)
     for item in items:
         count += 1
@@ -267,7 +273,7 @@ def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:
 
 
 def split(encoded: Buffer) -> Iterator[memoryview]:
-    """The items of a vlen encoding that has been checked."""
+    """Yield the items of a vlen encoding that has been checked."""
     view = memoryview(encoded).cast("B")
     position = U32.size
     for _ in range(U32.unpack_from(view)[0]):
@@ -277,7 +283,7 @@ def split(encoded: Buffer) -> Iterator[memoryview]:
 
 
 def _ended(strings: bytes) -> Iterator[bytes]:
-    """The strings that NUL ends, one after the other: all at once they would take many times their bytes."""
+    """Yield the strings that NUL ends. All at once they would take many times their bytes."""
     start = 0
     while start < len(strings):
         end = strings.index(0, start)
@@ -298,7 +304,7 @@ def _count(found: int, expected: int | None) -> None:
 
 
 def _flatten(nested: list[Any], shape: Sequence[int]) -> list[Any]:
-    """The elements in C order; a scalar's document holds its one element without a shape."""
+    """Return the elements in C order. A scalar's document holds its one element without a shape."""
     level = nested
     for depth, edge in enumerate(shape or (1,)):
         if depth:
@@ -311,7 +317,7 @@ def _flatten(nested: list[Any], shape: Sequence[int]) -> list[Any]:
 
 
 def _text(item: Any) -> bytes:
-    """An element of a document as text."""
+    """Return an element of a document as text."""
     if item is None:
         return b""
     if isinstance(item, bytes):

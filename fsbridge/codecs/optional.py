@@ -1,7 +1,7 @@
 """Elements that may be missing: zarrs' `optional` codec. Not here: how the two parts are encoded.
 
-The format: `u64 LE length of the mask, u64 LE length of the data, mask, data`; the mask has a bool for each element, the
-data only the elements that are there, one after the other.
+The format is `u64 LE length of the mask, u64 LE length of the data, mask, data`. The mask has a bool for each element,
+the data only the present elements, one after the other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, CodecChain, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, CodecChain, Decoder
 from fsbridge.errors import CorruptData, TooLarge
 
 HEADER = struct.Struct("<QQ")
@@ -19,10 +19,10 @@ U32 = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Optional:
-    """The same format with both parts decoded: the mask one byte an element, the data of `itemsize` bytes an element.
+class Optional(CodecAbilities):
+    """The same format with both parts decoded: the mask one byte an element, the data `itemsize` bytes an element.
 
-    `items`: elements of a chunk; None where they differ. `itemsize` is 0 for elements of variable length.
+    `items`: elements of a chunk, None if they differ. `itemsize` is 0 for elements of variable length.
     """
 
     items: int | None
@@ -54,11 +54,11 @@ class Optional:
         return b"".join((HEADER.pack(len(mask), len(elements)), mask, elements))
 
     def _elements(self, view: memoryview, present: int, limit: int) -> bytes:
-        """The decoded data of `present` elements; nothing at all may be stored of none."""
+        """Return the decoded data of `present` elements. If none is present, nothing may be stored."""
         if not present and not len(view):
             return b""
         last = self.data.steps[-1] if self.data.steps else None
-        if isinstance(last, Optional):  # of whose mask nothing else tells the size
+        if isinstance(last, Optional):  # only `present` tells the size of its mask
             chain = CodecChain((*self.data.steps[:-1], replace(last, items=present)))
             return bytes(chain.decode(view, None, limit))
         found = bytes(self.data.decode(view, present * self.itemsize if self.itemsize else None, limit))
@@ -68,5 +68,5 @@ class Optional:
 
 
 def optional(items: int | None, mask: CodecChain, data: CodecChain, itemsize: int) -> Decoder:
-    """Elements that may be missing, `itemsize` bytes each (0: of variable length)."""
+    """Return the decoder of elements that may be missing, `itemsize` bytes each (0: of variable length)."""
     return Optional(items, mask, data, itemsize)

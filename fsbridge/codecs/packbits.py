@@ -1,7 +1,7 @@
 """Zarr v3's `packbits` (zarr-extensions): elements of a few bits, without gaps. Not here: numcodecs' (`filters.py`).
 
-The text leaves open in which order bits fill a byte. zarrs (zarrs-python 0.2.3), the one writer we know, begins with the
-least significant bit whatever the padding, so this is not numcodecs' layout.
+The specification does not say in which order bits fill a byte. zarrs (zarrs-python 0.2.3), the one writer we know, begins
+with the least significant bit whatever the padding, so this is not numcodecs' layout.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 Octets = npt.NDArray[np.uint8]
 
 PIECE_ELEMENTS = 1 << 14
-"""Numbers unpacked at a time; a multiple of 8, so that pieces begin at whole bytes."""
+"""Numbers unpacked at a time: a multiple of 8, so that pieces begin at whole bytes."""
 
 PADDINGS = ("none", "first_byte", "last_byte")
 
 
 @dataclass(frozen=True, slots=True)
-class PackedBits:
+class PackedBits(CodecAbilities):
     """Numbers of `width` bytes, of which the bits [first, first + bits) are stored; `signed` ones are extended upwards."""
 
     width: int
@@ -64,7 +64,9 @@ class PackedBits:
 
 
 def packed_bits(width: int, bits: int, signed: bool, first: int | None, last: int | None, padding: str) -> Decoder:
-    """Numbers of `bits` meaningful bits in `width` bytes, of which [`first`, `last`] are stored (None: all)."""
+    """Return the decoder of numbers with `bits` meaningful bits in `width` bytes; [`first`, `last`] are stored (None:
+    all).
+    """
     low = 0 if first is None else first
     high = bits - 1 if last is None else last
     if not 0 <= low <= high < bits or padding not in PADDINGS:

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 MAGIC, END = b"pco!", b"\0"
 KINDS = ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8")
-"""What numcodecs encodes, as numpy spells it without its byte order."""
+"""What numcodecs encodes, in numpy's spelling without the byte order."""
 
 
 @dataclass(frozen=True, slots=True)
-class PCodec:
+class PCodec(CodecAbilities):
     """Elements of `stored` in the processor's byte order, which is little-endian."""
 
     stored: np.dtype[Any]
@@ -36,7 +36,7 @@ class PCodec:
         if not raw.startswith(MAGIC) or not raw.endswith(END):
             raise CorruptData("no whole pco file")
         target = bytearray(size) if out is None else out
-        # One element more: the library stops where its target ends, and does not say whether there was more.
+        # One element more, because the library stops where its target ends and does not say whether there was more.
         numbers = np.zeros(size // self.stored.itemsize + 1, self.stored)
         try:
             progress = native.pcodec().simple_decompress_into(raw, numbers)
@@ -53,7 +53,7 @@ class PCodec:
 
 
 def pcodec(stored: np.dtype[Any]) -> Decoder:
-    """An array of `stored`, of which pco knows little-endian numbers of 2, 4 and 8 bytes."""
+    """Return the decoder of an array of `stored`. pco knows little-endian numbers of 2, 4 and 8 bytes."""
     if stored.str[0] == ">" or stored.str[1:] not in KINDS:
         raise Unsupported(f"codec 'pcodec' of elements of {stored}")
     native.pcodec()

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 WIDE_BYTES = 256
-"""Element size above which elements are copied one by one instead of byte plane by byte plane."""
+"""Wider elements are copied one by one instead of byte plane by byte plane."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle:
-    """`leftover`: bytes that make no whole element follow unshuffled (HDF5); numcodecs refuses such lengths."""
+class Shuffle(CodecAbilities):
+    """Undoes the shuffle. `leftover`: bytes of no whole element follow unshuffled (HDF5); numcodecs refuses such lengths."""
 
     element: int
     leftover: bool
@@ -38,7 +38,7 @@ class Shuffle:
         whole = count * self.element
         planes = source[:whole].reshape(self.element, count)
         elements = result[:whole].reshape(count, self.element)
-        # Plane by plane is five times faster than one transposed copy, unless there are few elements and many planes; for
+        # Plane by plane is five times faster than one transposed copy, unless there are few elements and many planes. For
         # elements of two bytes, arithmetic is twice as fast again.
         if self.element == 2:
             pairs = result[:whole].view("<u2")
@@ -54,12 +54,12 @@ class Shuffle:
 
 
 def shuffle(element: int = 4) -> Decoder:
-    """numcodecs' `shuffle` (its default element size is 4; 1 and 0 mean none)."""
+    """Return the decoder of numcodecs' `shuffle` (its default element size is 4; 1 and 0 mean none)."""
     return Shuffle(_element(element), leftover=False)
 
 
 def hdf5_shuffle(element: int) -> Decoder:
-    """HDF5 filter 2."""
+    """Return the decoder of HDF5 filter 2."""
     return Shuffle(_element(element), leftover=True)
 
 

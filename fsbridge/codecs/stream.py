@@ -1,7 +1,8 @@
 """Bounded decoding with the standard library's decompressor objects. Not here: which compressors there are.
 
-Output is taken in pieces of at most 1 MiB, so a decompression bomb costs that much beyond the size expected, and input is
-given in windows that grow, so many tiny members in one chunk cost linear time (each decompressor copies what it leaves).
+Output is taken in pieces of at most 1 MiB, so a decompression bomb costs at most that much beyond the expected size.
+Input is given in windows that grow, so many tiny members in one chunk cost linear time: each decompressor copies what it
+leaves.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from fsbridge.codecs.chain import Buffer, Overflow
 from fsbridge.errors import CorruptData
 
 PIECE_BYTES = 1 << 20
-FIRST_WINDOW_BYTES = 1 << 12
-LAST_WINDOW_BYTES = 1 << 18
 
 
 class Decompressor(Protocol):
@@ -29,8 +28,8 @@ class Decompressor(Protocol):
     def unused_data(self) -> bytes: ...
 
 
-class Target:
-    """Decoded bytes of known (`size`) or only bounded (`limit`) number; any byte beyond is an Overflow."""
+class Output:
+    """Collects decoded bytes of known number (`size`) or at most `limit` bytes. Any byte more is an Overflow."""
 
     def __init__(self, size: int | None, limit: int, out: memoryview | None) -> None:
         self.size = size
@@ -55,14 +54,14 @@ class Target:
         self.used = end
 
     def done(self) -> Buffer:
-        """The decoded bytes, when there are as many as expected."""
+        """Return the decoded bytes, if there are as many as expected."""
         if self.size is not None and self.used != self.size:
             raise CorruptData(f"decodes to {self.used} bytes, not {self.size}")
         return self.buffer
 
 
 def expand(
-    start: Callable[[], Decompressor], errors: tuple[type[Exception], ...], data: Buffer, target: Target, *, many: bool
+    start: Callable[[], Decompressor], errors: tuple[type[Exception], ...], data: Buffer, target: Output, *, many: bool
 ) -> Buffer:
     """Decode all of `data`: one stream, or with `many` any positive number of streams one after the other.
 
@@ -82,19 +81,19 @@ def expand(
             raise CorruptData(f"{len(view) - position} bytes after the end of the compressed data")
 
 
-def _member(decompressor: Decompressor, view: memoryview, position: int, target: Target) -> int:
-    """Decode the stream that starts at `position`; the position of its end."""
-    window = FIRST_WINDOW_BYTES
+def _member(decompressor: Decompressor, view: memoryview, position: int, target: Output) -> int:
+    """Decode the stream that starts at `position` and return where it ends."""
+    window = 1 << 12
     while not decompressor.eof:
         if position == len(view):
             raise CorruptData("the compressed data ends early")
         feed: Buffer = view[position : position + window]
         position += len(feed)
-        window = min(2 * window, LAST_WINDOW_BYTES)
+        window = min(2 * window, (1 << 18))
         while not decompressor.eof:
             piece = decompressor.decompress(feed, PIECE_BYTES)
             target.add(piece)
-            # zlib hands back the input it did not come to; the others keep it.
+            # zlib returns the input that it did not use; the others keep it.
             feed = getattr(decompressor, "unconsumed_tail", b"")
             if len(piece) < PIECE_BYTES:
                 break

@@ -1,7 +1,7 @@
 """The closed table of numcodecs' codecs by id, as Zarr v2 documents and Zarr v3's `numcodecs.*` spell them.
 
-A codec is one line of `CODECS`. Not here: a registry, or a way to add to the table (P5). Parameters that decoding does not
-need are ignored: for instance GDAL writes a `delta` into `lzma`, which numcodecs itself refuses.
+A codec is one line of `CODECS`. Parameters that decoding does not need are ignored: for instance GDAL writes a `delta`
+into `lzma`, which numcodecs itself refuses. Not here: a registry, or a way to add to the table (P5).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Kind: TypeAlias = Literal["bytes", "numbers", "array", "text", "objects"]
 
 
 class Parameters:
-    """A codec's configuration, and what is known of the chunk besides.
+    """A codec's configuration, and what else is known about the chunk.
 
-    `byteorder`: `<` or `>` for the data types in the configuration, whatever they say; `stored`: the elements of an array;
-    `items`: number of elements of every chunk.
+    `byteorder`: `<` or `>` for the data types in the configuration, whatever they say; `stored`: the elements of an
+    array; `items`: number of elements of every chunk.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class Parameters:
         self.items = items
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The parameter, or `default` where it is absent or null."""
+        """Return the parameter, or `default` if it is absent or null."""
         value = self.values.get(name)
         return default if value is None else value
 
     def required(self, name: str) -> Any:
-        """A parameter that has no default."""
+        """Return a parameter that has no default."""
         value = self.values.get(name)
         if value is None:
             raise Unsupported(f"codec {self.codec!r} without {name!r}")
@@ -60,20 +60,20 @@ class Parameters:
         return value
 
     def location(self, default: str) -> str:
-        """Where a checksum stands."""
+        """Return where a checksum is."""
         return str(self.values.get("location") or default)
 
     def dtype(self, name: str = "dtype") -> np.dtype[Any]:
-        """A data type of numbers that must be given."""
+        """Return a data type of numbers that must be given."""
         found: np.dtype[Any] = _filters().number(self.required(name))
         return found if self.byteorder is None else found.newbyteorder("<" if self.byteorder == "<" else ">")
 
     def astype(self) -> np.dtype[Any] | None:
-        """The data type of what is stored, where it is given."""
+        """Return the data type of what is stored, if it is given."""
         return None if self.values.get("astype") is None else self.dtype("astype")
 
     def elements(self) -> np.dtype[Any]:
-        """The elements of the array, which a codec of whole arrays must know."""
+        """Return the elements of the array, which a codec of whole arrays must know."""
         if self.stored is None:
             raise Unsupported(f"codec {self.codec!r} of elements of unknown type")
         return self.stored
@@ -81,13 +81,13 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """`make` returns the decoder, or raises Unsupported for parameters that make no sense."""
+    """One row of the table. `make` returns the decoder, or raises Unsupported for parameters that make no sense."""
 
     kind: Kind
     make: Callable[[Parameters], Decoder]
 
 
-def _blosc() -> Any:  # modules of decoders are imported when they are first named: together a tenth of a mount's start
+def _blosc() -> Any:  # decoder modules are imported when first named, because together they take a tenth of a mount's start
     from fsbridge.codecs import blosc
 
     return blosc
@@ -191,25 +191,25 @@ CODECS: Mapping[str, Codec] = {
 }
 
 FIXED: Mapping[str, str] = {"U": "vlen-utf8", "S": "vlen-bytes", "V": "vlen-bytes"}
-"""The object codec that zarr-python 3.0 put before elements of fixed length, by numpy's kind of them."""
+"""The object codec that zarr-python 3.0 put before elements of fixed length, by numpy's kind."""
 
 NEVER = {"pickle": "would run code from the store"}
 
 SERIALIZERS: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
-"""Zarr v3's name of what objects are decoded to."""
+"""Zarr v3's name for decoded objects."""
 
 
 def is_compressor(codec: str) -> bool:
-    """Whether `codec` is one of bytes to bytes."""
+    """Tell whether `codec` is one of bytes to bytes."""
     return codec in CODECS and CODECS[codec].kind == "bytes"
 
 
 def decoder(config: object, byteorder: str | None = None, stored: np.dtype[Any] | None = None) -> Decoder:
-    """The decoder of a compressor or a filter of numbers, from a configuration with its `id`.
+    """Return the decoder of a compressor or a filter of numbers, from a configuration with its `id`.
 
-    `byteorder`: `<` or `>` for the data types in the configuration, whatever they say: in Zarr v3 the `bytes` codec rules.
-    `stored`: the elements of the array, without which codecs of whole arrays are Unsupported. Raises Unsupported for ids
-    outside the table and for parameters that are needed and make no sense.
+    `byteorder`: `<` or `>` for the data types in the configuration, whatever they say, because in Zarr v3 the `bytes`
+    codec decides. `stored`: the elements of the array; codecs of whole arrays are Unsupported without it. Raises
+    Unsupported for ids outside the table and for needed parameters that make no sense.
     """
     of = Parameters(config, byteorder, stored)
     known = CODECS.get(of.codec)
@@ -219,7 +219,7 @@ def decoder(config: object, byteorder: str | None = None, stored: np.dtype[Any] 
 
 
 def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
-    """The decoder of an object codec and the Zarr v3 serializer of its result (`vlen-utf8`, `vlen-bytes`).
+    """Return the decoder of an object codec and the Zarr v3 serializer of its result (`vlen-utf8`, `vlen-bytes`).
 
     `items`: number of elements of every chunk. Raises Unsupported as `decoder` does.
     """
@@ -231,7 +231,7 @@ def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
 
 
 def fixed_decoder(codec: str, stored: np.dtype[Any], items: int) -> Decoder:
-    """The decoder of an object codec before elements of fixed length; Unsupported unless `FIXED` has both."""
+    """Return the decoder of an object codec before elements of fixed length. Raises Unsupported unless `FIXED` has both."""
     if FIXED.get(stored.kind) != codec:
         raise Unsupported(_reason(codec))
     found: Decoder = _objects().fixed(stored.kind == "U", stored, items)

@@ -6,14 +6,14 @@ import bz2
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from fsbridge.codecs.chain import Buffer, Decoder
-from fsbridge.codecs.stream import Decompressor, Target, expand
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs.stream import Decompressor, Output, expand
 from fsbridge.errors import Unsupported
 
 MEMORY_BYTES = 256 << 20
-"""Bytes a decoder's dictionary may take; the highest preset (9) needs 65 MiB."""
+"""Most bytes of a decoder's dictionary. The highest preset (9) needs 65 MiB."""
 FILTER_KEYS = {
     lzma.FILTER_LZMA1: ("preset", "dict_size", "lc", "lp", "pb"),
     lzma.FILTER_LZMA2: ("preset", "dict_size", "lc", "lp", "pb"),
@@ -30,35 +30,35 @@ BRANCH_FILTERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bz2:
+class Bz2(CodecAbilities):
     """One or more bzip2 streams."""
 
     name: str = "bz2"
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         errors = (OSError, ValueError, EOFError)
-        return expand(bz2.BZ2Decompressor, errors, data, Target(size, limit, out), many=True)
+        return expand(bz2.BZ2Decompressor, errors, data, Output(size, limit, out), many=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Lzma:
-    """`format` as in the `lzma` module: 0 automatic, 1 xz (several streams allowed), 2 alone, 3 raw with `filters`."""
+class Lzma(CodecAbilities):
+    """LZMA. `format` as in the `lzma` module: 0 automatic, 1 xz (several streams allowed), 2 alone, 3 raw with `filters`."""
 
     name: str
     format: int
     filters: tuple[tuple[tuple[str, int], ...], ...] = ()
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         errors = (lzma.LZMAError, ValueError, EOFError)
-        return expand(self._start, errors, data, Target(size, limit, out), many=self.format == lzma.FORMAT_XZ)
+        return expand(self._start, errors, data, Output(size, limit, out), many=self.format == lzma.FORMAT_XZ)
 
     def _start(self) -> Decompressor:
         if self.format == lzma.FORMAT_RAW:
@@ -67,17 +67,17 @@ class Lzma:
 
 
 def bzip2() -> Decoder:
-    """bzip2 streams."""
+    """Return the decoder of bzip2 streams."""
     return Bz2()
 
 
 def xz() -> Decoder:
-    """The .xz container."""
+    """Return the decoder of the .xz container."""
     return Lzma("xz", lzma.FORMAT_XZ)
 
 
 def lzma_stream(format: int = lzma.FORMAT_XZ, filters: Sequence[Mapping[str, Any]] | None = None) -> Decoder:
-    """numcodecs' `lzma`: `filters` are those of the raw format (3) and are not needed for the others.
+    """Return the decoder of numcodecs' `lzma`. `filters` belong to the raw format (3); the others do not need them.
 
     Raises Unsupported for a format or filter that liblzma does not have.
     """
@@ -96,7 +96,7 @@ def lzma_stream(format: int = lzma.FORMAT_XZ, filters: Sequence[Mapping[str, Any
 
 
 def _filter(entry: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """One filter's parameters that decoding needs, checked."""
+    """Return one filter's parameters that decoding needs, checked."""
     try:
         number = int(entry["id"])
         keys = ("start_offset",) if number in BRANCH_FILTERS else FILTER_KEYS[number]

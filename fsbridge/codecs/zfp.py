@@ -1,9 +1,9 @@
 """zfp, the numcodecs codec `zfpy`: arrays of numbers in blocks of 4 per dimension. Not here: encoding.
 
-The stored bytes begin with zfp's own header: type, shape and mode. The library reads on beyond its input when the stream is
-shorter than the header promises; so it gets a copy with room for the longest stream that the header allows, and decodes it
-twice, with different bytes in that room: only a stream that ends where it should gives the same numbers twice. The library
-is zfpy, of the extra `codecs`.
+The stored bytes begin with zfp's own header: type, shape and mode. The library reads beyond its input if the stream is
+shorter than the header promises. So it gets a copy with room for the longest stream that the header allows, and decodes
+it twice, with different bytes in that room: only a stream that ends where it should gives the same numbers twice. The
+library is zfpy, of the extra `codecs`.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 HEADER_BYTES = 24
 """A header has at most 148 bits."""
 
 KINDS = ("i4", "i8", "f4", "f8")
-"""The types of zfp, as numpy spells them without the byte order."""
+"""The types of zfp, in numpy's spelling without the byte order."""
 
-OVERHEAD_BITS = 32
-"""Bits of a block beside those of its values: an exponent of at most 11 bits, a number of planes, the mode."""
 
 FACTOR, ROOM = 4, 1 << 20
-"""The longest stream that is tried: this many times the decoded bytes, and this many more; a real one is hardly above."""
+"""The longest stream that is tried: `FACTOR` times the decoded bytes, plus `ROOM` bytes. Real ones are hardly larger."""
 
 
 @dataclass(frozen=True, slots=True)
-class ZFP:
+class ZFP(CodecAbilities):
     """Elements of `stored` in the processor's byte order, which is little-endian."""
 
     stored: np.dtype[Any]
@@ -52,7 +50,7 @@ class ZFP:
         return target
 
     def _decompress(self, data: Buffer, size: int, padding: int) -> np.ndarray[Any, Any]:
-        """The numbers, flat, of a stream that is followed by bytes of `padding`."""
+        """Return the numbers, flat, of a stream that is followed by bytes of `padding`."""
         needed = self._longest(data, size)
         padded = np.full(max(needed, len(data)) + HEADER_BYTES, padding, np.uint8)
         padded[: len(data)] = np.frombuffer(data, np.uint8)
@@ -66,7 +64,10 @@ class ZFP:
         return flat
 
     def _longest(self, data: Buffer, size: int) -> int:
-        """Bytes of the longest stream that the header allows; CorruptData for a header that tells of another array."""
+        """Return the bytes of the longest stream that the header allows.
+
+        Raises CorruptData if it describes another array.
+        """
         if len(data) < HEADER_BYTES // 2:
             raise CorruptData(f"{len(data)} bytes are no zfp stream")
         try:
@@ -76,7 +77,8 @@ class ZFP:
         shape = [extent for name in ("nx", "ny", "nz", "nw") if (extent := header[name])]
         if header["type"] is not self.stored.type or math.prod(shape) * self.stored.itemsize != size or not shape:
             raise CorruptData(f"a zfp array of {header['type']} {shape} where {size} bytes of {self.stored} were expected")
-        bits = max(4 ** len(shape) * (8 * self.stored.itemsize + 1) + OVERHEAD_BITS, header["config"]["expert"]["minbits"])
+        # Bits of a block beside those of its values: an exponent of at most 11 bits, a number of planes, the mode.
+        bits = max(4 ** len(shape) * (8 * self.stored.itemsize + 1) + 32, header["config"]["expert"]["minbits"])
         longest: int = -(-math.prod(-(-extent // 4) for extent in shape) * bits // 8) + HEADER_BYTES
         if longest > FACTOR * size + ROOM:
             raise Unsupported(f"a zfp stream of up to {longest} bytes for {size}")
@@ -84,7 +86,7 @@ class ZFP:
 
 
 def zfp(stored: np.dtype[Any]) -> Decoder:
-    """An array of `stored`: zfp knows little-endian integers and floats of 4 and 8 bytes."""
+    """Return the decoder of an array of `stored`. zfp knows little-endian integers and floats of 4 and 8 bytes."""
     if stored.str[0] == ">" or stored.str[1:] not in KINDS:
         raise Unsupported(f"codec 'zfpy' of elements of {stored}")
     native.zfpy()

@@ -1,19 +1,19 @@
 """Zstandard frames (RFC 8878). Not here: zstd inside Blosc.
 
-numcodecs decodes straight into the target, but fills only what the frame headers declare; so it is used when the first frame
-declares exactly the expected size or none at all (then it demands that the target is filled). Several frames, and an
-unknown size, take the streaming decoder, which never makes more than asked for.
+numcodecs decodes straight into the target, but fills only what the frame headers declare. So it is used if the first
+frame declares exactly the expected size or none at all (then it demands that the target is filled). Several frames, and
+an unknown size, go to the streaming decoder, which never makes more than asked for.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder, Overflow
-from fsbridge.codecs.stream import Target, expand
+from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
+from fsbridge.codecs.stream import Output, expand
 from fsbridge.errors import CorruptData
 
 if sys.version_info >= (3, 14):
@@ -27,11 +27,11 @@ DICTIONARY_BYTES = (0, 1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Zstd:
-    """One or more frames, with or without content size and checksum; skippable frames are skipped."""
+class Zstd(CodecAbilities):
+    """One or more frames, with or without content size and checksum. Skippable frames are skipped."""
 
     name: str = "zstd"
-    direct: ClassVar[Literal[True]] = True
+    direct: ClassVar[bool] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -43,16 +43,16 @@ class Zstd:
             raise Overflow(f"the zstd header says {declared} bytes, {'the limit is' if size is None else 'not'} {cap}")
         if size and declared in (None, size) and bytes(data[:4]) == MAGIC:
             return _decompress(data, size, out)
-        return expand(ZstdDecompressor, (ZstdError, EOFError), data, Target(size, limit, out), many=True)
+        return expand(ZstdDecompressor, (ZstdError, EOFError), data, Output(size, limit, out), many=True)
 
 
 def zstd() -> Decoder:
-    """Zstandard frames."""
+    """Return the decoder of Zstandard frames."""
     return Zstd()
 
 
 def with_dictionary(data: Buffer, dictionary: bytes, limit: int) -> bytes:
-    """One frame that was made with a dictionary, of at most `limit` bytes; CorruptData."""
+    """Decode one frame that was made with a dictionary, to at most `limit` bytes. Raises CorruptData."""
     try:
         stream = ZstdDecompressor(zstd_dict=ZstdDict(dictionary))
         found: bytes = stream.decompress(data, limit)
@@ -64,7 +64,7 @@ def with_dictionary(data: Buffer, dictionary: bytes, limit: int) -> bytes:
 
 
 def content_size(data: Buffer) -> int | None:
-    """Decoded bytes that the first frame's header declares; None if it does not or is no zstd frame (RFC 8878, 3.1.1.1)."""
+    """Return the decoded size that the first frame's header declares, or None (RFC 8878, 3.1.1.1)."""
     if len(data) < 5 or bytes(data[:4]) != MAGIC:
         return None
     descriptor = data[4]

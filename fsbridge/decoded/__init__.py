@@ -3,7 +3,7 @@
 Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`).
 """
 
-from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, end_of, settled
+from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, settled
 from fsbridge.decoded.versions import ArrayVersion, DecodedArray, Touched
 
-__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "Touched", "end_of", "settled"]
+__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "Touched", "settled"]

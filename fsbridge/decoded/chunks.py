@@ -2,22 +2,22 @@
 be decoded before anybody asks.
 
 Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`), which file shows which
-chunk (the layouts), who is read ahead (`kernel/readahead.py`), what one version of the whole array is (`versions.py`).
+chunk (the layouts), who is read ahead (`kernel/readahead/`), what one version of the whole array is (`versions.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Hashable, Iterator, Sequence
-from functools import partial
+from collections.abc import Hashable, Iterator, Sequence
 from operator import itemgetter
 
+from fsbridge.asking import WouldWait, before_waiting, context, without_waiting
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, WouldWait
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, ChunkInfo, OpenChunk, open_chunk
-from fsbridge.tree import Deliver, Make, Unsettled, keep
+from fsbridge.tree import Unsettled
 
 log = logging.getLogger(__name__)
 
@@ -43,26 +43,26 @@ _OPEN_TRIES = 3
 """Versions of a small chunk that an open tries to read before it leaves a chunk that is being rewritten to its reader."""
 
 
+class _Replaced(Exception):
+    """A stored chunk was replaced after it had been found."""
+
+
 class DecodedChunks:
     """The decoded chunks of one version of an array's metadata. Thread-safe; blocking but for `size` and `peek`s.
 
     `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is not looked at again.
-    `owned`: somebody wants to know whose the stored objects are.
     """
 
     __slots__ = (
         *("__weakref__", "_largest", "_regular"),
-        *("array", "cache", "immutable", "max_chunk", "owned"),
+        *("array", "cache", "immutable", "max_chunk"),
     )
 
-    def __init__(
-        self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False, owned: bool = False
-    ) -> None:
+    def __init__(self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False) -> None:
         self.array = array
         self.cache = cache
         self.max_chunk = max_chunk
         self.immutable = immutable
-        self.owned = owned
         self._largest: int | None = None  # bytes of a chunk of which only decoding tells them, and some more
         grid = array.metadata.grid
         self._regular = array.metadata.chunk_bytes((0,) * len(grid.shape)) if grid.regular else None
@@ -100,66 +100,62 @@ class DecodedChunks:
         return len(self._unsized(index, info, settled(info)))
 
     def open(self, index: Index, version: Hashable = None) -> DecodedChunk:
-        """The chunk as it is now (of `version`, if given); Stale also when the array's metadata is no longer this one."""
-        for _ in range(_OPEN_TRIES):
-            info = self.find(index, version)
-            self.check()
-            chunk = self.opened(index, info)
-            if chunk.size > _EARLY_BYTES or self.size(index) is None:
-                break
-            try:
-                # Decoded if there is room: it will be read, and that spares a hand-over.
-                self.cache.prefetch(chunk.key, chunk.size, partial(self.array.chunks.read_into, index, info), info.stored)
-                break
-            except Stale:  # replaced since it was found: open the new one
-                continue
-            except (FsbridgeError, OSError):  # who reads the chunk meets it
-                break
-        return chunk
+        """Open the chunk as it is now (of `version`, if given); Stale also when the array's metadata is no longer this one.
 
-    def open_at_once(self, index: Index, version: Hashable = None, deliver: Deliver = keep) -> DecodedChunk | None:
-        """`open` on the event loop, where it takes no waiting; else None. A small chunk is decoded, too, and delivered."""
-        at_once, size = self.array.at_once, self.size(index)
-        if at_once is None or size is None:
-            return None
-        try:
-            with at_once():
-                if size <= AT_ONCE_BYTES:
-                    return self._decoded_at_once(index, version, size, deliver)
-                info = self.find(index, version)
-                self.check()
-                return DecodedChunk(self, index, info, settled(info), size)
-        except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
-            return None
-
-    def _decoded_at_once(self, index: Index, version: Hashable, size: int, deliver: Deliver) -> DecodedChunk:
-        found = open_chunk(self.array.chunks, index)
-        try:
-            if version is not None:
-                _expect(found.info, version)
-            self.check()
-            chunk = DecodedChunk(self, index, found.info, settled(found.info), size)
-            data = self.cache.peek(chunk.key)
-            if data is None:  # not by way of the cache: mostly the kernel takes it
-                data = memoryview(bytearray(size))
-                found.read_into(data)
-        finally:
+        A small chunk is decoded as well, because it will be read and that spares a job. What is wrong with its bytes is left
+        to its reader.
+        """
+        size = self.size(index)
+        early = _EARLY_BYTES if context.may_wait else AT_ONCE_BYTES
+        if size is None or size > early:
+            found = self._hold(index, version)  # a look alone does not tell whether it may be opened
             found.close()
-        if not deliver(chunk.version, 0, data):
-            self.cache.prefetch(chunk.key, size, lambda out: _copy(data, out))
+            self.check()
+            return self.opened(index, found.info)
+        for _ in range(_OPEN_TRIES):
+            found = self._hold(index, version)
+            try:
+                self.check()
+                chunk = DecodedChunk(self, index, found.info, settled(found.info), size)
+                self._decode_early(chunk, found)
+                break
+            except _Replaced:
+                continue
+            finally:
+                found.close()
         return chunk
+
+    def _hold(self, index: Index, version: Hashable) -> OpenChunk:
+        """Find the stored chunk and hold it open; errors as of `find`."""
+        try:
+            found = open_chunk(self.array.chunks, index)
+        except (NotFound, CorruptData):
+            self.check()
+            raise
+        if version is not None:
+            try:
+                _expect(found.info, version)
+            except BaseException:
+                found.close()
+                raise
+        return found
+
+    def _decode_early(self, chunk: DecodedChunk, found: OpenChunk) -> None:
+        try:
+            self.cache.prefetch(chunk.key, chunk.size, found.read_into, found.info.stored)
+        except Stale:
+            raise _Replaced from None
+        except (FsbridgeError, OSError):
+            return
 
     def holds(self, index: Index) -> bool:
-        """Whether a chunk is decoded, or with the kernel, in the version that it has as far as is known (does not block)."""
-        at_once = self.array.at_once
-        if at_once is None:
-            return False
+        """Whether a chunk is decoded in the version that it has as far as is known (does not block)."""
         try:
-            with at_once():
+            with without_waiting():
                 key = (self, index, settled(self.find(index)))
         except (WouldWait, FsbridgeError, OSError):
             return False
-        return self.cache.holds(key) or self.cache.holds(end_of(key))
+        return self.cache.holds(key)
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`; Stale as for `find`."""
@@ -178,27 +174,32 @@ class DecodedChunks:
         if not self.immutable and not self.array.current():
             raise Stale("the array's metadata changed")
 
-    def ahead(self, indices: Sequence[Index]) -> Generator[tuple[int, Make]]:
-        """Chunks to be decoded before anybody asks: the place of each in `indices`, and what decodes it, see `tree.Space`.
+    def prefetch(self, indices: Sequence[Index]) -> int | None:
+        """Decode chunks before anybody asks. Returns the place of the first for which there was no room, if there is one.
 
-        Those that are not stored, or of no known and reasonable size, are left out. All are opened first: after a decoding,
-        when nothing else is left in the processor's caches, it takes four times as long.
+        Those that are not stored, or of no known and reasonable size, are left out, and what is wrong with the others is
+        left to their readers. All are opened first: that takes four times as long after a decoding has emptied the
+        processor's caches.
         """
         found: list[tuple[int, OpenChunk]] = []
         try:
             self._open_ahead(indices, found)
             for place, chunk in found:
-                yield place, partial(self._make, indices[place], chunk)
+                try:
+                    if not self._make(indices[place], chunk):
+                        return place
+                except (FsbridgeError, OSError) as error:
+                    log.debug("not read ahead: %s", error)
         finally:
             for _, chunk in found:
                 chunk.close()
+        return None
 
     def _open_ahead(self, indices: Sequence[Index], found: list[tuple[int, OpenChunk]]) -> None:
-        sizes, at_once = map(self.size, indices), self.array.at_once
+        sizes = map(self.size, indices)
         places = [place for place, size in enumerate(sizes) if size is not None and size <= self.max_chunk]
-        if at_once is not None:  # mostly it takes no waiting, and then holds up nobody else
-            with at_once():
-                places = [place for place in places if not self._open_one(indices[place], place, found)]
+        with without_waiting():  # first those that take no waiting
+            places = [place for place in places if not self._open_one(indices[place], place, found)]
         for place in places:
             self._open_one(indices[place], place, found)
         found.sort(key=itemgetter(0))
@@ -213,28 +214,21 @@ class DecodedChunks:
             log.debug("not read ahead: %s", error)
         return True
 
-    def _make(self, index: Index, found: OpenChunk, deliver: Deliver) -> bool:
-        """What `deliver` takes leaves the cache."""
+    def _make(self, index: Index, found: OpenChunk) -> bool:
+        """Decode a chunk; False when there is no room for it now."""
         size, info = self.size(index), found.info
         assert size is not None
         key = (self, index, info.version)
-        if not info.settled or self.cache.holds(end_of(key)):
+        if not info.settled:
             return True
-        view = self.cache.prefetch(key, size, found.read_into, info.stored)
-        if view is None:
-            return self.cache.holds(key)
-        delivered = deliver(info.version, 0, view)
-        if delivered:
-            rest = view[delivered:]
-            if not rest or self.cache.prefetch(end_of(key), len(rest), lambda out: _copy(rest, out)) is not None:
-                self.cache.discard(key)
-        return True
+        return self.cache.prefetch(key, size, found.read_into, info.stored) is not None or self.cache.holds(key)
 
     def opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
         """The stored chunk that was found at `index`."""
         version = settled(info)
         size = self.size(index)
         if size is None:
+            before_waiting()
             size = len(self._unsized(index, info, version))
         return DecodedChunk(self, index, info, version, size)
 
@@ -278,17 +272,8 @@ class DecodedChunk:
 
     def peek(self, offset: int, size: int) -> memoryview | None:
         """The bytes if the chunk is decoded, else None. Does not block."""
-        cache = self._of.cache
-        view = cache.peek(self.key)
-        if view is not None:
-            return self._part(view, offset, size)
-        end = end_of(self.key)
-        view = cache.peek(end)
-        if view is None or offset < self.size - len(view):
-            return None
-        cache.consumed(end)
-        first = self.size - len(view)
-        return view[offset - first : offset - first + size]
+        view = self._of.cache.peek(self.key)
+        return None if view is None else self._part(view, offset, size)
 
     def read(self, offset: int, size: int) -> bytes | memoryview:
         """The bytes, decoding the chunk, or only the part that is asked for while little of it is."""
@@ -305,6 +290,7 @@ class DecodedChunk:
             part = self._of.array.chunks.read_range(self.index, self.info, offset, stop)
             if part is not None:
                 self._ranged += stop - offset
+                self._of.cache.decoded_apart(stop - offset)
                 return part
         return self._part(self.decoded(), offset, size)
 
@@ -317,9 +303,8 @@ class DecodedChunk:
             return of._unsized(index, info, self.version)
         return of.cache.get(self.key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)
 
-    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
-        """Never asked for, see `window`."""
-        return True
+    def prefetch(self, start: int, stop: int) -> None:
+        """Do nothing: there is no `window`."""
 
     def close(self) -> None:
         """Nothing is held; the cache forgets by itself."""
@@ -351,12 +336,3 @@ def settled(info: ChunkInfo) -> Hashable:
     taken for what is there afterwards.
     """
     return info.version if info.settled else Unsettled(info.version)
-
-
-def end_of(key: Hashable) -> Hashable:
-    """The cache key of a chunk's end, which stays when the rest has been delivered to the kernel."""
-    return key, "end"
-
-
-def _copy(source: memoryview, target: memoryview) -> None:
-    target[:] = source

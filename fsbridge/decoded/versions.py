@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge import model
+from fsbridge.asking import before_waiting
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.metadata import Index
-from fsbridge.model import Array, ChunkInfo, commit
+from fsbridge.model import Array, ChunkInfo
 
 _TICK_SECONDS = 0.02
 """Seconds between two looks at a chunk that has just changed."""
@@ -24,8 +24,9 @@ _TICK_SECONDS = 0.02
 _TICK_TRIES = 5
 """Looks at a chunk that changes at each of them before a whole array's reader gives up."""
 
-_SECOND_SECONDS, _SECOND_TRIES = 0.25, 10
-"""Seconds between two looks at one that stays as it is, and how many: its store's clock shows whole seconds, or two."""
+_SECOND_SECONDS, _SECOND_TRIES = 0.25, 21
+"""Seconds between two looks at one that stays as it is, and how many: its store's clock shows whole seconds, or two, and a
+large object may still be being written for five (`store.local.status`)."""
 
 _LOOK_SECONDS = 1.0
 """For looking at all chunks that were touched: some twenty thousand on a local disk."""
@@ -67,7 +68,7 @@ class ArrayVersion:
         self.chunks = chunks
         self._counts = chunks.metadata.grid.counts
         self._lock = threading.Lock()
-        self._commit = None if chunks.immutable else commit(chunks.array.chunks)
+        self._commit = None if chunks.immutable else chunks.array.chunks.commit()
         self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
         self._sparse = False  # whether most of the chunks that were looked for last are not stored
         self._looks = 0  # how often `current` has looked at those: whoever opens a file is told of its pages by it
@@ -103,7 +104,7 @@ class ArrayVersion:
 
     def _absent(self, indices: Sequence[Index]) -> Collection[Index]:
         """Those of many chunks that are not stored now, as far as one look tells."""
-        return model.absent(self.chunks.array.chunks, indices) if len(indices) >= _MANY_CHUNKS else ()
+        return self.chunks.array.chunks.absent(indices) if len(indices) >= _MANY_CHUNKS else ()
 
     def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
         """The stored chunk, which is this version's from now on; None if there is none. `absent`: where that has just been
@@ -135,6 +136,8 @@ class ArrayVersion:
             return True
         if not self.chunks.array.current() or not self._is_committed():
             return False
+        if self._blocks:
+            before_waiting()  # it looks at every chunk of them
         with self._lock:
             self._looks += 1
             blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
@@ -181,7 +184,7 @@ class ArrayVersion:
             raise Stale("the array was changed after it had been read")
 
     def _is_committed(self) -> bool:
-        return self.chunks.immutable or commit(self.chunks.array.chunks) == self._commit
+        return self.chunks.immutable or self.chunks.array.chunks.commit() == self._commit
 
     def _number(self, index: Index) -> int:
         number = 0
@@ -209,6 +212,7 @@ class ArrayVersion:
             if tried >= _TICK_TRIES and info.version != before:
                 break
             before = info.version
+            before_waiting()
             time.sleep(_TICK_SECONDS if tried < _TICK_TRIES else _SECOND_SECONDS)
         raise Stale(f"chunk {list(index)} is being written")
 
@@ -218,10 +222,8 @@ class DecodedArray(DecodedChunks):
 
     __slots__ = ("_lock", "_whole")
 
-    def __init__(
-        self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False, owned: bool = False
-    ) -> None:
-        super().__init__(array, cache, max_chunk, immutable, owned)
+    def __init__(self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False) -> None:
+        super().__init__(array, cache, max_chunk, immutable)
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
 

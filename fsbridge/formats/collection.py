@@ -1,7 +1,7 @@
 """A collection: a plain directory whose members are stores, or directories with stores in them, of any mix of formats.
 
 Each member is a group under its own name, opened when it is first used. A member that cannot be opened is its own error
-and hides nothing. Not here: what the members are (`detection.py`), how they are opened (`opening.py`).
+and hides nothing. Not here: what the members are (`detect.py`), how they are opened (`open.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep
-from fsbridge.formats.detection import KEYED, detect_directory, detect_key, promised, search
+from fsbridge.formats.detect import detect_directory, detect_key, only, promised, search
+from fsbridge.formats.format import COLLECTION
 from fsbridge.formats.opened_sources import OpenedSources
 from fsbridge.lru import LRU
-from fsbridge.metadata import JSON
-from fsbridge.model import Child, Node, Source
-from fsbridge.owner import Owners
+from fsbridge.metadata import JSON, Format
+from fsbridge.model import Child, GroupAbilities, Node, Source, SourceAbilities
 from fsbridge.store import ROOT, Key, Member, Store
 from fsbridge.store.hung_members import HungMembers
 
@@ -44,27 +44,27 @@ class Appearance(NamedTuple):
 ABSENT = Appearance(False, 0)
 
 
-OpenMember: TypeAlias = Callable[[str, Key, Config], Source]
+OpenMember: TypeAlias = Callable[[Format, Key, Config], Source]
 """Opens the member of that format and key."""
 
 
 class _Told:
     """A member's format, for as long as anything of it is in use."""
 
-    def __init__(self, format: str) -> None:
+    def __init__(self, format: Format) -> None:
         self.format = format
 
 
-class CollectionSource:
+class CollectionSource(SourceAbilities):
     """`model.Source` over the directory that `store` is, and the stores in it, which `open_member` opens."""
 
-    format = "collection"
+    format = COLLECTION
 
     def __init__(self, store: Store, config: Config, open_member: OpenMember) -> None:
         self.store = store
         self.config = replace(config, format="auto")
         self._open_member = open_member
-        self._members = OpenedSources[tuple[Key, str]](OPEN_MEMBERS)
+        self._members = OpenedSources[tuple[Key, Format]](OPEN_MEMBERS)
         self._told: WeakValueDictionary[str, _Told] = WeakValueDictionary()  # by key
         self._in_use: WeakKeyDictionary[object, _Told] = WeakKeyDictionary()  # by what all of one opening refers to
         self.hung_members: HungMembers[Appearance] = HungMembers()
@@ -74,7 +74,7 @@ class CollectionSource:
     def root(self) -> CollectionGroup:
         return CollectionGroup(self, ROOT)
 
-    def format_at(self, path: Sequence[str]) -> str:
+    def format_at(self, path: Sequence[str]) -> Format:
         """That of the member which the path leads into, if it is open, or anything of it is in use."""
         above = (self._told.get("/".join(path[:length])) for length in range(1, len(path) + 1))
         return next((member.format for member in above if member is not None), self.format)
@@ -87,20 +87,20 @@ class CollectionSource:
         self._members.close()
         self.store.close()
 
-    def member(self, key: Key, form: str) -> Node:
+    def member(self, key: Key, form: Format) -> Node:
         """The root of the store at `key`, which is opened once; directories of keys share this collection's own store."""
         return self._members.open((key, form), self._open).root
 
-    def _open(self, member: tuple[Key, str]) -> Source:
+    def _open(self, member: tuple[Key, Format]) -> Source:
         key, form = member
         source = self._open_member(form, key, self.config)
         told = self._told.setdefault(key, _Told(source.format))  # perhaps of an opening before, which is in use
         told.format = source.format
-        self._in_use[getattr(source, "anchor", source)] = told
+        self._in_use[source.anchor] = told
         return source
 
 
-class CollectionGroup:
+class CollectionGroup(GroupAbilities):
     """A directory that is no store and has stores beneath it."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -108,10 +108,6 @@ class CollectionGroup:
     def __init__(self, source: CollectionSource, key: Key) -> None:
         self._source = source
         self._key = key
-
-    def owners(self) -> Owners:
-        owner = self._source.store.stat(self._key).owner
-        return Owners(owner, owner)
 
     @property
     def mtime_ns(self) -> int:
@@ -172,10 +168,10 @@ class CollectionGroup:
         if form is None:
             raise NotFound(f"{store.describe(key)}: no store")
         self._source.listed.put(key, Appearance(True, stat.mtime_ns))
-        return CollectionGroup(self._source, key) if form == "collection" else self._source.member(key, form)
+        return CollectionGroup(self._source, key) if form == COLLECTION else self._source.member(key, form)
 
-    def _recognise(self, entry: Member) -> str | None:
-        """The member's format; `collection` for a directory of several, None for anything that is no store."""
+    def _recognise(self, entry: Member) -> Format | None:
+        """The member's format; COLLECTION for a directory of several, None for anything that is no store."""
         store, config, key = self._source.store, self._source.config, self._key / entry.name
         if entry.stat is None:
             return None
@@ -186,6 +182,4 @@ class CollectionGroup:
         if form is not None:
             return form
         beneath = search(store, config, key)
-        if len(beneath) == 1 and beneath <= KEYED:
-            return beneath.pop()
-        return "collection" if beneath else promised(entry.name, True)
+        return (only(beneath) or COLLECTION) if beneath else promised(entry.name, True)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar, cast
 
+from fsbridge.asking import before_waiting
 from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.formats.strict_json import Fields, parse_again, parse_object
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
-from fsbridge.store import WHOLE, Key, Stat, Store, abilities
+from fsbridge.store import WHOLE, Key, Stat, Store
 
 T = TypeVar("T")
 
@@ -70,7 +71,6 @@ class DocumentReader:
         self._immutable = immutable
         self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
         self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
-        self._vouch = abilities.vouch(store)
 
     def read(self, key: Key) -> Document | None:
         """The JSON object at `key` as it is now; None when the store has no such object.
@@ -111,15 +111,15 @@ class DocumentReader:
     @property
     def vouched_for(self) -> bool:
         """Whether the store may know documents by their bytes, so that `adopt` is worth a call."""
-        return self._vouch is not None
+        return self._store.vouches
 
     def shown(self, key: Key) -> bool:
         """Whether the store knows without a request that it has a document."""
-        return abilities.shows(self._store, key)
+        return self._store.shows(key)
 
     def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
         """Know the document at `key` as that one of `texts` which it is now, if the store vouches for one."""
-        found = None if self._vouch is None else self._vouch(key, texts)
+        found = self._store.vouch(key, texts)
         if found is not None:
             document = self._parsed(found[0], self._store.describe(key), found[1])
             self._known.put(key, document, document.length + DOCUMENT_BYTES)
@@ -129,7 +129,7 @@ class DocumentReader:
         if not self.knows(key):
             self._store.fetch(key)
         elif not self._immutable:
-            abilities.revisit(self._store, key)
+            self._store.revisit(key)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
         """Whether the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""
@@ -163,6 +163,7 @@ class DocumentReader:
     def _parsed(self, text: bytes, place: str, stat: Stat) -> Document:
         stat = told(stat, text)
         if len(text) > REPEATED_BYTES:
+            before_waiting()  # to parse it takes long
             return Document(parse_object(text, place, self._limits), place, stat, len(text))
         return Document(self.said(text, place), place, stat, len(text), text)
 

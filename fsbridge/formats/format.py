@@ -1,21 +1,31 @@
-"""What a format is to those that choose one: its name, how it is recognised, how it is opened. Not here: any format.
+"""The formats as data, and what is handed to those that recognise and open one.
 
-Each format's package has a module `format.py` with a `Format`, and `detection.FORMATS` a line that names it. These modules
-import nothing of one format alone that takes time: what opens a store is imported when it is opened.
+Not here: how each is recognised and opened (`registry.py`). A format's own package imports its record from here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.strict_json import parse
+from fsbridge.metadata import Format
 from fsbridge.model import Source
-from fsbridge.store import ROOT, WHOLE, Key, Store, abilities
+from fsbridge.store import ROOT, WHOLE, Key, Store
+
+ZARR3 = Format("zarr3")  # a broken `.zarr` is taken for Zarr v2
+ZARR2 = Format("zarr2", (".zarr",), uniform_chunks=True)
+N5 = Format("n5", (".n5",), first_axis_fastest=True, uniform_chunks=True)
+HANGAR = Format("hangar", access="path", remote=False, uniform_chunks=True)  # LMDB maps its files
+ICECHUNK = Format("icechunk", access="store")
+HDF5 = Format("hdf5", (".h5", ".hdf5", ".nwb"), kind="file", access="path", uniform_chunks=True)
+ZIP = Format("zip", (".zip", ".zarr", ".n5"), kind="file", access="path")
+COLLECTION = Format("collection", access="store")
+"""Several stores of any formats in one directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +38,7 @@ class Directory:
 
     def has(self, name: str, directory: bool = False) -> bool:
         """Whether it holds an object of that name, or a directory; of one that a listing shows nothing is asked."""
-        if not directory and abilities.shows(self.store, self.key / name):
+        if not directory and self.store.shows(self.key / name):
             return True
         try:
             return self.store.stat(self.key / name).is_dir == directory
@@ -98,23 +108,3 @@ class Origin:
     key: Key = ROOT
     owned: bool = True
     dialect: Dialect = PLAIN
-
-
-Recognise: TypeAlias = Callable[[Directory | File], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """`suffixes`: names that promise it: such a member of a collection is listed even when it is broken, with its error.
-
-    `recognise` looks at what lies directly in a directory, or at a file's first bytes. `keyed`: it is a directory of keys,
-    so it can be inside a zip file, and have a root without metadata of its own. `on_store`: it is opened on a store of any
-    kind, as all keyed formats are.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    recognise: Recognise
-    open: Callable[[Origin], Source]
-    keyed: bool = False
-    on_store: bool = False

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, TypeVar
 
+from fsbridge.asking import before_waiting
 from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.model import Source
 
 K = TypeVar("K", bound=Hashable)
-
-
-class Resting(Source, Protocol):
-    """A source that need not stay open for those who use something of it."""
-
-    @property
-    def rests(self) -> bool:
-        """Whether it is such a one."""
-
-    @property
-    def anchor(self) -> object:
-        """What everything of it refers to: as long as that lives, something of it may be in use."""
-
-    def rest(self) -> None:
-        """Give up what can be had again by whoever still uses something of it. Waits for nobody."""
 
 
 class OpenedSources(Generic[K]):
@@ -37,7 +23,7 @@ class OpenedSources(Generic[K]):
         """`kept`: so many of those that can rest stay open, the ones used last; None: all."""
         self._opening: Locks[K] = Locks()
         self._lasting: dict[K, Source] = {}
-        self._resting: LRU[K, Resting] | None = None if kept is None else LRU(kept, self._let_go)
+        self._resting: LRU[K, Source] | None = None if kept is None else LRU(kept, self._let_go)
         self._closed = False
 
     def open(self, key: K, opener: Callable[[K], Source]) -> Source:
@@ -45,6 +31,7 @@ class OpenedSources(Generic[K]):
         known = self._known(key)
         if known is not None:
             return known
+        before_waiting()
         with self._opening.of(key):
             return self._known(key) or self._keep(key, opener(key))
 
@@ -56,7 +43,7 @@ class OpenedSources(Generic[K]):
         while self._lasting:
             self._lasting.popitem()[1].close()
 
-    def _let_go(self, source: Resting) -> None:
+    def _let_go(self, source: Source) -> None:
         if self._closed:
             source.close()
         else:
@@ -66,7 +53,7 @@ class OpenedSources(Generic[K]):
         return self._lasting.get(key) or (None if self._resting is None else self._resting.get(key))
 
     def _keep(self, key: K, source: Source) -> Source:
-        if self._resting is not None and getattr(source, "rests", False):
-            return self._resting.put(key, cast(Resting, source))
+        if self._resting is not None and source.rests:
+            return self._resting.put(key, source)
         self._lasting[key] = source
         return source

@@ -11,15 +11,19 @@ import errno
 import functools
 import logging
 import time
+import types
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import pyfuse3
 import trio
 
 from fsbridge import errors
+from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError
+from fsbridge.kernel.counters import Counters
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,8 +57,9 @@ _OF_THE_KERNEL = 512
 class Reporter:
     """Turns exceptions into errnos and log lines; `unexpected` counts those that are neither ours nor the OS's: bugs."""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: Counters | None = None) -> None:
         self.unexpected = 0
+        self._counters = counters or Counters()
         self._silent: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._since = time.monotonic()
         self._lines = 0
@@ -70,14 +75,18 @@ class Reporter:
 
     def _judge(self, error: Exception, what: str, path: Callable[[], str]) -> int:
         if isinstance(error, FsbridgeError):
-            if not isinstance(error, _EXPECTED):
-                self._warn(path(), str(error))
+            if isinstance(error, errors.Stale):
+                self._counters.failed(path(), error.errno, str(error))
+            elif not isinstance(error, _EXPECTED):
+                self._warn(path(), str(error), error.errno)
             return error.errno
         if isinstance(error, OSError):
+            code = _answer(error.errno)
             if error.errno not in _EXPECTED_ERRNOS:
-                self._warn(path(), str(error) or type(error).__name__)
-            return _answer(error.errno)
+                self._warn(path(), str(error) or type(error).__name__, code)
+            return code
         self.unexpected += 1
+        self._counters.failed(path(), errno.EIO, f"unexpected {type(error).__name__} in {what}, a bug: the log has more")
         if self._speak(what, type(error).__name__):
             log.error("unexpected %s in %s of %s", type(error).__name__, what, path(), exc_info=error)
         return errno.EIO
@@ -94,7 +103,8 @@ class Reporter:
         if told:
             log.warning("and %s more elsewhere", f"{sum(told.values()):,}")
 
-    def _warn(self, path: str, reason: str) -> None:
+    def _warn(self, path: str, reason: str, code: int) -> None:
+        self._counters.failed(path, code, reason)
         self.remind()
         if not self._speak(path, reason):
             return
@@ -131,11 +141,11 @@ _WITHOUT_MEMORY = pyfuse3.FUSEError(errno.EIO)
 
 
 class _Guarded(Protocol):
+    config: Config
     reporter: Reporter
+    counters: Counters
     under_way: int
     """Requests that have come and are not answered yet."""
-    ending: bool
-    """Whether all of them get ENOTCONN: nothing is done for them any more."""
 
     def path_of(self, handler: str, subject: Any) -> str:
         """The path behind the first argument of `handler`, an inode or a file handle."""
@@ -151,12 +161,14 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
     """Wrap a handler: only FUSEError leaves it."""
 
     async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self.ending:
-            raise pyfuse3.FUSEError(errno.ENOTCONN)
         self.under_way += 1
+        self.counters.requests[handler.__name__] += 1
         try:
             try:
-                return await handler(self, *args, **kwargs)
+                answer = handler(self, *args, **kwargs)
+                if self.config.loop_limit:
+                    return await _watched(answer, self.config.loop_limit, handler.__name__)
+                return await answer
             except pyfuse3.FUSEError:
                 raise
             except Exception as error:
@@ -164,7 +176,7 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
                     with contextlib.suppress(Exception):  # no memory to forget it: the next listing tells of it once more
                         self.outdated(handler.__name__, args[0])
                 code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
-            except trio.Cancelled:  # the session ends; a thread that stores a page which is asked for waits for this answer
+            except trio.Cancelled:  # the session ends
                 code = errno.ENOTCONN
             raise pyfuse3.FUSEError(code)
         except MemoryError:  # while another error became an answer
@@ -176,6 +188,32 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
     return wrapper
 
 
+@types.coroutine
+def _watched(answer: Awaitable[R], limit: float, name: str) -> Generator[Any, Any, R]:
+    """Answer a request, and log each of its steps that computes for longer than `limit` seconds on the event loop.
+
+    What counts is the thread's processor time, because a busy machine makes any step last.
+    """
+    steps = answer.__await__()
+    resume: Callable[[], Any] = partial(next, steps)
+    while True:
+        begun = time.thread_time()
+        try:
+            wanted = resume()
+        except StopIteration as end:
+            return cast(R, end.value)
+        finally:
+            spent = time.thread_time() - begun
+            if spent > limit:
+                log.warning("%s kept the event loop for %.0f ms", name, spent * 1000)
+        try:
+            given = yield wanted
+        except BaseException as error:
+            resume = partial(steps.throw, error)
+        else:
+            resume = partial(steps.send, given)
+
+
 def silent(
     handler: Callable[Concatenate[S, P], Awaitable[None]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, None]]:
@@ -183,6 +221,7 @@ def silent(
 
     async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self.under_way += 1
+        self.counters.requests[handler.__name__] += 1
         try:
             await handler(self, *args, **kwargs)
         except Exception as error:

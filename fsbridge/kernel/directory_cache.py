@@ -2,7 +2,7 @@
 
 Recent listings stay as they were read, with the nodes that their members open; older ones are packed and compressed, to some
 hundred bytes for the three directories of an array, and their members are opened again by name. The least recent go first.
-Not here: reading directories (`readings.py`), which ones are read ahead (`walks.py`).
+Not here: reading directories (`readings.py`), which ones are read ahead (`readahead/directories.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from fsbridge.kernel.handles import Reading
 from fsbridge.kernel.inode_rows import KINDS
 from fsbridge.kernel.inodes import MAX_SPACE
 from fsbridge.kernel.records import SpaceName
-from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Dated, Entry, Kind, Numbered, Space
 
 MAX_BYTES = 64 << 20
@@ -235,7 +234,7 @@ def _plain_contents(reading: Reading, by_name: bool) -> tuple[Any, ...]:
 
 def _plain_batch(batch: Sequence[Entry], by_name: bool) -> tuple[Any, ...] | list[Any]:
     if isinstance(batch, Numbered):
-        return KINDS.index(batch.kind), batch.size, batch.first, list(batch.pairs), _plain_owner(batch.owner)
+        return KINDS.index(batch.kind), batch.size, batch.first, list(batch.pairs)
     return [_plain_entry(entry, by_name) for entry in batch]
 
 
@@ -249,11 +248,7 @@ def _plain_entry(entry: Entry, by_name: bool) -> tuple[Any, ...]:
 
 
 def _plain_attrs(attrs: Attrs) -> tuple[Any, ...]:
-    return KINDS.index(attrs.kind), attrs.size, attrs.mtime_ns, _plain_owner(attrs.owner)
-
-
-def _plain_owner(owner: Owner | None) -> tuple[int, ...] | None:
-    return None if owner is None else tuple(owner)
+    return KINDS.index(attrs.kind), attrs.size, attrs.mtime_ns
 
 
 def _reading(plain: tuple[Any, ...]) -> Reading:
@@ -273,14 +268,10 @@ def _contents(plain: tuple[Any, ...], space: Space | None, asked: float) -> Read
 def _batch(plain: tuple[Any, ...] | list[Any], asked: float) -> Dated | Numbered:
     if isinstance(plain, list):
         return Dated([Entry(name, _attrs(*attrs), node, version) for name, node, version, *attrs in plain], asked)
-    kind, size, first, pairs, owner = plain
-    return Numbered(KINDS[kind], size, first, pairs, asked, _owner(owner))
+    kind, size, first, pairs = plain
+    return Numbered(KINDS[kind], size, first, pairs, asked)
 
 
-def _attrs(kind: int, size: int | None, mtime_ns: int, owner: tuple[int, int, int] | None) -> Attrs:
+def _attrs(kind: int, size: int | None, mtime_ns: int) -> Attrs:
     told: Kind = KINDS[kind]
-    return Attrs(told, size, mtime_ns, _owner(owner))
-
-
-def _owner(plain: tuple[int, int, int] | None) -> Owner | None:
-    return None if plain is None else Owner(*plain)
+    return Attrs(told, size, mtime_ns)

@@ -8,9 +8,9 @@ tree contains (`layouts/`), reads on workers (`loads.py`), errnos (`errors.py`),
 from __future__ import annotations
 
 import errno
-import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
@@ -19,22 +19,22 @@ import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, StatvfsData
 
-from fsbridge.config import AT_ONCE_BYTES, Config
-from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
-from fsbridge.idle import IdleThreads
+from fsbridge.asking import WouldWait, oldest, without_waiting
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
+from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.boundary import Reporter, guarded, silent
+from fsbridge.kernel.counters import Accesses, Counters
+from fsbridge.kernel.directories import Directories
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.listing_ahead import ListingAhead
 from fsbridge.kernel.loads import Loads
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
-from fsbridge.kernel.preloads import Preloads
-from fsbridge.kernel.readahead import FAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
+from fsbridge.kernel.readahead import read_ahead
 from fsbridge.kernel.records import HELD, Record, opened
 from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, possible_target
-from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
 T = TypeVar("T")
@@ -52,22 +52,18 @@ class Filesystem(pyfuse3.Operations):
         self.config = config
         self.begun = threading.Event()
         self.jobs = jobs
-        self.reporter = Reporter()
-        self.under_way, self.ending = 0, False
+        self.counters, self.accesses = Counters(), Accesses()
+        self.reporter = Reporter(self.counters)
+        self.under_way = 0
         self.inodes = InodeTable(root, self._unread)
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageVersions()
-        self.preloads = loads = Preloads(self.pages, self.inodes, jobs)
-        self._ttl = math.inf if config.immutable else config.metadata_ttl
-        self._far = far = config.is_remote
-        ahead = IdleThreads(self._failed_ahead, REMOTE_THREADS if far else THREADS)
-        makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
-        self.readers = Readers(ahead, loads.deliver, FAR if far else None, makers, loads.deliver_open, loads.coming)
-        walker = IdleThreads(self._failed_ahead, 1, "walk")
-        self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, far)
-        self.listing_ahead = ListingAhead(jobs, self.walks.remember, config.metadata_deadline, far)
-        self._loads = Loads(jobs.data, config.read_deadline)
+        self.ages = Ages(config)
+        self._ttl = self.ages.ttl
+        self.directories = Directories(self.inodes, self._ttl)
+        self.ahead = read_ahead(config, self.inodes, self.directories, jobs, self.ages, self._failed_ahead)
+        self._loads = Loads(jobs, config, self.ages)
         self.replies = Replies(self.inodes, config)
 
     def init(self) -> None:
@@ -81,7 +77,8 @@ class Filesystem(pyfuse3.Operations):
 
     def outdated(self, handler: str, subject: Any) -> None:
         """The kernel looks the path up again: what is remembered must not tell it the same once more."""
-        self.walks.doubt(self._inode_of(handler, subject))
+        self.ages.doubt()
+        self.directories.doubt(self._inode_of(handler, subject))
 
     def _inode_of(self, handler: str, subject: Any) -> int | None:
         """What a handler's first argument is about; None for a handle that is closed."""
@@ -99,36 +96,28 @@ class Filesystem(pyfuse3.Operations):
         """Find a name; in an immutable store the kernel also remembers its absence."""
         if len(name) > MAX_NAME:
             raise NameTooLong(f"name of {len(name)} bytes, the limit is {MAX_NAME}")
-        seen = self.walks.looked_up(parent_inode, name)
+        seen = self.directories.looked_up(parent_inode, name)
         if seen is not None:
             self.inodes.again(seen[0])
             return self.replies.attributes(*seen)
 
-        def find(directory: AnyNode) -> tuple[AnyNode, Attrs]:
+        def find(directory: AnyNode) -> tuple[AnyNode, Attrs, float]:
             node = cast(Directory, directory).lookup(name)
-            return node, node.attrs()
+            return node, node.attrs(), oldest()
 
         try:
-            found = self._found_at_once(parent_inode, name)
-            node, attrs = found if found is not None else await self._metadata(parent_inode, find, name)
+            node, attrs, asked = await self._ask(parent_inode, find, name)
         except NotFound:
             if not self.config.immutable:
                 raise
             return self.replies.absent()
         attrs = await self._sized(node, attrs, Subject(parent_inode, name))
         apart = self._apart(node, attrs)
-        reply = self.replies.attributes(self.inodes.looked_up(parent_inode, name, apart, attrs.kind), attrs)
+        inode = self.inodes.looked_up(parent_inode, name, apart, attrs.kind)
+        reply = self.replies.attributes(inode, attrs, self.ages.left(asked))
         if apart is not node or isinstance(apart.version, Unsettled):
             reply.entry_timeout = 0  # an open must find what is there then: the kernel looks up once more, not twice
         return reply
-
-    def _found_at_once(self, parent: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
-        """What a look-up among chunk files finds without waiting."""
-        directory = self.walks.find(parent)
-        if isinstance(directory, HELD) or directory.slot is None:
-            return None
-        space, position = directory.slot
-        return space.lookup_at_once(position, name)
 
     def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
         """The node, or its present version as a node of its own where pages must not be shared.
@@ -150,25 +139,27 @@ class Filesystem(pyfuse3.Operations):
         for inode, lookups in inode_list:
             self.pages.forget(inode)
             if self.inodes.forget(inode, lookups):
-                self.walks.forget(inode)
+                self.directories.forget(inode)
+                self.ahead.forgotten(inode)
 
     @guarded
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         """Stat."""
-        node, attrs = await self._metadata(inode, lambda node: (node, node.attrs()))
-        return self.replies.attributes(inode, await self._sized(node, attrs, self._subject(inode)))
+        node, attrs, asked = await self._ask(inode, lambda node: (node, node.attrs(), oldest()))
+        attrs = await self._sized(node, attrs, self._subject(inode))
+        return self.replies.attributes(inode, attrs, self.ages.left(asked))
 
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         """A symlink's target."""
-        return possible_target(await self._metadata(inode, lambda node: bytes(cast(Symlink, node).target)))
+        return possible_target(await self._ask(inode, lambda node: bytes(cast(Symlink, node).target)))
 
     @guarded
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
         """Permission to read or search; the kernel asks only without `default_permissions`."""
         if mode & os.W_OK:
             raise ReadOnly("the mount is read-only")
-        attrs = await self._metadata(inode, lambda node: node.attrs())
+        attrs = await self._ask(inode, lambda node: node.attrs())
         return not mode & os.X_OK or attrs.kind == "directory"
 
     @guarded
@@ -178,7 +169,7 @@ class Filesystem(pyfuse3.Operations):
             raise FUSEError(errno.ENOSYS)
         if not name.startswith(b"user."):  # the kernel's own questions (security.*, system.*) cost no job
             raise FUSEError(errno.ENODATA)
-        xattrs = await self._metadata(inode, lambda node: node.xattrs())
+        xattrs = await self._ask(inode, lambda node: node.xattrs())
         value = xattrs.get(name.decode("utf-8", "surrogateescape"))
         if value is None:
             raise FUSEError(errno.ENODATA)
@@ -189,7 +180,7 @@ class Filesystem(pyfuse3.Operations):
         """Names of the extended attributes that can be read: copies with attributes fail where one of them cannot."""
         if not self.config.xattrs:
             raise FUSEError(errno.ENOSYS)
-        xattrs = await self._metadata(inode, lambda node: node.xattrs())
+        xattrs = await self._ask(inode, lambda node: node.xattrs())
         return [name.encode("utf-8", "surrogateescape") for name, value in xattrs.items() if len(value) <= MAX_XATTR]
 
     @guarded
@@ -208,37 +199,46 @@ class Filesystem(pyfuse3.Operations):
         """Open a file for reading. An outdated node answers ESTALE, on which the kernel looks its path up again."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
-        found = self.walks.find(inode)
+        begun, found = time.monotonic(), self.directories.find(inode)
         node = found.node if isinstance(found, HELD) else found
-        if self._far and node is not None:  # what comes next is sent meanwhile
-            self.readers.opened(node.slot, again=self.pages.seen(inode))
-        delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
-        handle = None if node is None else cast(File, node).open_at_once(delivery)
-        at_once, counted = handle is not None, delivery.taken
-        if handle is None:
-            deadline, subject = self._deadline(self.config.metadata_deadline), self._subject(inode)
-            handle = await self.jobs.metadata.run(lambda: cast(File, opened(found)).open(), deadline, self._discard, subject)
+        if node is not None:
+            self.ahead.opening(node, self.pages.seen(inode))
+        waited = False
         try:
-            reply = FileInfo(keep_cache=True, direct_io=False)
-            node = found.node if isinstance(found, HELD) else found
-            versioned = isinstance(found, Record) and found.versioned
-            file = OpenFile(inode, handle, not versioned, None if node is None else node.slot)
-            if file.unversioned and not counted:
-                caching = await self.preloads.opened(inode, file.version, self.config.read_deadline)
-                counted = True
-                if not self.config.immutable:
-                    if caching.direct and not isinstance(found, Record):
-                        raise Stale("an outdated version is open; the next look-up gives the present one another inode")
-                    reply.keep_cache, reply.direct_io = caching
+            with without_waiting(), self.ages.opened():
+                handle = cast(File, opened(found)).open()
+        except WouldWait:
+            waited, deadline, subject = True, self._deadline(self.config.metadata_deadline), self._subject(inode)
+
+            def open_now() -> Handle:
+                with self.ages.opened():
+                    return cast(File, opened(found)).open()
+
+            handle = await self.jobs.metadata.run(open_now, deadline, self._discard, subject)
+        try:
+            file = OpenFile(inode, handle, found, waited)
+            reply = self._opened(file, flags)
+        except BaseException:
+            self._discard(handle)
+            raise
+        self.accesses.opened(inode, file.size, begun)
+        return reply
+
+    def _opened(self, file: OpenFile, flags: int) -> FileInfo:
+        """Count an open, and decide how it may use the page cache."""
+        reply = FileInfo(keep_cache=True, direct_io=False)
+        caching = self.pages.opened(file.inode, file.version) if file.unversioned else None
+        try:
+            if caching is not None and not self.config.immutable:
+                if caching.direct and file.slot is not None:
+                    raise Stale("an outdated version is open; the next look-up gives the present one another inode")
+                reply.keep_cache, reply.direct_io = caching
             file.watch(reply.direct_io or bool(flags & os.O_DIRECT))
-            quick = at_once and file.size <= AT_ONCE_BYTES  # then the next ones need no more time than this one
-            if not self._far and not quick:
-                self.readers.opened(file.slot, file.size)
+            self.ahead.opened(file)
             reply.fh = self.files.add(file)
         except BaseException:
-            if counted:
-                self.pages.closed(inode, handle.version)
-            self._discard(handle)
+            if caching is not None:
+                self.pages.closed(file.inode, file.version)
             raise
         return reply
 
@@ -255,10 +255,13 @@ class Filesystem(pyfuse3.Operations):
             raise FUSEError(errno.EAGAIN)  # nobody sees it: the kernel asks for the page that somebody waits for
         data = file.handle.peek(off, want)
         if data is None:
+            begun = time.monotonic()
             data = await self._loads.read(file, off, want, self._subject(file.inode))
+            self.accesses.loaded(file.inode, off, want, begun)
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
             raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
-        self.readers.read(file, off, off + want)
+        self.ahead.read(file, off, off + want)
+        self.counters.bytes_read += want
         return data
 
     @silent
@@ -271,8 +274,7 @@ class Filesystem(pyfuse3.Operations):
 
     def _unread(self, base: int, space: Space | None) -> None:
         """The kernel has forgotten a space, or it is not open any more."""
-        self.walks.forget_space(base)
-        self.readers.forget(space)
+        self.ahead.forgotten_space(base, space)
 
     def _failed_ahead(self, error: Exception) -> None:
         """A bug met while nobody was waiting: part of the boundary. Called by the read-ahead's threads."""
@@ -294,14 +296,16 @@ class Filesystem(pyfuse3.Operations):
 
         What has changed since it was looked up must be Stale here: the kernel looks it up again now, but not in a listing.
         """
-        reading = await self.walks.entered(inode)
+        reading = self.directories.known(inode)
+        await self.ahead.entered(inode, reading is not None)
+        reading = reading or self.directories.known(inode)
         if reading is not None:
             listing = Listing(inode, reading.node, reading)
         else:
-            listing = await self._metadata(inode, partial(begun_listing, inode))
+            listing = await self._ask(inode, partial(begun_listing, inode, self.ages))
             if listing.reading is not None:
-                self.walks.remember(inode, listing.reading)
-        self.readers.listed(listing.directory, listing.first)
+                self.directories.remember(inode, listing.reading)
+        self.ahead.listed(listing)
         return self.listings.add(listing)
 
     @guarded
@@ -313,16 +317,18 @@ class Filesystem(pyfuse3.Operations):
         position = max(0, start_id - DOT_ENTRIES)
         rewind = start_id == 0 and not listing.begins(self._ttl)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
-            listing.directory = listing.directory or cast(Directory, await self._metadata(listing.inode, lambda node: node))
+            listing.directory = listing.directory or cast(Directory, await self._ask(listing.inode, lambda node: node))
             try:
-                await self.listing_ahead.fetch(listing, position, rewind)
+                await self._loads.list(listing, position, rewind)
                 rewind = False
             except TimedOut:  # the abandoned job still works on this listing
                 self.listings.replace(fh, Listing(listing.inode, listing.directory))
                 raise
+            if (whole := listing.whole()) is not None:
+                self.directories.remember(listing.inode, whole)
         self.replies.entries(listing, position, token)
         if position:  # who has asked for more than the beginning will ask for the rest
-            self.listing_ahead.shown(listing)
+            self.ahead.shown(listing)
 
     @silent
     async def releasedir(self, fh: int) -> None:
@@ -353,15 +359,36 @@ class Filesystem(pyfuse3.Operations):
             return Subject(inode, name)
         return Subject(self.inodes.parent(inode), inode)
 
-    async def _metadata(self, inode: int, ask: Callable[[AnyNode], T], name: bytes | None = None) -> T:
-        """`ask(node)` of the node behind `inode`, on a worker of the metadata lane; `name`: of that member alone."""
-        found = self.walks.find(inode)
+    async def _ask(self, inode: int, question: Callable[[AnyNode], T], name: bytes | None = None) -> T:
+        """Return `question(node)` of the node behind `inode`; `name`: what is asked concerns that member alone.
+
+        The question runs here, on the event loop. Where it would wait, it runs again on a worker of the metadata lane. What
+        remembered answers make an error is asked again: an error is told as of now.
+        """
+        found = self.directories.find(inode)
+
+        def ask() -> T:
+            begun, answers = time.monotonic(), self.ages.told()
+            try:
+                with answers:
+                    return question(opened(found))
+            except FsbridgeError:
+                if not self.ages.is_outdated(answers.oldest, begun):
+                    raise
+            return question(opened(found))
+
+        try:
+            with without_waiting():
+                return ask()
+        except WouldWait:
+            pass
         deadline = self._deadline(self.config.metadata_deadline)
-        return await self.jobs.metadata.run(lambda: ask(opened(found)), deadline, subject=self._subject(inode, name))
+        return await self.jobs.metadata.run(ask, deadline, subject=self._subject(inode, name))
 
     async def _sized(self, node: AnyNode, attrs: Attrs, subject: Subject) -> Attrs:
-        """With the size that only decoding tells: as slow as a read, so it takes no thread from listings."""
+        """With the size that only decoding tells: as slow as a read, so it takes no thread from listings or readers."""
         if attrs.size is not None:
             return attrs
-        deadline = self._deadline(self.config.read_deadline)
-        return await self.jobs.data.run(cast(File, node).measured, deadline, subject=subject)
+        file = cast(File, node)
+        deadline = self._deadline(min(self.config.read_deadline, file.size_seconds))
+        return await self.jobs.sizes.run(file.measured, deadline, subject=subject)

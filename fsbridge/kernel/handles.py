@@ -14,9 +14,12 @@ from typing import Generic, TypeVar, cast
 
 import trio
 
-from fsbridge.config import listed_again, listed_lifetime
+from fsbridge.asking import as_of, before_waiting, context, oldest
+from fsbridge.config import AT_ONCE_BYTES, listed_again, listed_lifetime
+from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.records import HELD, Parked, Record
 from fsbridge.kernel.scattered import Scattered
-from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, Handle, Numbered, Space, together
+from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, Handle, Numbered
 
 log = logging.getLogger(__name__)
 
@@ -71,50 +74,44 @@ class HandleTable(Generic[T]):
         return self._open.pop(number)
 
 
+class Progress:
+    """How far an open file has been read, for read-ahead."""
+
+    __slots__ = ("ahead", "asked", "begun", "ended", "followed")
+
+    def __init__(self) -> None:
+        self.ended = False  # whether its last byte was read
+        self.followed = 0  # where its reader is
+        self.begun = 0  # where the reader began to read from front to back
+        self.asked = 0  # bytes that the reader has asked for since
+        self.ahead = 0  # up to where bytes were asked for before the reader did
+
+
 class OpenFile:
     """One open of a file, at `slot` of a space if it is numbered.
 
-    `unversioned`: its inode stands for several versions, so `PageVersions` watches it. `preloads`: whether the kernel may be
-    given bytes before its reader comes.
+    `unversioned`: its inode stands for several versions, so `PageVersions` watches it. `quick`: it was opened without
+    waiting, and is small.
     """
 
-    __slots__ = (
-        "ahead",
-        "asked",
-        "begun",
-        "delivered",
-        "ended",
-        "followed",
-        "handle",
-        "inode",
-        "preloads",
-        "scattered",
-        "size",
-        "slot",
-        "unversioned",
-        "version",
-    )
+    __slots__ = ("handle", "inode", "progress", "quick", "scattered", "size", "slot", "unversioned", "version")
 
-    def __init__(self, inode: int, handle: Handle, unversioned: bool, slot: tuple[Space, int] | None = None) -> None:
+    def __init__(self, inode: int, handle: Handle, found: Record | Parked | AnyNode, waited: bool = True) -> None:
+        """`found`: the node behind the inode; `waited`: whether opening it took waiting."""
+        node = found.node if isinstance(found, HELD) else found
         self.inode = inode
-        self.slot = slot
-        self.ended = False  # whether its last byte was read
-        self.followed = 0  # where its reader is
-        self.begun = 0  # where he began to read from front to back
-        self.asked = 0  # bytes that he has asked for since
-        self.ahead = 0  # up to where its bytes were asked for before he did
-        self.delivered = 0  # up to where the kernel was given bytes that he had not asked for
-        self.preloads = False
+        self.slot = None if node is None else node.slot
+        self.unversioned = not (isinstance(found, Record) and found.versioned)
+        self.quick = not waited and handle.size <= AT_ONCE_BYTES
+        self.progress = Progress()
         self.scattered: Scattered | None = None
         self.handle = handle
         self.size = handle.size
         self.version = handle.version
-        self.unversioned = unversioned
 
     def watch(self, direct: bool) -> None:
         """Notice who picks rows through `mmap`. `direct`: without the page cache each request is somebody's own."""
         self.scattered = Scattered() if self.handle.window and not direct else None
-        self.preloads = not direct and not self.unversioned
 
 
 class Reading:
@@ -276,11 +273,11 @@ class Listing:
 
     def _next(self) -> Sequence[Entry] | None:
         """The next batch of the stream, which tells when it was asked for; None at the end."""
-        asked, stream = time.monotonic(), self._stream
+        stream = self._stream
         assert stream is not None
         assert self.directory is not None
         try:
-            with together(self.directory):
+            with as_of(context.as_of, context.listed) as answers, self.directory.together():
                 batch = next(stream, None)
         except BaseException:
             self._stream = None  # it would say that it has come to its end: another one begins anew
@@ -288,7 +285,7 @@ class Listing:
         if batch is None:
             self._ended = True
             return None
-        shown = _dated(batch, asked)
+        shown = _dated(batch, answers.oldest)
         if self._all is not None:
             self._all.append(shown)
             self._members += len(shown)
@@ -310,14 +307,13 @@ _TIMED = (Numbered, Dated)  # a tuple is looked through several times as fast as
 
 def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
     """All that a listing shows, in few batches; None where that is much, or takes long. Blocks; raises what it raises."""
-    begun = asked = time.monotonic()
+    begun = time.monotonic()
     most = _most(shown)
     found: list[Sequence[Entry]] = []
     for batch in shown.entries():
-        found.append(_dated(batch, asked))
+        found.append(_dated(batch, oldest()))
         most -= len(batch)
-        asked = time.monotonic()
-        if most < 0 or asked - begun > BEGINNING_SECONDS:
+        if most < 0 or time.monotonic() - begun > BEGINNING_SECONDS:
             return None
     return _merged(found)
 
@@ -363,18 +359,19 @@ def _possible(name: bytes) -> bool:
     return 0 < len(name) <= MAX_NAME and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 
 
-def begun_listing(inode: int, node: AnyNode) -> Listing:
+def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
     """The listing of a directory that the store still has."""
-    with together(node):
-        begun = time.monotonic()
-        listing = Listing(inode, cast(Directory, node))
+    before_waiting()
+    directory = cast(Directory, node)
+    with ages.listed(directory.extent), node.together():
+        listing = Listing(inode, directory)
         listing.restart()  # which asks what there is now, so that the attributes need not
         attrs = node.attrs()
         try:
             listing.begin()
             listing.reading = listing.whole()
             if listing.reading is not None:
-                listing.reading.attrs, listing.reading.asked = attrs, begun
+                listing.reading.attrs, listing.reading.asked = attrs, oldest()
             return listing
         except Exception:  # whatever it is, who asks for the entries meets it
-            return Listing(inode, cast(Directory, node))
+            return Listing(inode, directory)

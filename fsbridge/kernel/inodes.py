@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from fsbridge.errors import Stale
 from fsbridge.kernel.inode_rows import KINDS, InodeRows, Row
 from fsbridge.kernel.records import Parked, Range, Record, SpaceName, Used
-from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space, let_go
+from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space
 
 ROOT = 1
 
@@ -91,7 +91,7 @@ class InodeTable:
                 if record.node is None:  # an opened node stays, and with it its space and what that has learnt
                     record.node = node
                 elif record.node is not node:
-                    let_go(node)
+                    node.let_go()
                 rows.counts[at] += 1
                 self._use(record)
                 return record.inode
@@ -238,6 +238,13 @@ class InodeTable:
     def path(self, inode: int) -> str:
         """The path inside the mount, for people; of a numbered node the path of the directory its space hangs in."""
         return self._rows.path(inode)
+
+    def exact_path(self, inode: int) -> str:
+        """The path inside the mount, of a numbered node, too."""
+        path = self._rows.path(inode)
+        if path.endswith("/...") and isinstance(used := self._using(inode), Range) and used.space is not None:
+            return path[:-3] + used.space.name(inode - used.inode)
+        return path
 
     def _using(self, inode: int) -> Used:
         """What `inode` belongs to."""

@@ -1,4 +1,4 @@
-"""Worker threads for everything that may block: two lanes of persistent threads, and the way back to the event loop.
+"""Worker threads for everything that may block: three lanes of persistent threads, and the way back to the event loop.
 
 A request costs one hand-over to a thread and shares one wake-up with every other result that is ready by then; a new
 thread or a `trio.to_thread` call per request costs several times as much. The lanes are apart so that reads that hang do
@@ -40,6 +40,9 @@ DATA_THREADS = (os.cpu_count() or 1) + 2
 
 SUBSTITUTE_THREADS = 60
 """Threads that a lane may have besides, in place of those whose jobs take long: so many hung requests stop nobody else."""
+
+SIZE_THREADS, REMOTE_SIZE_THREADS = 2, 8
+"""For files whose size only making them tells: a file manager that wants a preview of each array holds up no reader."""
 
 METADATA_SLOW, DATA_SLOW = 1.0, 5.0
 """Seconds after which a job's thread gets a substitute: far more than a listing step or a chunk takes."""
@@ -128,14 +131,16 @@ class Lane:
     Made by `Jobs`.
     """
 
-    def __init__(self, name: str, threads: int, slow: float, suspected: float) -> None:
+    def __init__(self, name: str, threads: int, slow: float, suspected: float, advice: str = "") -> None:
+        """`advice`: what a deadline's error tells besides."""
         self.name = name
         self.threads = threads
         self.overdue = Overdue(suspected)
         self._slow_after = slow
+        self._advice = advice
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._running = 0
+        self._running: dict[_Job[Any], float] = {}  # since when (time.monotonic), the oldest first
         self._alive = 0
         self._slow = 0
         self._started = 0
@@ -144,7 +149,13 @@ class Lane:
     @property
     def running(self) -> int:
         """Jobs that occupy a thread now, including those whose caller has given up."""
-        return self._running
+        return len(self._running)
+
+    def slow(self) -> tuple[int, float]:
+        """Jobs that take long now, and the seconds of the oldest. For any thread."""
+        now = time.monotonic()
+        seconds = [now - since for since in list(self._running.values()) if now - since > self._slow_after]
+        return len(seconds), max(seconds, default=0.0)
 
     def start(self, returns: _Returns) -> None:
         """Start the threads. They are daemons: a hung one does not keep the process alive."""
@@ -201,7 +212,7 @@ class Lane:
         if job.begun and job.subject is not None:
             job.hung = True
             self.overdue.begins(job.subject)
-        raise Abandoned("no answer from the store within the deadline")
+        raise Abandoned(f"no answer from the store within the deadline{self._advice}")
 
     def _relieve(self, job: _Job[Any]) -> None:
         """See to it that others do not wait for a thread because `job` takes long."""
@@ -297,14 +308,14 @@ class Lane:
         """Whether `job` is still wanted; then it has begun."""
         with self._lock:
             if job.wanted:
-                self._running += 1
+                self._running[job] = time.monotonic()
                 job.begun = True
             return job.begun
 
     def _end(self, job: _Job[Any]) -> bool:
         """Whether this thread goes on: a job that took long has left a substitute, which is now one too many."""
         with self._lock:
-            self._running -= 1
+            del self._running[job]
             job.ended = True
             if job.slow:
                 self._slow -= 1
@@ -341,23 +352,24 @@ async def _finished(job: _Job[Any]) -> None:
 
 
 class Jobs:
-    """Both lanes. `start` and `stop` belong to the event loop's thread."""
+    """All lanes. `start` and `stop` belong to the event loop's thread."""
 
-    def __init__(self, metadata: int = METADATA_THREADS, data: int = DATA_THREADS) -> None:
+    def __init__(self, metadata: int = METADATA_THREADS, data: int = DATA_THREADS, sizes: int = SIZE_THREADS) -> None:
         self.metadata = Lane("metadata", metadata, METADATA_SLOW, METADATA_SUSPECTED)
         self.data = Lane("data", data, DATA_SLOW, DATA_SUSPECTED)
+        self.sizes = Lane("sizes", sizes, DATA_SLOW, DATA_SUSPECTED, "; it goes on being made: ask again later")
         self._returns: _Returns | None = None
 
     @classmethod
     def remote(cls) -> Jobs:
         """For a source whose answers come over the network."""
-        return cls(REMOTE_METADATA_THREADS, REMOTE_DATA_THREADS)
+        return cls(REMOTE_METADATA_THREADS, REMOTE_DATA_THREADS, REMOTE_SIZE_THREADS)
 
     def start(self) -> None:
         """Start the threads; called once, inside trio."""
         self._returns = _Returns(trio.lowlevel.current_trio_token())
-        self.metadata.start(self._returns)
-        self.data.start(self._returns)
+        for lane in self._lanes:
+            lane.start(self._returns)
 
     def due(self) -> bool:
         """Whether something waits for the event loop: a finished job, or a call of another thread."""
@@ -371,10 +383,14 @@ class Jobs:
 
     def stop(self) -> None:
         """Tell the threads to end; does not wait for them."""
-        self.metadata.stop()
-        self.data.stop()
+        for lane in self._lanes:
+            lane.stop()
 
     @property
     def running(self) -> int:
-        """Jobs on threads now, in both lanes."""
-        return self.metadata.running + self.data.running
+        """Jobs on threads now, in all lanes."""
+        return sum(lane.running for lane in self._lanes)
+
+    @property
+    def _lanes(self) -> tuple[Lane, ...]:
+        return self.metadata, self.data, self.sizes

@@ -1,7 +1,8 @@
-"""Reads of open files on workers: one for all who wait for the same file meanwhile, since it may decode what they want, too.
+"""Reads of open files and of open directories on workers.
 
-Statements between two `await`s run alone, which the table of reads relies on. Not here: what is in memory already (`peek`),
-replies (`filesystem.py`), the workers (`jobs.py`).
+One read at a time of each file: it may decode what the others want, too, so they wait for it without a thread. Statements
+between two `await`s run alone, which the table of reads relies on. Not here: what is in memory already (`peek`), replies
+(`filesystem.py`), the workers (`jobs.py`).
 """
 
 from __future__ import annotations
@@ -10,25 +11,28 @@ from collections.abc import Hashable
 
 import trio
 
+from fsbridge.config import Config
 from fsbridge.errors import TimedOut
-from fsbridge.kernel.handles import OpenFile
-from fsbridge.kernel.jobs import Abandoned, Lane
+from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.handles import Listing, OpenFile
+from fsbridge.kernel.jobs import Abandoned, Jobs
 from fsbridge.kernel.overdue import Subject
 from fsbridge.tree import Buffer
 
 
 class Loads:
-    """The reads under way of one mount, of `seconds` each at most."""
+    """The reads under way of one mount. For the event loop's thread."""
 
-    def __init__(self, lane: Lane, seconds: float) -> None:
-        self._lane = lane
-        self._seconds = seconds
+    def __init__(self, jobs: Jobs, config: Config, ages: Ages) -> None:
+        self._jobs = jobs
+        self._ages = ages
+        self._config = config
         self._under_way: dict[tuple[int, Hashable], trio.Event] = {}
 
     async def read(self, file: OpenFile, offset: int, size: int, subject: Subject) -> Buffer:
-        """`size` bytes of the file from `offset` on. Who comes while it is being read waits without a thread. TimedOut."""
-        lane, handle, key = self._lane, file.handle, (file.inode, file.version)
-        deadline = trio.current_time() + min(self._seconds, lane.overdue.patience(subject))
+        """Return `size` bytes of the file from `offset` on; TimedOut."""
+        lane, handle, key = self._jobs.data, file.handle, (file.inode, file.version)
+        deadline = trio.current_time() + min(self._config.read_deadline, lane.overdue.patience(subject))
         other = self._under_way.get(key)
         if other is not None:
             with trio.CancelScope(deadline=deadline):
@@ -55,3 +59,20 @@ class Loads:
             raise
         over(None)
         return data
+
+    async def list(self, listing: Listing, position: int, rewind: bool) -> None:
+        """Bring a listing to `position`, or towards it; see `Listing.fetch`. Raises what that does, and TimedOut."""
+        deadline = trio.current_time() + self._config.metadata_deadline
+        while (coming := listing.coming) is not None:
+            with trio.CancelScope(deadline=deadline):
+                await coming.wait()
+            if listing.coming is coming:
+                raise TimedOut("no answer from the store within the deadline")
+            if not rewind:
+                return
+
+        def fetch() -> None:
+            with self._ages.listed(listing.shown.extent):
+                listing.fetch(position, rewind)
+
+        await self._jobs.metadata.run(fetch, deadline, subject=Subject(listing.inode, None))

@@ -1,49 +1,51 @@
 """Reading whole directories ahead of whoever enters them, with the directories below as far as those are few.
 
-Not here: which ones, and for how long they are remembered (`walks.py`); open listings (`handles.py`).
+Not here: which ones (`readahead/directories.py`), for how long they are remembered (`directories.py`), open listings
+(`handles.py`).
 """
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import cast
 
 from fsbridge.errors import FsbridgeError
+from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import Reading, all_batches
 from fsbridge.kernel.records import Record
-from fsbridge.tree import Attrs, Directory, Entry, Numbered, Space, together
+from fsbridge.tree import Attrs, Directory, Entry, Numbered, Space
 
 BELOW_DIRECTORIES = 16
 """Directories that are read together with one: an array's chunk directories, or a chain of groups with one member each."""
 
 
-def read_directory(node: Directory, attrs: Attrs | None = None, asked: float | None = None) -> Reading | None:
+def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, asked: float = math.inf) -> Reading | None:
     """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises.
 
     `attrs`: what the listing it is in, of the time `asked`, has said of it already.
     """
-    begun = time.monotonic() if asked is None else asked
-    shown = node.present()  # which asks what there is now, so that the attributes need not
-    attrs = attrs or node.attrs()
-    batches = all_batches(shown)
+    with ages.listed(node.extent) as answers:
+        shown = node.present()  # which asks what there is now, so that the attributes need not
+        attrs = attrs or node.attrs()
+        batches = all_batches(shown)
     if batches is None:
         return None
-    reading = Reading(node, shown, batches, begun)
+    reading = Reading(node, shown, batches, min(asked, answers.oldest))
     reading.attrs = attrs
     return reading
 
 
-def read_tree(node: Directory) -> Reading | None:
+def read_tree(ages: Ages, node: Directory) -> Reading | None:
     """The same, and the directories below it as far as they are few."""
-    reading = read_directory(node)
+    reading = read_directory(ages, node)
     if reading is not None:
-        _read_below(reading, reading, iter(range(BELOW_DIRECTORIES)))
+        _read_below(ages, reading, reading, iter(range(BELOW_DIRECTORIES)))
     return reading
 
 
-def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
+def _read_below(ages: Ages, top: Reading, reading: Reading, room: Iterator[int]) -> None:
     """`top`: the directory of the array that `reading` is a chunk directory of, or `reading` itself."""
     found = list(islice(_directories(reading), BELOW_DIRECTORIES + 1))
     for entry in found[:BELOW_DIRECTORIES]:
@@ -53,7 +55,7 @@ def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
         if next(room, None) is None:
             return
         try:
-            below = _read_member(reading, entry)
+            below = _read_member(ages, reading, entry)
         except (FsbridgeError, OSError):
             continue  # whoever comes for it meets that
         if below is None:
@@ -61,19 +63,19 @@ def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
         if isinstance(entry.node, int):
             top.below[entry.node] = below
             top.nbytes += below.nbytes
-            _read_below(top, below, room)
+            _read_below(ages, top, below, room)
         else:
-            _read_below(below, below, room)
+            _read_below(ages, below, below, room)
             reading.named[entry.name] = below
             reading.nbytes += below.nbytes
 
 
-def _read_member(reading: Reading, entry: Entry) -> Reading | None:
+def _read_member(ages: Ages, reading: Reading, entry: Entry) -> Reading | None:
     if isinstance(entry.node, int):
         assert reading.shown.space is not None
-        return read_directory(cast(Directory, reading.shown.space.node(entry.node)), entry.attrs, reading.asked)
+        return read_directory(ages, cast(Directory, reading.shown.space.node(entry.node)), entry.attrs, reading.asked)
     assert entry.node is not None
-    return read_directory(cast(Directory, entry.node()))
+    return read_directory(ages, cast(Directory, entry.node()))
 
 
 def _directories(reading: Reading) -> Iterator[Entry]:
@@ -85,11 +87,11 @@ def _directories(reading: Reading) -> Iterator[Entry]:
 def read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
     """What `read` finds in the directory behind an ordinary inode. Blocks."""
     node = record.open()
-    with together(node):
+    with node.together():
         return read(cast(Directory, node))
 
 
-def read_numbered(space: Space, position: int) -> Reading | None:
+def read_numbered(ages: Ages, space: Space, position: int) -> Reading | None:
     """All of a numbered directory; None also of an empty one, of which it is not known whether it is there. Blocks."""
-    reading = read_directory(cast(Directory, space.node(position)))
+    reading = read_directory(ages, cast(Directory, space.node(position)))
     return reading if reading is not None and reading.batches else None

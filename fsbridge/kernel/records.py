@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.errors import Stale
 from fsbridge.kernel.inode_rows import KINDS, Row
-from fsbridge.tree import AnyNode, Directory, Space, let_go, settle
+from fsbridge.tree import AnyNode, Directory, Space
 
 
 class Record:
@@ -57,7 +57,7 @@ class Record:
             # What a listing has named as a directory asks the store when it is used, and is one for as long as it is there.
             told = opener is not None and self.kind == "directory"
             if node.version != self.version or not (told or node.attrs().kind == self.kind):
-                settle(node)
+                node.settle()
                 raise Stale(f"{self.name.decode('utf-8', 'replace')}: changed since it was listed")
             found = self.node  # another thread's, perhaps
             if found is not None:
@@ -73,7 +73,8 @@ class Record:
 
     def park(self) -> None:
         """Forget the node; `open` finds it again."""
-        let_go(self.node)
+        if self.node is not None:
+            self.node.let_go()
         self.node = self.opener = None
 
 

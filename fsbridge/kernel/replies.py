@@ -17,8 +17,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData
 from fsbridge.kernel.handles import Listing
 from fsbridge.kernel.inodes import InodeTable
-from fsbridge.owner import Owner
-from fsbridge.tree import Attrs, Kind, Numbered
+from fsbridge.tree import Attrs, Numbered
 
 FOREVER_SECONDS = 86400.0
 """Seconds that the kernel may rely on an immutable store before it asks again."""
@@ -49,20 +48,17 @@ _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link
 class Replies:
     """Makes the replies of one mount.
 
-    Owners and modes: without `--allow-other` everything is the mounting user's, whom the store has let in. With it each
-    file has those of the stored object, by which the kernel judges (`default_permissions`); where they are not known,
-    nobody but the mounting user may read, and what a listing does not know must be looked up.
+    All files have one owner, one group and one mode, by which the kernel judges (`default_permissions`). What the store's
+    own modes refuse, the store refuses (`store/local/access.py`).
     """
 
     def __init__(self, inodes: InodeTable, config: Config) -> None:
         self._inodes = inodes
         self._ttl = FOREVER_SECONDS if config.immutable else config.metadata_ttl
         self._immutable = config.immutable
-        self._by_owner = config.allow_other
-        self._umask = config.umask
+        self._modes = {kind: mode & ~config.hidden_mode if kind != "link" else mode for kind, mode in _MODES.items()}
         self._uid = os.getuid() if config.uid is None else config.uid
         self._gid = os.getgid() if config.gid is None else config.gid
-        self._own_uid, self._own_gid = config.uid, config.gid
         self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
         self._dot = self._blank()
         self._fill(self._dot, Attrs("directory", 0, 0), self._ttl)
@@ -122,10 +118,7 @@ class Replies:
     def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
         """From entry `first` of the batch on; `last_id` is the id of the one before. Returns how many were told."""
         entry, reply, begun = self._entry, pyfuse3.readdir_reply, last_id
-        told = self._knows_owner(batch.owner, batch.kind)
-        self._fill(entry, Attrs(batch.kind, batch.size, 0, batch.owner), ttl if told else 0.0)
-        if not told and self._inodes.lookups(base):
-            entry.st_size = UNTOLD
+        self._fill(entry, Attrs(batch.kind, batch.size, 0), ttl)
         base += batch.first
         shown = 0
         for number, mtime_ns in batch.pairs[first:]:
@@ -147,9 +140,8 @@ class Replies:
         for index in range(position - listing.start, len(batch)):
             name, attrs, node, _ = batch[index]
             if attrs != shown:
-                owned = self._knows_owner(attrs.owner, attrs.kind)
-                self._fill(entry, attrs, ttl if owned else 0.0)
-                shown, told = attrs, owned and attrs.size is not None
+                self._fill(entry, attrs, ttl)
+                shown, told = attrs, attrs.size is not None
             next_id = listing.start + index + 1 + DOT_ENTRIES
             if base is not None and isinstance(node, int):
                 entry.st_ino = base + node
@@ -178,29 +170,11 @@ class Replies:
         entry.st_blksize = BLOCK_SIZE
         return entry
 
-    def _fill_owner(self, entry: EntryAttributes, kind: Kind, owner: Owner | None) -> None:
-        mode, uid, gid = _MODES[kind], self._uid, self._gid
-        if kind == "link":
-            pass
-        elif self._umask is not None:
-            mode &= ~self._umask
-        elif self._by_owner and owner is None:
-            mode &= ~0o077
-        elif self._by_owner and owner is not None:
-            mode &= stat.S_IFMT(mode) | owner.mode
-            uid = owner.uid if self._own_uid is None else uid
-            gid = owner.gid if self._own_gid is None else gid
-        entry.st_mode, entry.st_uid, entry.st_gid = mode, uid, gid
-
-    def _knows_owner(self, owner: Owner | None, kind: Kind) -> bool:
-        """Whether the kernel may rely on what a listing says of the owner."""
-        return owner is not None or kind == "link" or self._umask is not None or not self._by_owner
-
     def _fill(self, entry: EntryAttributes, attrs: Attrs, ttl: float) -> None:
         """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
-        kind, size, mtime_ns, owner = attrs
+        kind, size, mtime_ns = attrs
         _fill_times(entry, mtime_ns)
-        self._fill_owner(entry, kind, owner)
+        entry.st_mode = self._modes[kind]
         entry.attr_timeout = entry.entry_timeout = 0 if size is None else ttl
         entry.st_size = size or 0
         entry.st_blocks = ((size or 0) + 511) // 512

@@ -3,7 +3,10 @@
 At each page fault the kernel asks for as much around the page as its read-ahead is long, and of a file that is put together
 from chunks that can be hundreds of chunks for one row. A read-ahead request that fails is nobody's error: the kernel then
 asks for the one page that is waited for. A program that calls `read` is told from that by the page it asks for then, the
-first of what was declined; it is not declined anything again. Not here: reading ahead (`readahead.py`), replies.
+first of what was declined; it is not declined anything again. Not here: reading ahead (`readahead/`), replies.
+
+Measured in pairs: `np.load(mmap_mode="r")[:, 512]` of 256 planes in chunks of 8 MiB takes 0.5 times as long with it, and 0.6
+times the processor time (row `files XZ large chunks` of `scripts/bench`).
 """
 
 from __future__ import annotations

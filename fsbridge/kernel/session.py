@@ -3,13 +3,16 @@
 pyfuse3 takes a lock of trio's and waits for the device at each request; that is two passes of the event loop, which take
 three times as long as a request that is answered from memory. It looks up trio's names in its module when it uses them
 (`pyfuse3.asyncio` puts other ones there), so here are a lock that lets pass who finds it free, and a wait that looks first,
-and waits a moment for a reader who asks one thing after the other. Not here: requests (`filesystem.py`), jobs that the event
+and waits a moment for a reader who asks one thing after the other. A pyfuse3 of another version than those that were tried
+keeps its own loop, which answers the same in more time. Not here: requests (`filesystem.py`), jobs that the event
 loop must not keep waiting (`jobs.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +20,11 @@ from types import SimpleNamespace, TracebackType
 
 import pyfuse3
 import trio
+
+log = logging.getLogger(__name__)
+
+OLDEST, NEWEST = (3, 2), (3, 5)
+"""Versions of pyfuse3 that take these names of trio from their module, and no others: both ends were tried."""
 
 TURN_SECONDS = 0.004
 """How long requests that are already there are answered one after the other before what nobody has said to be due, timers
@@ -83,9 +91,19 @@ class Lock:
             self._waiting.unpark()
 
 
+def is_known(version: str) -> bool:
+    """Whether pyfuse3 of that version may be made to wait in another way."""
+    found = re.match(r"(\d+)\.(\d+)(\.\d+)*$", version)
+    return found is not None and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST
+
+
 @contextlib.contextmanager
 def quick_requests(due: Callable[[], bool], alone: Callable[[], bool]) -> Iterator[None]:
-    """Let `pyfuse3.main` wait so (see `Waiting`); it asks trio for nothing else than what is here."""
+    """Return a context in which `pyfuse3.main` waits as `Waiting` does; a version that is not known waits as always."""
+    if not is_known(pyfuse3.__version__):
+        log.info("fsbridge does not know pyfuse3 %s, which waits for requests in its own, slower way", pyfuse3.__version__)
+        yield
+        return
     names = vars(pyfuse3)
     before = names["trio"]
     names["trio"] = SimpleNamespace(

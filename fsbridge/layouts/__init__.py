@@ -7,7 +7,6 @@ Not here: formats, kernel replies.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import SetupError
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
     from fsbridge.layouts.directories import Layout
-    from fsbridge.model import AtOnce, Source
+    from fsbridge.model import Source, Together
     from fsbridge.tree import Directory
 
 
@@ -35,7 +34,7 @@ def _zarr2(config: Config) -> Layout:
 def _n5(config: Config) -> Layout:
     from fsbridge.layouts.n5.layout import N5
 
-    return N5(config.metadata_ttl)
+    return N5()
 
 
 def _files(config: Config) -> Layout:
@@ -66,10 +65,10 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
     from fsbridge.layouts.several import LayoutsDirectory
     from fsbridge.model import as_array
 
-    cheaply: AtOnce = getattr(source, "together", nullcontext)  # of sources that know more than to answer one question
+    cheaply: Together = source.together  # of sources that know more than to answer one question
     context = Context(source.format_at, config, cache, cheaply)
     roots = {
-        name: PathDirectory(LAYOUTS[name](config), Member(context, lambda _: source.root))
+        name: PathDirectory(LAYOUTS[name](config), Member(context, lambda: source.root))
         for name in parse_layouts(config.layout)
     }
     array = as_array(source.root)

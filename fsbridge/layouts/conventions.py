@@ -28,7 +28,10 @@ _PACKED = ("scale_factor", "add_offset")
 
 def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
     """The source's attributes, with numbers where xarray wants numbers."""
-    return {name: _single(value) if name in _PACKED else value for name, value in metadata.attributes.items()}
+    found = {name: _single(value) if name in _PACKED else value for name, value in metadata.attributes.items()}
+    if isinstance(found.get(FILL_VALUE), str) and (missing := missing_value(metadata)) is not None:
+        found[FILL_VALUE] = missing  # in Zarr v3 it may be the base64 of a double
+    return found
 
 
 def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
@@ -49,6 +52,73 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
         if told == told:  # else it is missing anyway
             return float(told) if dtype.kind == "f" else int(told)
     return _number(metadata.attributes.get(FILL_VALUE), dtype.kind == "f")
+
+
+def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
+    """Return the element that `.zarray` gives as `fill_value`; None for null.
+
+    zarr-python fills absent chunks with it, but xarray, GDAL and netCDF-C also take it for "missing". So it is the source's
+    marker of missing elements, if there is one. An array without a marker whose dimensions have names, which xarray opens,
+    gets null: else its zeros would be missing. Where this is not what fills the source's own absent chunks, the layout shows
+    those as files (`filled.py`). A source that is Zarr v2 itself keeps what it says.
+    """
+    own = metadata.fill if isinstance(metadata.fill, bytes) else bytes(metadata.dtype.itemsize)
+    dtype = metadata.dtype.numpy
+    if ".zarray" in metadata.native or dtype is None or dtype.kind not in "biufcSU" or metadata.dtype.serializer != "bytes":
+        return own
+    filled = np.frombuffer(own, dtype)[0]
+    marker = missing_value(metadata)
+    if marker is None:
+        return None if _nothing_missing(metadata) and filled == filled else own  # NaN is missing anyway
+    try:
+        shown = np.array(marker, dtype)
+    except OverflowError:
+        return own
+    return own if shown == filled or (marker != marker and filled != filled) else shown.tobytes()
+
+
+def zarr2_text(metadata: ArrayMetadata) -> bool:
+    """Whether elements are text of any length that is never missing: xarray would take the empty text for "missing".
+
+    Such an array's `fill_value` is null, and an absent chunk then has empty texts for every reader.
+    """
+    return (
+        metadata.dtype.serializer == "vlen-utf8"
+        and ".zarray" not in metadata.native
+        and not metadata.fill
+        and _nothing_missing(metadata)
+    )
+
+
+def _nothing_missing(metadata: ArrayMetadata) -> bool:
+    """Whether xarray opens the array in Zarr v2, and no attribute tells of missing elements."""
+    names = metadata.dimension_names if metadata.shape else ()
+    return names is not None and None not in names and FILL_VALUE not in metadata.attributes
+
+
+def packing(metadata: ArrayMetadata) -> tuple[float, float] | None:
+    """Factor and offset that turn stored numbers into the quantity: `stored * factor + offset`. None if nothing is packed.
+
+    They are `scale_factor` and `add_offset` of CF, or `conversion` and `offset` of NWB's `data`, which has a `unit`.
+    """
+    dtype, attributes = metadata.dtype.numpy, metadata.attributes
+    if dtype is None or dtype.kind not in "iuf":
+        return None
+    nwb = "conversion" in attributes and "unit" in attributes
+    names = ("conversion", "offset") if nwb and "scale_factor" not in attributes else _PACKED
+    factor, offset = (
+        _finite(_single(attributes.get(name, default))) for name, default in zip(names, (1.0, 0.0), strict=True)
+    )
+    return None if factor is None or offset is None or not factor or (factor, offset) == (1.0, 0.0) else (factor, offset)
+
+
+def _finite(value: JSON) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _number(told: JSON, real: bool) -> int | float | None:

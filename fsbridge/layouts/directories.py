@@ -19,10 +19,10 @@ from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.member_names import file_name, link_target, model_name
 from fsbridge.layouts.members import Member, Opener, openers
-from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
-from fsbridge.metadata import JSON, ArrayMetadata
-from fsbridge.model import Array, Child, Group, Link, Node, as_array, directory_ns
-from fsbridge.tree import AnyNode, Attrs, Entry, Space
+from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.metadata import JSON, ArrayMetadata, Format
+from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.tree import AnyNode, Attrs, Entry, NodeAbilities, Space
 
 BATCH_ENTRIES = 1000
 """Members of a group that a listing gives at once."""
@@ -42,7 +42,7 @@ class Layout(Protocol):
     def documents(self) -> frozenset[bytes]:
         """File names of all documents there can be; a member of such a name gets another one, see `member_names`."""
 
-    def selective(self, format: str) -> bool:
+    def selective(self, format: Format) -> bool:
         """Whether arrays of that format may be left out, so that a listing must open them."""
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
@@ -57,8 +57,8 @@ class Layout(Protocol):
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         """The documents of the group at the path `names`, by file name, made of what `describe` said of it."""
 
-    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
-        """The documents of an array by file name; `root`: it is all that is shown."""
+    def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
+        """The documents of an array by file name; `root`: it is all that is shown; `around`: see `ArrayDirectory.around`."""
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
         """What a group's directory contains."""
@@ -67,7 +67,7 @@ class Layout(Protocol):
         """What an array's directory contains."""
 
 
-class PathDirectory:
+class PathDirectory(NodeAbilities):
     """The directory of one path: a `GroupDirectory` or an `ArrayDirectory`, whichever the path holds now.
 
     One path, one directory, whatever happens behind it: a shell that stands in a group sees the array that took its place.
@@ -94,9 +94,10 @@ class PathDirectory:
         return 0 if self._shown is None else self._shown.extent
 
     def attrs(self) -> Attrs:
-        shown = self.now()
+        shown = self.present()
         node = shown.array if isinstance(shown, ArrayDirectory) else shown.group
-        return Attrs("directory", 0, directory_ns(node), self.member.owners.directory)
+        changed_ns = node.directory_ns()
+        return Attrs("directory", 0, node.mtime_ns if changed_ns is None else changed_ns)
 
     def identity(self, array: Array) -> Hashable:
         """What tells the chunk space of this version of the array from all others of the mount, in few bytes."""
@@ -104,15 +105,14 @@ class PathDirectory:
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     def xattrs(self) -> Mapping[str, bytes]:
-        """Format and source path; the source's own metadata unless the directory is for more users than those."""
+        """Format and source path, and the source's own metadata."""
         member = self.member
         source = member.source.encode("utf-8", "surrogateescape")
-        found = {"format": member.context.format_at(member.names).encode(), "source": source}
-        if member.owners.is_plain or not member.context.config.allow_other:
-            found["metadata"] = encode(dict(member.native))
-            array = as_array(member.present())
-            if array is not None:
-                found |= {"codec": array.metadata.codec.encode(), "data_type": array.metadata.dtype.native.encode()}
+        found = {"format": member.context.format_at(member.names).name.encode(), "source": source}
+        found["metadata"] = encode(dict(member.native))
+        array = as_array(member.present())
+        if array is not None:
+            found |= {"codec": array.metadata.codec.encode(), "data_type": array.metadata.dtype.native.encode()}
         return {f"user.fsbridge.{name}": value for name, value in found.items()}
 
     def together(self) -> AbstractContextManager[None]:
@@ -124,33 +124,18 @@ class PathDirectory:
         self._shown = None
 
     def lookup(self, name: bytes) -> AnyNode:
-        """A member; one that a group lacks may be that of an array which has taken the group's place lately."""
-        shown = self.now()
-        try:
-            return shown.lookup(name)
-        except NotFound:
-            now = shown if self.member.context.config.is_remote else self.now(opening=True)
-            if now is shown:
-                raise
-            return now.lookup(name)
+        return self.present().lookup(name)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         return self.present().entries()
 
     def present(self) -> GroupDirectory | ArrayDirectory:
-        """What a listing shows is not a second old: of an array in a group's place, chunks would be listed as groups.
-
-        Far away it is: to ask takes requests.
-        """
-        return self.now(opening=not self.member.context.config.is_remote)
-
-    def now(self, opening: bool = False) -> GroupDirectory | ArrayDirectory:
-        """What the path shows now (`opening`: not a second ago); the same object for a group, and for one array version.
+        """What the path shows; the same object for a group, and for one array version.
 
         Stale where it is gone: the kernel knows it, and looks it up once more. An array's chunks may be called so now.
         """
         try:
-            node = self.member.present(opening)
+            node = self.member.present()
         except NotFound as error:
             raise Stale(str(error)) from None
         array = as_array(node)
@@ -190,11 +175,7 @@ class GroupDirectory:
         return self.found(group, model_name(name, taken))
 
     def _file(self, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
-        return document_file(self.path, name, content, mtime_ns, partial(self._unchanged, name))
-
-    def _unchanged(self, name: bytes) -> bytes | None:
-        """A document as it is now, if it takes no waiting to say that this is still a group."""
-        return self.path.member.ask_at_once(self.group, lambda: self.documents().get(name))
+        return document_file(self.path, name, content, mtime_ns)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Documents first; one member that cannot be shown hides none of the others."""
@@ -234,7 +215,7 @@ class GroupDirectory:
             return [LinkNode(link_target(child.link, taken), child.mtime_ns).entry(name)]
         if layout.selective(member.context.format_at((*member.names, child.name))) and self._left_out(child.name, opener):
             return []
-        return [Entry(name, Attrs("directory", 0, child.mtime_ns, child.owner), partial(self.directory, child.name))]
+        return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
 
     def found(self, group: Group, name: str) -> AnyNode:
         """The member `name`; NotFound if there is none."""
@@ -279,7 +260,7 @@ class GroupDirectory:
 class ArrayDirectory:
     """What the directory of one version of an array contains: the layout's documents, then what a layout adds (chunks).
 
-    A layout overrides `chunk` and `chunk_entries`.
+    A layout overrides `chunk` and `chunk_entries`, and `around` where its documents tell what groups above say.
     """
 
     space: Space | None = None
@@ -304,11 +285,7 @@ class ArrayDirectory:
         yield from self.chunk_entries()
 
     def _file(self, name: bytes, content: bytes) -> DocumentFile:
-        return document_file(self.path, name, content, self.array.mtime_ns, partial(self._unchanged, name))
-
-    def _unchanged(self, name: bytes) -> bytes | None:
-        """A document, if it takes no waiting to say that the array has not changed."""
-        return self.path.member.ask_at_once(self.array, lambda: self.documents().get(name))
+        return document_file(self.path, name, content, self.array.mtime_ns)
 
     def chunk(self, name: bytes) -> AnyNode:
         """The chunk file, or the directory of chunk files, that is called `name`; NotFound if the store has none."""
@@ -318,15 +295,21 @@ class ArrayDirectory:
         """The members of the directory that are no documents."""
         yield from ()
 
+    def around(self) -> Hashable:
+        """What the documents tell besides the metadata, as of now: documents are kept while it is equal."""
+        return None
+
     def documents(self) -> Mapping[bytes, bytes]:
         """The layout's documents by name."""
-        path, metadata = self.path, self.array.metadata
+        path, metadata, around = self.path, self.array.metadata, self.around()
         layout, names, rendered = path.layout, path.member.names, path.member.context.rendered
         return rendered.shared(
-            (layout.name, not names),
+            (layout.name, not names, around),
             metadata,
             lambda: rendered.get(
-                (layout.name, names), lambda: self.array.version, lambda: layout.array_documents(metadata, not names)
+                (layout.name, names),
+                lambda: (self.array.version, around),
+                lambda: layout.array_documents(metadata, not names, around),
             ),
         )
 
@@ -345,11 +328,10 @@ class RefusedArray(ArrayDirectory):
         return Unsupported(f"{path} is left out of the layout {layout.name}: {layout.refusal(self.array.metadata)}")
 
 
-def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int, unchanged: Unchanged) -> DocumentFile:
+def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
-    owner = path.member.owners.documents
-    return DocumentFile(partial(_document_now, path, name), content, mtime_ns, owner, unchanged)
+    return DocumentFile(partial(_document_now, path, name), content, mtime_ns)
 
 
 def _document_now(path: PathDirectory, name: bytes) -> bytes | None:
-    return path.now(opening=True).documents().get(name)
+    return path.present().documents().get(name)

@@ -5,15 +5,14 @@ Not here: directories by coordinate, and the files themselves (`chunks.py`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from fsbridge.asking import oldest, used
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import ChunkSpace
 from fsbridge.metadata import Index, parse_coordinate
-from fsbridge.model import Batch
-from fsbridge.tree import Dated, Entry
+from fsbridge.tree import Entry
 
 SCALAR = b"0"
 """Name of the only chunk file of an array of rank 0, in Zarr v2 and in N5."""
@@ -28,7 +27,7 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
         yield from scalar_entries(space)
         return
     batch: list[Entry] = []
-    asked = time.monotonic()
+    asked = oldest()
     for prefix in stored_rows(space.scan, space.rank):
         if prefix is None:
             yield ()
@@ -37,13 +36,15 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
         for pairs in space.scan(prefix):
             if not pairs:
                 yield ()
-            asked = min(asked, pairs.asked) if isinstance(pairs, Batch) else asked
+            asked = min(asked, oldest())
             found = (space.entry((*prefix, i), begin + b"%d" % i, mtime_ns) for i, mtime_ns in pairs)
             batch += (entry for entry in found if entry is not None)
             if len(batch) >= BATCH_ENTRIES:
-                yield Dated(batch, asked)
-                batch, asked = [], time.monotonic()
-    yield Dated(batch, asked)
+                used(asked)
+                yield batch
+                batch, asked = [], oldest()
+    used(asked)
+    yield batch
 
 
 def scalar_entries(space: ChunkSpace) -> Iterator[Sequence[Entry]]:

@@ -7,14 +7,14 @@ Not here: which layout needs what (the layouts), the decoding (`decoded/`). Only
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fsbridge.metadata import ArrayMetadata
-from fsbridge.tree import Buffer, Deliver
+from fsbridge.tree import Buffer
 
 
 class Box(NamedTuple):
@@ -85,18 +85,6 @@ class ChunkForm:
         if offset >= 0:
             return body if len(body) == count else memoryview(body)[offset : offset + count]
         return b"".join((self.header[start:stop], memoryview(body)[: max(0, count)]))
-
-    def delivery(self, deliver: Deliver) -> Deliver:
-        """Takes the bytes of the decoded chunk, all of them, and gives those of the file to `deliver`."""
-
-        def convert(version: Hashable, _offset: int, data: memoryview) -> int:
-            first, last = self.extent(0, self.size)
-            taken = deliver(version, 0, memoryview(self.convert(0, self.size, data[first:last])))
-            if taken >= self.size:
-                return len(data)
-            return self.extent(taken, self.size)[0] if taken else 0
-
-        return convert
 
     def _elements(self, start: int, stop: int) -> tuple[int, int]:
         """The elements, as first and end, of which the file's bytes [start, stop) hold at least a part."""

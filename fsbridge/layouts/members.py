@@ -7,8 +7,8 @@ directory for as long as a shell stands in it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ from itertools import islice
 from typing import NoReturn, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from fsbridge.asking import as_of, context, oldest, used
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedArray
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep, WouldWait
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.rendered import RenderedDocuments
-from fsbridge.metadata import JSON
-from fsbridge.model import Array, AtOnce, Child, Group, Link, Node, as_array, at_once, owners
-from fsbridge.owner import Owners
+from fsbridge.metadata import JSON, Format
+from fsbridge.model import Array, Child, Group, Link, Node, Together, as_array
 from fsbridge.parallel import each
 
 T = TypeVar("T")
@@ -44,10 +44,10 @@ MAX_REMARKS = 10_000
 class Context:
     """What every node of one mount shares. `together`: see `tree.together`."""
 
-    format_at: Callable[[Sequence[str]], str]
+    format_at: Callable[[Sequence[str]], Format]
     config: Config
     cache: ChunkCache
-    together: AtOnce = nullcontext
+    together: Together = nullcontext
     rendered: RenderedDocuments = field(default_factory=RenderedDocuments)
     _remarks: set[tuple[str, tuple[str, ...], str]] = field(default_factory=set)
     _decoded: WeakValueDictionary[Hashable, DecodedArray] = field(default_factory=WeakValueDictionary)
@@ -66,7 +66,7 @@ class Context:
 
     def _decoded_chunks(self, array: Array) -> DecodedArray:
         config = self.config
-        return DecodedArray(array, self.cache, config.max_direct, config.immutable, config.allow_other)
+        return DecodedArray(array, self.cache, config.max_direct, config.immutable)
 
     def left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
         """Log, once, that a layout does not show a member."""
@@ -78,25 +78,23 @@ class Context:
 class Member:
     """A path of the source: its name and those of the groups above, from the root's member down."""
 
-    __slots__ = ("_asked", "_lock", "_node", "_open", "context", "names")
+    __slots__ = ("_asked", "_lock", "_node", "_open", "above", "context", "names")
 
-    def __init__(self, context: Context, open_node: Callable[[bool], Node], names: tuple[str, ...] = ()) -> None:
-        """`open_node`: told whether the groups above are to be asked again, too."""
+    def __init__(
+        self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = (), above: Member | None = None
+    ) -> None:
+        """`above`: the group that it is a member of; None for the root."""
         self.context = context
         self.names = names
+        self.above = above
         self._open = open_node
         self._lock = threading.Lock()
         self._node: Group | Array | None = None
-        self._asked = 0.0
+        self._asked = -math.inf
 
     def __str__(self) -> str:
         """The path, for people."""
         return "/".join(("", *self.names))
-
-    @property
-    def owners(self) -> Owners:
-        """Who may look into it and read its metadata, where other users are let in at all."""
-        return owners(self.present()) if self.context.config.allow_other else Owners()
 
     @property
     def native(self) -> Mapping[str, JSON]:
@@ -114,25 +112,17 @@ class Member:
         """The chunks of one version of the array that is here, which all layouts share."""
         return self.context.decoded(array, self.names)
 
-    def present(self, opening: bool = False) -> Group | Array:
-        """What the path holds now. Asked again after the time in which `stat` may be late anyway, or when `opening` a file.
-
-        An array whose version is still the same stays the same object.
-        """
-        config = self.context.config
+    def present(self) -> Group | Array:
+        """What the path holds, as of the question (`asking`). An array of the same version stays the same object."""
         with self._lock:
             node, asked = self._node, self._asked
-        if node is not None:
-            if config.immutable:
-                return node
-            array = as_array(node)
-            far = array is None and config.is_remote  # there a group is but a part of its members' keys: listings tell of it
-            fresh = time.monotonic() - asked < (config.remote.listing_ttl if far else config.metadata_ttl)
-            if array is None and fresh and not opening:
-                return node
-            if array is not None and (fresh or opening) and array.current():
-                return node
-        found = self._found(node)
+        array = None if node is None else as_array(node)
+        listed = array is None and self.context.config.is_remote  # there a group is but a part of its members' keys
+        if node is not None and asked >= (context.listed if listed else context.as_of):
+            used(asked)
+            return node
+        with as_of(context.as_of, context.listed) as answers:
+            found: Node = array if array is not None and array.current() else self._found(node)
         if isinstance(found, Link):
             raise Stale("a link took the place of this directory")
         new = as_array(found)
@@ -142,45 +132,34 @@ class Member:
                 found = old  # keeps its chunk space, so that its files keep their inodes
             elif new is None and found == self._node:
                 found = self._node
-            self._node, self._asked = found, time.monotonic()
+            self._node, self._asked = found, answers.oldest
         return found
 
     def _found(self, before: Group | Array | None) -> Node:
         """What the path leads to. Where that is no longer what it was, a group above may be none either any more."""
         try:
-            found = self._open(False)
+            found = self._open()
         except NotFound:
             if before is None:
                 raise
-            return self._open(True)
-        turned = before is not None and as_array(before) is not None and as_array(found) is None
-        return self._open(True) if turned else found
-
-    def ask_at_once(self, node: Group | Array, ask: Callable[[], T]) -> T | None:
-        """`ask()`, if it takes no waiting to know that `node` is still what is here, nor `ask`; else None."""
-        if self._node is not node:
-            return None
-        immutable, context = self.context.config.immutable, at_once(node)
-        if context is None:
-            return ask() if immutable and as_array(node) is not None else None
-        try:
-            with context():
-                return ask() if immutable or cast(Array, node).current() else None
-        except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
-            return None
+        else:
+            if before is None or as_array(before) is None or as_array(found) is not None:
+                return found
+        with as_of(math.inf):
+            return self._open()
 
     def child(self, name: str, node: Group | Array | None = None) -> Member:
         """The member `name` of this group, which is `node` if it has been opened already."""
         limit = self.context.config.limits.depth
         if len(self.names) >= limit:
             raise TooDeep(f"{self}/{name}: more than {limit} nested groups")
-        member = Member(self.context, partial(self._reopen, name), (*self.names, name))
+        member = Member(self.context, partial(self._reopen, name), (*self.names, name), self)
         if node is not None:
-            member._node, member._asked = node, time.monotonic()
+            member._node, member._asked = node, oldest()
         return member
 
-    def _reopen(self, name: str, again: bool) -> Node:
-        node = self.present(again)
+    def _reopen(self, name: str) -> Node:
+        node = self.present()
         if as_array(node) is not None:
             raise NotFound(f"{name!r} is not in an array")
         return cast(Group, node).child(name)

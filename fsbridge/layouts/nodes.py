@@ -6,19 +6,15 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from fsbridge.errors import Stale
 from fsbridge.layouts.rendered import SHARED_ARRAYS, SHARED_BYTES
-from fsbridge.owner import Owner
-from fsbridge.tree import Attrs, Buffer, Deliver, Entry, Handle, Ready
-
-Unchanged: TypeAlias = Callable[[], bytes | None]
-"""The bytes of a document, if it takes no waiting to say that what it describes has not changed; else None."""
+from fsbridge.tree import Attrs, Buffer, Entry, NodeAbilities, Ready
 
 
-class SingleFile:
-    """What files have in common that are in no space: neither numbers nor attributes, and a worker opens them."""
+class SingleFile(NodeAbilities):
+    """What files have in common that are in no space: they have neither numbers nor extended attributes."""
 
     __slots__ = ()
 
@@ -28,10 +24,6 @@ class SingleFile:
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
 
-    def open_at_once(self, deliver: Deliver) -> Handle | None:
-        """Always left to a worker, where nothing else is said."""
-        return None
-
 
 class DocumentFile(SingleFile):
     """A file whose bytes are made in memory; they are its version. Between two uses only their digest is kept.
@@ -39,20 +31,15 @@ class DocumentFile(SingleFile):
     `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
     """
 
-    __slots__ = ("_mtime_ns", "_owner", "_render", "_size", "_unchanged", "version")
+    __slots__ = ("_mtime_ns", "_render", "_size", "version")
 
     def __init__(
         self,
         render: Callable[[], bytes | None],
         content: bytes,
         mtime_ns: int,
-        owner: Owner | None = None,
-        unchanged: Unchanged | None = None,
     ) -> None:
-        """`unchanged`: see `Unchanged`."""
         self._render = render
-        self._owner = owner
-        self._unchanged = unchanged
         self._size = len(content)
         self._mtime_ns = mtime_ns
         self.version: Hashable = _digest(content)
@@ -62,7 +49,7 @@ class DocumentFile(SingleFile):
         return Entry(name, self.attrs(), Ready(self), self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._size, self._mtime_ns, self._owner)
+        return Attrs("file", self._size, self._mtime_ns)
 
     def measured(self) -> Attrs:
         return self.attrs()
@@ -73,10 +60,6 @@ class DocumentFile(SingleFile):
         if content is None or _digest(content) != self.version:
             raise Stale("the metadata changed")
         return BytesHandle(content, self.version)
-
-    def open_at_once(self, deliver: Deliver) -> BytesHandle | None:
-        content = None if self._unchanged is None else self._unchanged()
-        return None if content is None or _digest(content) != self.version else BytesHandle(content, self.version)
 
 
 def _digest(content: bytes) -> bytes:
@@ -108,16 +91,15 @@ class BytesHandle:
     def read(self, offset: int, size: int) -> Buffer:
         return self.content[offset : offset + size]
 
-    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
-        """All of it is in memory."""
-        return True
+    def prefetch(self, start: int, stop: int) -> None:
+        """Nothing is left to do: all of it is in memory."""
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 @dataclass(frozen=True, slots=True)
-class LinkNode:
+class LinkNode(NodeAbilities):
     """A symbolic link inside the mount."""
 
     target: bytes

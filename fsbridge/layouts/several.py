@@ -10,10 +10,10 @@ from functools import partial
 
 from fsbridge.errors import NotFound
 from fsbridge.layouts.directories import PathDirectory
-from fsbridge.tree import AnyNode, Attrs, Entry
+from fsbridge.tree import AnyNode, Attrs, Entry, NodeAbilities
 
 
-class LayoutsDirectory:
+class LayoutsDirectory(NodeAbilities):
     """The root of a mount that shows several layouts: one directory each, named as the layout, and nothing else."""
 
     version: Hashable = None

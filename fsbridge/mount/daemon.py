@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import pyfuse3
 import trio
 
 from fsbridge import confinement
+from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.kernel.boundary import SILENCE_SECONDS
@@ -31,6 +31,8 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.session import quick_requests
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, SYSTEM
+from fsbridge.mount.report import Report
+from fsbridge.mount.systemd import keep_told, notify
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)
@@ -44,17 +46,13 @@ IDLE_TASKS = 8
 MAX_TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
-PRELOAD_SECONDS = 1.0
-"""Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it. Half of them
-while requests are answered, half while they are refused."""
-
-STEP_SECONDS = 0.002
-"""Seconds between two looks whether it has."""
-
 FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
 """Seconds between two looks at how much the kernel has forgotten, and inodes from which on that is memory to give back."""
 
 _STAT = "import os, sys; print(os.stat(sys.argv[1]).st_dev)"
+
+_IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+"""Signals that would end a process that does not expect them, and leave a dead mount."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -75,10 +73,12 @@ class Daemon:
         warm_up: Callable[[], None] = lambda: None,
         reload: Callable[[], None] = lambda: None,
         give_back: Callable[[], None] = lambda: None,
+        cache: ChunkCache | None = None,
     ) -> None:
         self.config = config
         self.jobs = Jobs.remote() if config.uses_network else Jobs()
         self.filesystem = Filesystem(root, config, self.jobs)
+        self.report = Report(config, self.filesystem, cache)
         self._ready = ready
         self._warm_up = warm_up
         self._reload = reload
@@ -91,6 +91,8 @@ class Daemon:
     def run(self) -> int:
         """Mount and serve. Returns the exit code after an unmount or a signal; SetupError if it never became ready."""
         early: list[int] = []
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
         for number in _SIGNALS:  # outside the event loop too: a signal that simply killed us would leave a dead mount
             signal.signal(number, lambda number, _frame: early.append(number))
         self._init()
@@ -107,8 +109,6 @@ class Daemon:
                 raise SetupError(f"{self.config.mountpoint}: {error.strerror}", exit_code=SYSTEM) from None
             raise
         finally:
-            if not self.filesystem.pages.end(PRELOAD_SECONDS):
-                log.warning("a chunk is still on its way to the kernel")
             # Detaches the mount even while files are open; after a crash it stays and answers ENOTCONN.
             pyfuse3.close(unmount=not stays)
         if self._problem is not None:
@@ -134,6 +134,7 @@ class Daemon:
                 self._end = partial(trio.lowlevel.current_trio_token().run_sync_soon, nursery.cancel_scope.cancel)
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
                 nursery.start_soon(self._remind)
+                nursery.start_soon(keep_told, self.report.words)
                 nursery.start_soon(self._watch_forgotten)
                 try:
                     threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
@@ -147,29 +148,10 @@ class Daemon:
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()
             self._ending = True
-            await self._refuse()
             self.jobs.stop()
 
     def _quick_requests(self) -> contextlib.AbstractContextManager[None]:
         return quick_requests(self.jobs.due, lambda: not self.filesystem.under_way)
-
-    async def _refuse(self) -> None:
-        """Answer with ENOTCONN while something is on its way to the kernel still.
-
-        Its page is locked for whoever asks for that page, and he who got ENOTCONN from a cancelled request asks once more.
-        """
-        self.filesystem.ending = True
-        if self.filesystem.pages.end(0):
-            return
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(pyfuse3.main)
-            await self._arrived()
-            nursery.cancel_scope.cancel()
-
-    async def _arrived(self) -> None:
-        with trio.move_on_after(PRELOAD_SECONDS / 2):
-            while not self.filesystem.pages.end(0):
-                await trio.sleep(STEP_SECONDS)
 
     async def _until_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         """End on a signal, without waiting for requests: they may hang. SIGHUP ends nothing in the background."""
@@ -182,13 +164,14 @@ class Daemon:
             log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)
             self._ending = True
             notify("STOPPING=1")
-            await self._arrived()  # it may wait for the answers to requests
             scope.cancel()
             return
 
     def _drop(self) -> None:
         self.filesystem.inodes.park()
-        self.filesystem.walks.clear()
+        self.filesystem.directories.clear()
+        self.filesystem.ahead.clear()
+        self.filesystem.ages.doubt()
         confinement.start(self._give_back, "fsbridge-drop")
 
     async def _watch_forgotten(self) -> None:
@@ -196,7 +179,7 @@ class Daemon:
         inodes, most = self.filesystem.inodes, 0
         while True:
             await trio.sleep(FORGOTTEN_SECONDS)
-            self.filesystem.walks.expire()
+            self.filesystem.directories.expire()
             most = max(most, len(inodes))
             if most - len(inodes) >= FORGOTTEN_INODES:
                 most = len(inodes)
@@ -243,18 +226,6 @@ def kernel_options(config: Config) -> set[str]:
     if config.allow_other:
         options.add("allow_other")
     return options
-
-
-def notify(state: str) -> None:
-    """Tell systemd (`Type=notify`); nothing happens elsewhere."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        sock.connect(address)
-        sock.send(state.encode())
 
 
 def _root_device(mountpoint: str) -> int:

@@ -17,6 +17,7 @@ import gc
 import logging
 import os
 import select
+import shlex
 import signal
 import sys
 import threading
@@ -24,14 +25,19 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from fsbridge import __version__
 from fsbridge.config import Config
 from fsbridge.droppable import drop_all
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.mount import preflight
-from fsbridge.mount.preflight import FAILED, INTERNAL, INTERRUPTED, SYSTEM
+from fsbridge.mount.preflight import FAILED, INTERNAL, INTERRUPTED, SYSLOG, SYSTEM
+from fsbridge.printable import printable
 from fsbridge.tree import Directory
+
+if TYPE_CHECKING:
+    from fsbridge.cache import ChunkCache
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +53,31 @@ NEW_OBJECTS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is mounted: its root, how to give back what it holds, and how to drop what it only remembers."""
+    """What is mounted: its root, how to give back what it holds, how to drop what it only remembers; for those who ask,
+    its decoded chunks and its format."""
 
     root: Directory
     close: Callable[[], None]
     clear: Callable[[], None] = lambda: None
+    cache: ChunkCache | None = None
+    format: str = ""
 
 
 def open_tree(config: Config) -> Tree:
     """Open the source of `config` and lay it out."""
     from fsbridge.cache import ChunkCache
-    from fsbridge.formats.opening import open_source
+    from fsbridge.formats.open import open_source
     from fsbridge.layouts import root_directory
 
     source, cache = open_source(config.source, config), ChunkCache(config.cache_size)
-    return Tree(root_directory(source, config, cache), source.close, cache.clear)
+    return Tree(root_directory(source, config, cache), source.close, cache.clear, cache, source.format.name)
 
 
 def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
     """Mount `config` and return the exit code: at once in the background, after the unmount in the foreground."""
     gc.disable()  # until the store is open: collecting garbage takes a tenth of the imports' time and finds none
     _complete_standard_streams()
+    os.environ.update(config.environment)
     preflight.check(config)
     if config.foreground:
         return _serve(config, opener, lambda warnings: None)
@@ -120,6 +130,7 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
         os.kill(child, signal.SIGTERM)
         raise
     if said == b"0":
+        _say_where(config)
         gc.freeze()  # or else the interpreter's end looks for garbage in all that was imported, while the caller waits
         return 0
     number, _, message = said.decode("utf-8", "replace").partition(" ")
@@ -128,6 +139,19 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
         raise SetupError(f"the daemon ended before it was ready ({_fate(status)})", exit_code=SYSTEM)
     message, _, hint = message.partition("\n  ")
     raise SetupError(message, hint, int(number))
+
+
+def _say_where(config: Config) -> None:
+    """Tell a person at a terminal where the tree is and how it is unmounted; tell everybody if the log is lost."""
+    lines = []
+    if config.log_file is None and not os.path.exists(SYSLOG):
+        lines.append("fsbridge: there is no syslog here, so the daemon's log is lost; --log-file FILE keeps it")
+    if sys.stderr is not None and sys.stderr.isatty():
+        point = shlex.quote(config.mountpoint)
+        lines.append(f"{printable(config.source)} is mounted: ls {point}; to unmount: fsbridge umount {point}")
+    with contextlib.suppress(OSError, AttributeError):  # closed by the caller
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
+        sys.stderr.flush()
 
 
 def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> int:
@@ -160,6 +184,8 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
     from fsbridge import confinement
     from fsbridge.codecs.native import give_freed_memory_back, keep_freed_memory, warm_up
+    from fsbridge.mount.accesses import open_log
+    from fsbridge.mount.control import Control
     from fsbridge.mount.daemon import Daemon
     from fsbridge.mount.logs import Log, Warnings
     from fsbridge.mount.needs import needs
@@ -167,6 +193,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
     keep_freed_memory()
     record = Log(config)
     try:
+        accesses = None if config.access_log is None else open_log(config.access_log)
         try:
             with Warnings() as warned:
                 tree = opener(config)
@@ -189,8 +216,14 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
                 give_freed_memory_back()
 
             confinement.begin(needs(config))
-            daemon = Daemon(config, tree.root, partial(ready, warned.lines), warm_up, reload, give_back)
-            code = daemon.run()
+            daemon = Daemon(config, tree.root, partial(ready, warned.lines), warm_up, reload, give_back, tree.cache)
+            if accesses is not None:
+                daemon.report.log_accesses(accesses)
+            control = Control(_facts(config, tree), daemon.report.answers())
+            try:
+                code = daemon.run()
+            finally:
+                control.close()
         finally:
             _close_within(tree.close, SOURCE_SECONDS)
     finally:
@@ -200,6 +233,12 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
         with contextlib.suppress(AttributeError, OSError):  # closed by the caller, or by its reader
             stream.flush()
     os._exit(code)  # the interpreter's own end waits for hung workers, and aborts while a thread is inside a C++ library
+
+
+def _facts(config: Config, tree: Tree) -> dict[str, str]:
+    """What is said of the mount to those who ask, and never changes."""
+    said = {"mountpoint": config.mountpoint, "source": config.source, "layout": config.layout, "version": __version__}
+    return {**said, "format": tree.format}
 
 
 def _close_within(close: Callable[[], None], seconds: float) -> None:

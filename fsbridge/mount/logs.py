@@ -7,15 +7,17 @@ Not here: what is worth a line (`kernel/boundary.py`).
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import logging.handlers
 import os
 import sys
+from datetime import UTC, datetime
 from queue import SimpleQueue
 
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
-from fsbridge.mount.preflight import PROCESSES, SYSTEM
+from fsbridge.mount.preflight import PROCESSES, SYSLOG, SYSTEM
 from fsbridge.printable import printable
 
 LINE = "%(levelname)s %(message)s"
@@ -36,6 +38,17 @@ class _Printable(logging.Formatter):
         if record.exc_info:
             lines += [f"    {printable(line)}" for line in self.formatException(record.exc_info).splitlines()]
         return "\n".join(lines)
+
+
+class _Json(logging.Formatter):
+    """One line of JSON for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": when, "level": record.levelname.lower(), "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 class _Queued(logging.handlers.QueueHandler):
@@ -155,13 +168,13 @@ def _handler(config: Config) -> logging.Handler:
             handler = logging.FileHandler(config.log_file, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise SetupError(f"log file {config.log_file}: {error.strerror}") from None
-        handler.setFormatter(_Printable(DATED))
+        form = DATED
     elif config.foreground:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_Printable(f"fsbridge: {LINE}"))
-    elif os.path.exists("/dev/log"):
-        handler = logging.handlers.SysLogHandler("/dev/log")
-        handler.setFormatter(_Printable(f"fsbridge[{os.getpid()}]: {LINE}"))
+        handler, form = logging.StreamHandler(sys.stderr), f"fsbridge: {LINE}"
+    elif os.path.exists(SYSLOG):
+        handler, form = logging.handlers.SysLogHandler(SYSLOG), f"fsbridge[{os.getpid()}]: {LINE}"
+        handler.ident = f"fsbridge[{os.getpid()}]: " if config.log_format == "json" else ""
     else:
-        handler = logging.NullHandler()
+        return logging.NullHandler()
+    handler.setFormatter(_Json() if config.log_format == "json" else _Printable(form))
     return handler

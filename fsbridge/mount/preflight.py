@@ -24,6 +24,9 @@ USAGE, SYSTEM, INTERNAL, INTERRUPTED, FAILED = 1, 2, 4, 8, 32
 
 MNT_DETACH = 2
 
+SYSLOG = "/dev/log"
+"""The socket of syslog(3)."""
+
 PROCESSES = "the limit of processes (ulimit -u, or the container's) is reached"
 """Why Python cannot start a thread, mostly."""
 
@@ -58,7 +61,8 @@ def is_descriptor(mountpoint: str) -> bool:
 
 def check(config: Config) -> None:
     """Refuse what cannot work or would hang; SetupError says why and what helps. Forks, threads and mounts nothing."""
-    _check_device()
+    if not is_descriptor(config.mountpoint):  # else it is open, and this process may have no access to it
+        check_device()
     _check_layout_options(config)
     if config.remote.block_cache and not config.uses_network:
         raise SetupError(f"--block-cache keeps what comes from URLs, and {config.source} is none", "leave it away", USAGE)
@@ -76,6 +80,12 @@ def check(config: Config) -> None:
             )
     if os.path.exists(config.source):
         _check_nesting(config.source, config.mountpoint)
+    if not config.nonempty and os.listdir(config.mountpoint):
+        raise SetupError(
+            f"{config.mountpoint} is not empty, and what is in it would be hidden",
+            "name an empty directory, or mount over it with --nonempty",
+            USAGE,
+        )
 
 
 def _check_layout_options(config: Config) -> None:
@@ -178,7 +188,7 @@ def _unmount_as_user(point: str, lazy: bool) -> str:
     return "" if done.returncode == 0 else done.stderr.strip() or f"{helper} failed"
 
 
-def _check_device() -> None:
+def check_device() -> None:
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:

@@ -7,12 +7,12 @@ terms that only its store understands. Stores are blocking and thread-safe.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fsbridge.errors import NotFound
-from fsbridge.owner import Owner
 
 
 class Key(str):
@@ -82,7 +82,6 @@ class Stat(NamedTuple):
     size: int
     mtime_ns: int
     version: Hashable
-    owner: Owner | None = None
     settled: bool = True
 
 
@@ -104,16 +103,6 @@ Range = tuple[int, int | None]
 WHOLE: Range = (0, None)
 
 
-class Times(list[int | None]):
-    """What `Store.mtimes` gives, with the owner that all these members have; None when they differ, or nobody knows."""
-
-    __slots__ = ("owner",)
-
-    def __init__(self, times: Iterable[int | None] = (), owner: Owner | None = None) -> None:
-        super().__init__(times)
-        self.owner = owner
-
-
 def compact(numbers: Sequence[int]) -> Sequence[int]:
     """Sizes, or times in ns, in 8 bytes each; as they are where one needs more: a time before 1677 or after 2262, say."""
     try:
@@ -124,8 +113,6 @@ def compact(numbers: Sequence[int]) -> Sequence[int]:
 
 Stored: TypeAlias = bytes | memoryview
 """Stored bytes, as they are handed on without a copy."""
-
-AtOnce = Callable[[], AbstractContextManager[None]]
 
 
 class OpenedObject(Protocol):
@@ -144,7 +131,96 @@ class OpenedObject(Protocol):
     def close(self) -> None: ...
 
 
-class Store(Protocol):
+class Seen(NamedTuple):
+    """All bytes of an object, and its stat."""
+
+    data: bytes
+    stat: Stat
+
+
+class Glimpse(Protocol):
+    """An open directory, for a look at its documents in few calls. OSError: ask in the ordinary way, which tells more."""
+
+    def __enter__(self) -> Glimpse: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def read(self, name: str, limit: int) -> Seen | None:
+        """Read the object `name`, of at most `limit` bytes; None where nothing has that name."""
+
+    def holds_only(self, names: Collection[str]) -> bool:
+        """Whether the directory has no members but those of `names`."""
+
+    def touched_ns(self, below: str = "") -> int:
+        """Return the mtime of the directory, or of its member `below`; 0 where there is none."""
+
+
+class StoreAbilities(Protocol):
+    """What only some stores can do. Each method's default says that this one cannot."""
+
+    __slots__ = ()
+
+    def shows(self, key: Key) -> bool:
+        """Whether an object is in a listing that is at hand, and may be old: asking for it may take a request."""
+        return False
+
+    def lacks(self, key: Key) -> bool:
+        """Whether nothing of that name is in a listing that is at hand, and may be old."""
+        return False
+
+    def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
+        """Return those of many names that nothing in the directory at `key` has, by one pass over it as it is now.
+
+        All of them, if the directory is not there. None where it has more than `most` members or changes during the pass,
+        and in stores where a pass is no better than asking for each name.
+        """
+        return None
+
+    @property
+    def vouches(self) -> bool:
+        """Whether the store lists ETags, so that `vouch` is worth a call."""
+        return False
+
+    def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
+        """Return the one of some texts that the object at `key` is, with its stat, without reading it."""
+        return None
+
+    def glimpse(self, key: Key) -> Glimpse | None:
+        """Open the directory at `key` for a look at its documents. None where that would take more than a few calls."""
+        return None
+
+    def revisit(self, key: Key) -> None:
+        """Ask a remote store whether an object is still the one that was read; its answer is used later. Does not block."""
+        return
+
+    def holds(self, key: Key) -> bool:
+        """Whether there is a directory at `key`, not by an old listing. Stale where nothing is left of the store."""
+        return True
+
+    def commit(self, key: Key) -> Hashable:
+        """Return a value that differs whenever many objects below `key` have changed at once; see `model.Chunks.commit`."""
+        return None
+
+    def check_access(self, key: Key) -> None:
+        """Raise AccessDenied where the object at `key` may not be read by those for whom the mount is.
+
+        For what was read of it before: each reading of an object checks that itself.
+        """
+        return
+
+    @property
+    def rests(self) -> bool:
+        """Whether `rest` gives up descriptors that the next use opens again."""
+        return False
+
+    def rest(self) -> None:
+        """Give up what the next use opens again. Does not block."""
+        return
+
+
+class Store(StoreAbilities, Protocol):
     """Bytes by key.
 
     Errors: NotFound (absent, or below a file), AccessDenied (refused, or outside the root), IsADirectory.
@@ -161,10 +237,6 @@ class Store(Protocol):
     @property
     def listable(self) -> bool:
         """Whether it can be listed at all."""
-
-    @property
-    def at_once(self) -> AtOnce | None:
-        """Makes contexts in which calls of the same thread raise WouldWait instead of waiting; None: they may wait."""
 
     def together(self) -> AbstractContextManager[None]:
         """A context: what this thread asks in it about a few directories costs less, and is answered as of its beginning."""
@@ -210,10 +282,7 @@ class Store(Protocol):
         """
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """mtimes in ns of the members `names` of the directory at `key`, as `list` would say; None for one that is gone.
-
-        A store that knows owners gives `Times`.
-        """
+        """mtimes in ns of the members `names` of the directory at `key`, as `list` would say; None for one that is gone."""
 
     def describe(self, key: Key) -> str:
         """`key` as a path for a message."""

@@ -13,7 +13,6 @@ from typing import Protocol
 from fsbridge import confinement
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.store import Key, Stat, Store
-from fsbridge.store.local.acl import stat_within_list
 from fsbridge.store.local.status import stat_of
 
 WINDOW_BYTES = 64 * 1024
@@ -55,7 +54,7 @@ class LocalBlob:
         except PermissionError:
             confinement.refused()
             raise
-        self.stat = stat_within_list(self._fd, stat_of(os.fstat(self._fd)))
+        self.stat = stat_of(os.fstat(self._fd))
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -82,16 +81,28 @@ class LocalBlob:
 
 
 class LocalFile:
-    """A file by its path."""
+    """A file by its path. `check` raises where it may not be read by those for whom the mount is."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, check: Callable[[str], None] | None = None) -> None:
         self.name = os.path.abspath(path)
+        self._check = check
 
     def look(self) -> Stat:
+        if self._check is not None:
+            self._check(self.name)
         return stat_of(os.stat(self.name))
 
     def open(self) -> LocalBlob:
+        if self._check is not None:
+            self._check(self.name)
         return LocalBlob(self.name)
+
+
+class _Window(threading.local):
+    """What a thread has read last, and where it begins."""
+
+    first = 0
+    data = b""
 
 
 class ObjectBlob:
@@ -100,11 +111,10 @@ class ObjectBlob:
     def __init__(self, read: Callable[[int, int], tuple[bytes, Stat]], stat: Stat) -> None:
         self.stat = stat
         self._read = read
-        self._window = threading.local()
+        self._window = _Window()
 
     def pread(self, start: int, length: int) -> bytes:
-        first: int = getattr(self._window, "first", 0)
-        data: bytes = getattr(self._window, "data", b"")
+        first, data = self._window.first, self._window.data
         if not (first <= start and start + length <= first + len(data)):
             if start < 0 or start + length > self.stat.size:
                 raise CorruptData("the archive is shorter than its directory says")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from fsbridge import confinement
+from fsbridge.asking import before_waiting
 from fsbridge.store import Key
 
 R = TypeVar("R")
@@ -57,6 +58,7 @@ class HungMembers(Generic[R]):
 
         Waits for that a little, less for members that are `known`.
         """
+        before_waiting()
         haste, left = 1, list(keys)
         while left:
             if left[0] in self._hanging or len(self._hanging) >= HANGING:

@@ -59,13 +59,13 @@ def memory(settings: Settings) -> Row:
     geometry = data.Geometry.of(settings.size, settings.chunk)
     stored = data.make("zarr2", "blosc-lz4", geometry, settings.directory)
     times = max(1, min(STREAMED, 10 * settings.size) // geometry.bytes)
-    samples: Samples = {"idle": [], f"peak over --cache-size={CACHE}M": [], "streamed GB": [], "daemon s per GB": []}
+    samples: Samples = {"workers": [], f"peak over --cache-size={CACHE}M": [], "streamed GB": [], "daemon s per GB": []}
     with settings.scratch() as scratch:
         long = _repeated(stored, times, os.path.join(scratch, "long.zarr"))
         for _ in range(settings.rounds):
             settings.say(f"memory: streaming {times * geometry.bytes / 1e9:.1f} GB")
             with mounts.Mounted(long, "--cache-size", f"{CACHE}M") as mount:
-                samples["idle"].append(mount.memory()[0])
+                samples["workers"].append(mount.memory()[0])
                 root = os.path.join(mount.path, "c")
                 _, results = together("files", [{"root": root, "part": part, "parts": 2} for part in (0, 1)])
                 streamed = sum(result["bytes"] for result in results) / 1e9
@@ -73,7 +73,7 @@ def memory(settings: Settings) -> Row:
                 samples["streamed GB"].append(streamed)
                 samples["daemon s per GB"].append(mount.processor() / streamed)
     settings.discard(stored)
-    limits = dict.fromkeys(samples) | {"idle": 60.0, f"peak over --cache-size={CACHE}M": OVERHEAD}
+    limits = dict.fromkeys(samples) | {"workers": 60.0, f"peak over --cache-size={CACHE}M": OVERHEAD}
     return Row("memory", "MB", None, samples, bounds=[Bound(name, limit) for name, limit in limits.items()])
 
 

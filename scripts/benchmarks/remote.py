@@ -45,12 +45,12 @@ NPY = 0.9
 def names() -> list[str]:
     """Row names in the order they run."""
     large = ["chunks 0 ms", "chunks 30 ms", REAL, "npy 30 ms"]
-    return ["mount", "first byte", "requests", "find", "walk 30 ms", *large, "idle", "block cache", *remote_hdf5.names()]
+    return ["mount", "first byte", "requests", "find", "walk 30 ms", *large, "workers", "block cache", *remote_hdf5.names()]
 
 
 def rows(settings: Settings) -> Iterator[Row]:
     """Run the rows that are wanted."""
-    if any(settings.wants(name) for name in ("mount", "first byte", "requests", "find", "idle", "walk 30 ms")):
+    if any(settings.wants(name) for name in ("mount", "first byte", "requests", "find", "workers", "walk 30 ms")):
         with settings.scratch() as folder:
             small_stores(folder)
             yield from _small(settings, folder)
@@ -103,7 +103,7 @@ def _small(settings: Settings, folder: str) -> Iterator[Row]:
         group_of_arrays(folder)
         with Objects(LATENCY, **{name: os.path.join(folder, name) for name in ARRAY_STORES}) as server:
             yield walk(settings, server)
-    if settings.wants("idle"):
+    if settings.wants("workers"):
         with Objects(0, **stores) as server:
             yield idle(settings, server)
 
@@ -222,7 +222,7 @@ def idle(settings: Settings, server: Objects) -> Row:
         samples["more sockets after rest"] = [_sockets(mounted.pid) - before[1]]
         samples["memory after rest: MB"] = [mounted.memory()[0]]
     wanted = {"memory after mounting: MB": 75, "more sockets after rest": 0, "more threads after rest": 0}
-    return Row("idle", "MB, or number", None, samples, bounds=[Bound(name, wanted.get(name)) for name in samples])
+    return Row("workers", "MB, or number", None, samples, bounds=[Bound(name, wanted.get(name)) for name in samples])
 
 
 # ---- a large store

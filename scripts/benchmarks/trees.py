@@ -126,8 +126,8 @@ def memory(settings: Settings) -> Row:
     """Memory before and after `find` over 100,000 arrays, and when the kernel has forgotten them."""
     path = settings.place("many.zarr")
     _groups(path, 100, settings.count(100_000) // 100)
-    samples: Samples = {"idle": []}
-    limits: dict[str, float | None] = {"idle": IDLE_MB}
+    samples: Samples = {"workers": []}
+    limits: dict[str, float | None] = {"workers": IDLE_MB}
     for _ in range(settings.rounds):
         for kind, options in (("", ()), ("--immutable ", ("--immutable",))):
             settings.say(f"tree memory {kind}")
@@ -137,7 +137,7 @@ def memory(settings: Settings) -> Row:
                 added = mount.memory()[0] - idle
                 _forget()
                 left = mount.memory()[0] - idle
-            samples["idle"].append(idle)
+            samples["workers"].append(idle)
             samples.setdefault(f"{kind}find over 100,000 arrays adds", []).append(added)
             samples.setdefault(f"{kind}is left when the kernel forgets", []).append(left)
             limits[f"{kind}find over 100,000 arrays adds"] = AFTER_FIND_MB

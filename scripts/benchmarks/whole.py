@@ -29,7 +29,7 @@ ARRAYS = 1000
 KINDS: dict[str, Any] = {"n5": None, "zarr2": 2, "zarr3": 3}
 """Formats of stores that are listed: which one of Zarr's."""
 STORES = {"Zarr v3": ".zarr", "HDF5": ".hdf5"}
-FORMATS = ("npy", "raw", "nrrd", "nhdr", "mha", "mhd", "nii", "mrc", "tif", "ome.tif", "h5")
+FORMATS = ("npy", "raw", "nrrd", "raw.nhdr", "mha", "raw.mhd", "nii", "mrc", "tif", "ome.tif", "h5")
 OPTIONS = ("--layout", "zarr3,files", "--files", "npy")
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.codecs import CodecChain, objects, swap, table
+from fsbridge.codecs import CodecChain, arrays, objects, table
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 
 LIMIT = 1 << 20
@@ -254,14 +254,14 @@ STRUCTS = [
 @pytest.mark.parametrize("dtype", STRUCTS, ids=str)
 def test_structs_become_little_endian(dtype: np.dtype) -> None:
     stored = np.random.default_rng(1).bytes(dtype.itemsize * 33)
-    decoder = swap.little_endian(dtype)
+    decoder = arrays.little_endian(dtype)
     assert decoder is not None
     out = memoryview(bytearray(len(stored)))
     for result in (decoder.decode(stored, len(stored), LIMIT, out), decoder.decode(stored, None, LIMIT, None)):
         want, got = np.frombuffer(stored, dtype), np.frombuffer(result, dtype.newbyteorder("<"))
         for name in dtype.names or ():
             np.testing.assert_array_equal(want[name], got[name])
-        assert swap.little_endian(dtype.newbyteorder("<")) is None
+        assert arrays.little_endian(dtype.newbyteorder("<")) is None
     covered = np.zeros(dtype.itemsize, bool)
     for field, start in ((entry[0], entry[1]) for entry in (dtype.fields or {}).values()):
         covered[start : start + field.itemsize] = True
@@ -301,7 +301,7 @@ def test_p6_one_large_document_is_parsed_after_the_other() -> None:
         together.pop()
         return json.loads(bytes(data))
 
-    decoder = objects.Document("json2", load, 1)
+    decoder = objects.ObjectDocument("json2", load, 1)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: decoder.decode(data, None, 1 << 22, None), range(8)))
     assert {len(chunk) for chunk in found} == {2_000_008}

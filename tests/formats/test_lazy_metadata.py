@@ -17,7 +17,7 @@ from observing import memory
 from fsbridge.config import MIB, Config
 from fsbridge.errors import Stale
 from fsbridge.formats.lazy_metadata import HELD_BYTES, PARSED_BYTES, LazyMapping
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.model import as_array
 
 ZARR3 = {

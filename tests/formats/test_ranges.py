@@ -14,7 +14,7 @@ from zarr.codecs import BloscCodec
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, Stale
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.model import Array, as_array
 from fsbridge.store.local.store import LocalStore
 

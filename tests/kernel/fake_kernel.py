@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -21,11 +20,11 @@ from pyfuse3 import FUSEError
 
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.replies import UNTOLD
-from fsbridge.tree import PAGE_BYTES
 
 T = TypeVar("T")
 
 CTX: Any = None
+PAGE_BYTES = 4096
 REQUEST_PAGES = 32
 """Pages of a request at most."""
 
@@ -71,10 +70,7 @@ class FakeKernel:
         self.filesystem = filesystem
         self.root = Inode(1, True, 1)
         self.inodes = {1: self.root}
-        self._lock = threading.Lock()  # pages are stored by other threads, too
         patch.setattr(pyfuse3, "readdir_reply", self._reply)
-        patch.setattr(pyfuse3, "notify_store", self._store)
-        patch.setattr(pyfuse3, "invalidate_inode", self._invalidate)
 
     # What programs do
 
@@ -104,8 +100,7 @@ class FakeKernel:
         data = bytearray()
         first, end = offset // PAGE_BYTES, -(-(offset + size) // PAGE_BYTES) if size else 0
         while first < end:
-            with self._lock:
-                page = inode.pages.get(first)
+            page = inode.pages.get(first)
             if page is None:
                 await self._fill(file, first, min(end, first + REQUEST_PAGES))
                 continue
@@ -244,34 +239,12 @@ class FakeKernel:
         offset, size = first * PAGE_BYTES, (end - first) * PAGE_BYTES
         data = bytes(await self.filesystem.read(file.fh, offset, size))
         assert len(data) == min(size, inode.size - offset), "a short answer: the kernel would fill up with zeros"
-        with self._lock:
-            for page in range(first, end):
-                at = (page - first) * PAGE_BYTES
-                inode.pages.setdefault(page, data[at : at + PAGE_BYTES])
-
-    def _store(self, number: int, offset: int, data: Any) -> None:
-        inode = self.inodes.get(number)
-        if inode is None:
-            raise FileNotFoundError(errno.ENOENT, "no such inode")
-        assert offset % PAGE_BYTES == 0
-        stored = bytes(data)
-        assert offset + len(stored) <= inode.size, "more than the file has"
-        with self._lock:
-            for at in range(0, len(stored), PAGE_BYTES):
-                part = stored[at : at + PAGE_BYTES]
-                if len(part) == PAGE_BYTES or offset + len(stored) == inode.size:
-                    inode.pages[(offset + at) // PAGE_BYTES] = part
-
-    def _invalidate(self, number: int, *_: Any) -> None:
-        inode = self.inodes.get(number)
-        if inode is None:
-            raise FileNotFoundError(errno.ENOENT, "no such inode")
-        inode.until = 0.0
-        self._drop_pages(inode)
+        for page in range(first, end):
+            at = (page - first) * PAGE_BYTES
+            inode.pages.setdefault(page, data[at : at + PAGE_BYTES])
 
     def _drop_pages(self, inode: Inode) -> None:
-        with self._lock:
-            inode.pages.clear()
+        inode.pages.clear()
 
     async def _drop(self, above: Inode, name: bytes) -> None:
         """A name stands for something else: what is below goes with it, unless somebody uses it."""

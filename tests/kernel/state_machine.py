@@ -50,7 +50,7 @@ WHICH = st.integers(0, 11)
 
 
 def _csv(data: bytes) -> Any:
-    return np.loadtxt(io.StringIO(data.decode()), np.int64, delimiter=",", ndmin=2)
+    return np.loadtxt(io.StringIO(data.decode()), np.int64, delimiter=",", ndmin=2, skiprows=1)
 
 
 def _hdf5(data: bytes) -> Any:
@@ -89,9 +89,15 @@ class Reader:
 class Mounted:
     """A mount without FUSE, its event loop on a thread of its own."""
 
-    def __init__(self, source: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, source: Path, patch: pytest.MonkeyPatch, read_ahead: bool) -> None:
         self.config = Config(
-            str(source), "/mnt", layout=",".join(LAYOUTS), cache_size=2 * MIB, metadata_ttl=TTL, spill_size=64 * MIB
+            str(source),
+            "/mnt",
+            layout=",".join(LAYOUTS),
+            cache_size=2 * MIB,
+            metadata_ttl=TTL,
+            spill_size=64 * MIB,
+            read_ahead=read_ahead,
         )
         self.tree = open_tree(self.config)
         self._end = trio.Event()
@@ -129,14 +135,13 @@ class Mounted:
         filesystem = self.filesystem
         try:
             self.do(self.kernel.forget)
-            until(lambda: not filesystem.jobs.running and not filesystem.walks._awaited)
+            until(lambda: not filesystem.jobs.running and not (self.config.read_ahead and filesystem.ahead.walks._awaited))
             left = {
                 "inodes": len(filesystem.inodes) - 1,
                 "files": len(filesystem.files),
                 "listings": len(filesystem.listings),
                 "pages": len(filesystem.pages),
                 "loads": len(filesystem._loads._under_way),
-                "awaited": len(filesystem.preloads._awaited),
                 "under way": filesystem.under_way,
                 "unexpected": filesystem.reporter.unexpected,
             }
@@ -152,6 +157,7 @@ class Changing(RuleBasedStateMachine):
     """See the module's text. `form`: of the store."""
 
     form: ClassVar[str] = "zarr3"
+    read_ahead: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,7 +168,7 @@ class Changing(RuleBasedStateMachine):
         self.store = self.make_store(self._folder / "store")
         self.readers: list[Reader] = []
         self.store.make("a", SHAPES[0], AT, True)
-        self.mounted = Mounted(self.store.folder, self._patch)
+        self.mounted = Mounted(self.store.folder, self._patch, self.read_ahead)
         self.kernel = self.mounted.kernel
 
     def make_store(self, folder: Path) -> Any:
@@ -434,7 +440,7 @@ class Changing(RuleBasedStateMachine):
 
         async def drop() -> None:
             self.mounted.filesystem.inodes.park()
-            self.mounted.filesystem.walks.clear()
+            self.mounted.filesystem.directories.clear()
 
         self.mounted.do(drop)
         self.mounted.tree.clear()

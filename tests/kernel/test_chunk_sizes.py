@@ -1,4 +1,4 @@
-"""Chunks just below, at and above the sizes at which reading takes another way: at once, preloaded, decoded in parts.
+"""Chunks just below, at and above the sizes at which reading takes another way: at once, ahead, decoded in parts.
 
 What independent writers wrote, in every format, read from front to back, at random, and while it is replaced or cut off.
 """
@@ -25,7 +25,7 @@ from waiting import until
 LIMITS = [64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20]
 SIZES = [limit + change for limit in LIMITS for change in (-1, 0, 1)]
 CHUNKS = 7
-"""Chunks of each array: enough for one read ahead whose end is left out of the page cache, and for some whose is not."""
+"""Chunks of each array: enough for some that are read ahead."""
 
 PIECE = 256 << 10
 

@@ -10,14 +10,15 @@ import pytest
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
 from handlers import CTX, Replies, Steps, family, walked, with_filesystem
 
+from fsbridge.config import Config
 from fsbridge.kernel import directory_cache, handles
+from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.directory_cache import DirectoryCache, pack, unpacked
 from fsbridge.kernel.inodes import MAX_SPACE
 from fsbridge.kernel.readings import read_directory
-from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
-OWNER = Owner(1, 2, 0o640)
+AGES = Ages(Config("fake", "/mnt", metadata_ttl=60.0))
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +31,8 @@ class Mixed(FakeDirectory):
     """Numbered members and others."""
 
     def entries(self) -> Any:
-        yield [Entry(b"zarr.json", Attrs("file", 10, 3, OWNER), lambda: FakeFile(b"x"), b"digest")]
-        yield Numbered("directory", 0, 7, [(2, 11), (5, 12)], 50.0, OWNER)
+        yield [Entry(b"zarr.json", Attrs("file", 10, 3), lambda: FakeFile(b"x"), b"digest")]
+        yield Numbered("directory", 0, 7, [(2, 11), (5, 12)], 50.0)
         yield Dated([Entry(b"c", Attrs("file", None, 5), 4), Entry(b"l", Attrs("link", 3, 6), lambda: FakeLink(b"a"))], 60.0)
 
 
@@ -52,7 +53,7 @@ def read_now(reading: Any) -> Any:
 
 def test_p9_what_is_packed_shows_the_same() -> None:
     space = FakeSpace(100)
-    reading = read_directory(Mixed(space=space, extent=17))
+    reading = read_directory(AGES, Mixed(space=space, extent=17))
     assert reading is not None
     reading.below[4] = handles.Reading(reading.node, reading.shown, reading.batches[1:2], 70.0)
     again = unpacked(pack(reading) or b"")
@@ -70,10 +71,10 @@ def test_what_could_not_be_opened_by_its_name_is_not_packed() -> None:
             yield [Entry(b"1", Attrs("file", None, 1), lambda: FakeFile(), b"version")]
 
     for node in (Versioned(FakeSpace(9), 3), Mixed(space=FakeSpace(MAX_SPACE + 1))):
-        reading = read_directory(node)
+        reading = read_directory(AGES, node)
         assert reading is not None
         assert pack(reading) is None
-    odd = read_directory(FakeDirectory({b"f": FakeFile(b"x", keyed=True)}))
+    odd = read_directory(AGES, FakeDirectory({b"f": FakeFile(b"x", keyed=True)}))
     assert odd is not None
     assert pack(odd) is not None
     odd.batches = [[entry._replace(version=object()) for entry in odd.batches[0]]]
@@ -83,7 +84,7 @@ def test_what_could_not_be_opened_by_its_name_is_not_packed() -> None:
 def test_what_has_room_stays_as_it_was_read() -> None:
     """Then its members are opened at once, not each by a job that looks for its name."""
     kept = DirectoryCache(60.0)
-    reading = read_directory(Mixed(space=FakeSpace(100)))
+    reading = read_directory(AGES, Mixed(space=FakeSpace(100)))
     assert reading is not None
     known = [read_now(reading) for _ in range(1000)]
     for inode, each in enumerate(known):
@@ -94,7 +95,7 @@ def test_what_has_room_stays_as_it_was_read() -> None:
 def test_p6_an_array_takes_some_hundred_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_cache, "ROOM_BYTES", 0)
     kept = DirectoryCache(60.0)
-    reading = read_directory(Mixed(space=FakeSpace(100)))
+    reading = read_directory(AGES, Mixed(space=FakeSpace(100)))
     assert reading is not None
     for inode in range(10_000):
         kept.put(inode, read_now(reading))
@@ -110,7 +111,7 @@ def test_p6_the_more_is_packed_the_less_stays_as_it_was_read(monkeypatch: pytest
     monkeypatch.setattr(directory_cache, "ROOM_BYTES", 1 << 20)
     monkeypatch.setattr(directory_cache, "OPEN_BYTES", 1 << 17)
     kept = DirectoryCache(60.0)
-    reading = read_directory(Mixed(space=FakeSpace(100)))
+    reading = read_directory(AGES, Mixed(space=FakeSpace(100)))
     assert reading is not None
     open_bytes = []
     for inode in range(4000):
@@ -125,10 +126,10 @@ def test_p6_the_more_is_packed_the_less_stays_as_it_was_read(monkeypatch: pytest
 def test_p6_a_pack_goes_with_the_last_of_its_directories(packs_all: None) -> None:
     kept = DirectoryCache(60.0)
     for inode in range(directory_cache.PACKED_TOGETHER):
-        kept._open[inode] = reading = read_now(read_directory(Mixed()))
+        kept._open[inode] = reading = read_now(read_directory(AGES, Mixed()))
         kept._open_bytes += reading.nbytes
         kept.nbytes += reading.nbytes
-    kept.put(100, read_now(read_directory(Mixed())))
+    kept.put(100, read_now(read_directory(AGES, Mixed())))
     first, last = kept._packed[0], kept._packed[100]
     assert kept._packed[directory_cache.PACKED_TOGETHER - 1] is first is not last
     taken = kept.nbytes
@@ -194,7 +195,7 @@ def test_p9_what_is_packed_is_shown_no_longer_than_the_ttl(monkeypatch: pytest.M
 
 def test_p6_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:
     kept = DirectoryCache(60.0)
-    reading = read_directory(Mixed())
+    reading = read_directory(AGES, Mixed())
     assert reading is not None
     for inode in range(100):
         kept.put(inode, read_now(reading))

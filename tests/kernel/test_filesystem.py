@@ -15,7 +15,7 @@ import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
-from handlers import CTX, Replies, inode_of, with_filesystem
+from handlers import CTX, DEFAULTS, Replies, inode_of, with_filesystem
 
 from fsbridge.errors import TimedOut
 from fsbridge.kernel.filesystem import Filesystem
@@ -23,8 +23,13 @@ from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.overdue import HUNG_MEMBERS
 from fsbridge.kernel.pages import Caching, PageVersions
-from fsbridge.kernel.readahead import Readers
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
+
+
+@pytest.fixture(autouse=True, params=["read-ahead", "no-read-ahead"])
+def prediction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are answered alike with read-ahead and without."""
+    monkeypatch.setitem(DEFAULTS, "read_ahead", request.param == "read-ahead")
 
 
 def test_attributes() -> None:
@@ -34,7 +39,7 @@ def test_attributes() -> None:
         assert (file.st_size, file.st_blocks, file.st_nlink) == (1025, 3, 1)
         assert file.st_mtime_ns == file.st_ctime_ns == file.st_atime_ns == 10**18
         assert (file.st_uid, file.st_gid) == (os.getuid(), os.getgid())
-        assert (file.attr_timeout, file.entry_timeout) == (1.0, 1.0)
+        assert file.attr_timeout == file.entry_timeout == pytest.approx(1.0, abs=0.1)
         directory = await filesystem.getattr(1, CTX)
         assert directory.st_mode == stat.S_IFDIR | 0o555
         link = await filesystem.lookup(1, b"link", CTX)
@@ -126,6 +131,8 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
     """Else `du` and `ls -l`, which list everything before they stat it, would look up every file again."""
     directory = SpaceDirectory(FakeSpace(10**9), 3)
     monkeypatch.setattr("fsbridge.kernel.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("fsbridge.asking.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("fsbridge.kernel.ages.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(monkeypatch)
@@ -171,8 +178,8 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
 
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("handles", "directory_cache", "walks"):
-        monkeypatch.setattr(f"fsbridge.kernel.{module}.time", SimpleNamespace(monotonic=lambda: 100.0))
+    for module in ("kernel.handles", "kernel.directory_cache", "kernel.directories", "kernel.ages", "asking"):
+        monkeypatch.setattr(f"fsbridge.{module}.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     class Unsized(FakeDirectory):
         def entries(self) -> Any:
@@ -216,7 +223,7 @@ def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline(monkeypatch: pytes
     with_filesystem(test, Slow({b"a": FakeFile(), b"b": FakeFile()}, batch=1))
 
 
-def test_p7_sizes_that_only_decoding_tells_hold_up_no_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_sizes_that_only_decoding_tells_hold_up_no_listing_and_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     decoding, go = threading.Event(), threading.Event()
 
     class Unsized(FakeFile):
@@ -241,11 +248,39 @@ def test_p7_sizes_that_only_decoding_tells_hold_up_no_listing(monkeypatch: pytes
             await trio.to_thread.run_sync(decoding.wait)
             fh = await filesystem.opendir(1, CTX)
             assert await Replies(monkeypatch).all(filesystem, fh) == [b".", b"..", b"v", b"w"]
+            opened = await filesystem.open(await inode_of(filesystem, b"w"), os.O_RDONLY, CTX)
+            assert bytes(await filesystem.read(opened.fh, 0, 9)) == b"read"
             assert not sizes
             go.set()
         assert sizes == [5] * 20
 
-    with_filesystem(test, FakeDirectory({b"v": Unsized(b"12345"), b"w": FakeFile()}))
+    with_filesystem(test, FakeDirectory({b"v": Unsized(b"12345"), b"w": FakeFile(b"read")}))
+
+
+def test_p7_a_size_that_takes_longer_than_it_may_is_an_error_and_is_there_later(caplog: pytest.LogCaptureFixture) -> None:
+    go = threading.Event()
+
+    class Slow(FakeFile):
+        size_seconds = 0.2
+
+        def attrs(self) -> Attrs:
+            return Attrs("file", None, 1)
+
+        def measured(self) -> Attrs:
+            go.wait()
+            return Attrs("file", 5, 1)
+
+    async def test(filesystem: Filesystem) -> None:
+        with pytest.raises(pyfuse3.FUSEError) as refused:
+            await filesystem.lookup(1, b"v", CTX)
+        assert refused.value.errno == errno.ETIMEDOUT
+        assert "it goes on being made: ask again later" in caplog.text
+        go.set()
+        while filesystem.jobs.sizes.running:
+            await trio.sleep(0.01)
+        assert (await filesystem.lookup(1, b"v", CTX)).st_size == 5
+
+    with_filesystem(test, FakeDirectory({b"v": Slow(b"12345")}))
 
 
 def test_names_that_would_break_the_listing_are_left_out(
@@ -405,7 +440,7 @@ def test_a_failed_load_fails_only_who_made_it() -> None:
     with_filesystem(test, FakeDirectory({b"file": file}))
 
 
-@pytest.mark.parametrize("failing", ["pages", "readers", "files"])
+@pytest.mark.parametrize("failing", ["pages", "read-ahead", "files"])
 def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open that stayed counted was one of an outdated version later: a chunk was ESTALE until the unmount."""
     file = FakeFile(b"first")
@@ -416,10 +451,13 @@ def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(failing: st
     async def test(filesystem: Filesystem) -> None:
         inode = await inode_of(filesystem, b"file")
         with monkeypatch.context() as scarce:
-            scarce.setattr(
-                *{"pages": (PageVersions, "opened"), "readers": (Readers, "opened"), "files": (HandleTable, "add")}[failing],
-                fail,
-            )
+            ahead = type(filesystem.ahead)
+            broken: dict[str, tuple[type, str]] = {
+                "pages": (PageVersions, "opened"),
+                "read-ahead": (ahead, "opened"),
+                "files": (HandleTable, "add"),
+            }
+            scarce.setattr(*broken[failing], fail)
             with pytest.raises(pyfuse3.FUSEError):
                 await filesystem.open(inode, os.O_RDONLY, CTX)
         assert (file.opens, file.closes, len(filesystem.files)) == (1, 1, 0)
@@ -534,25 +572,3 @@ def test_statfs() -> None:
         assert (reply.f_bfree, reply.f_namemax) == (0, 255)
 
     with_filesystem(test, FakeDirectory())
-
-
-@pytest.mark.parametrize(("size", "least", "most"), [(1 << 20, 4, 8), (128 << 10, 16, 32)])
-def test_files_on_a_disk_are_read_ahead_by_bytes(size: int, least: int, most: int) -> None:
-    asked: list[int] = []
-
-    class Asked(FakeSpace):
-        def make(self, position: int, deliver: object) -> bool:
-            asked.append(position)
-            return True
-
-    async def test(filesystem: Filesystem) -> None:
-        for number in range(1, 40):
-            fh = (await filesystem.open(await inode_of(filesystem, b"%d" % number), os.O_RDONLY, CTX)).fh
-            await filesystem.read(fh, size - 10, 10)
-            await filesystem.release(fh)
-        with trio.fail_after(10):
-            while not asked or max(asked) < 39 + least:
-                await trio.sleep(0.01)
-
-    with_filesystem(test, SpaceDirectory(Asked(1000, size), 1000))
-    assert max(asked) <= 39 + most

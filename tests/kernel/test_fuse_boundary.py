@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -11,16 +13,23 @@ import pyfuse3
 import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile, FakeLink
-from handlers import CTX, with_filesystem
+from handlers import CTX, DEFAULTS, with_filesystem
 
 from fsbridge import errors
+from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel import boundary
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.tree import Attrs, Deliver, Entry
+from fsbridge.tree import Attrs, Entry, NodeAbilities
 
 
-class Exploding:
+@pytest.fixture(autouse=True, params=["read-ahead", "no-read-ahead"])
+def prediction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are answered alike with read-ahead and without."""
+    monkeypatch.setitem(DEFAULTS, "read_ahead", request.param == "read-ahead")
+
+
+class Exploding(NodeAbilities):
     """A node of every kind whose every method raises `error`, once armed."""
 
     slot = None
@@ -33,6 +42,8 @@ class Exploding:
         self.listing_error: BaseException | None = None
 
     def fail(self) -> None:
+        if isinstance(self.error, SystemExit):
+            before_waiting()
         if self.error is not None:
             raise self.error
 
@@ -65,9 +76,6 @@ class Exploding:
     def open(self) -> Any:
         self.fail()
         return self
-
-    def open_at_once(self, deliver: Deliver) -> None:
-        return None
 
     size = 10
     window = 0
@@ -360,3 +368,21 @@ def test_p1_every_mutation_is_erofs() -> None:
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+def test_p7_a_request_that_computes_for_long_on_the_event_loop_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def compute() -> None:
+        end = time.thread_time() + 0.05
+        while time.thread_time() < end:
+            pass
+
+    async def test(filesystem: Filesystem) -> None:
+        inode = (await filesystem.lookup(1, b"file", CTX)).st_ino
+        await filesystem.release((await filesystem.open(inode, os.O_RDONLY, CTX)).fh)
+
+    for at_once in (False, True):
+        caplog.clear()
+        with_filesystem(test, FakeDirectory({b"file": FakeFile(at_once=at_once, on_open=compute)}), loop_limit=0.04)
+        logged = [record.getMessage() for record in caplog.records if "event loop" in record.getMessage()]
+        assert len(logged) == at_once
+        assert all(line.startswith("open kept the event loop for") for line in logged)

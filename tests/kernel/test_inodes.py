@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import Stale
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.kernel.inodes import MAX_SPACE, ROOT, InodeTable
 from fsbridge.kernel.records import Parked, Record
 from fsbridge.layouts import root_directory

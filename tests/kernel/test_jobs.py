@@ -17,9 +17,9 @@ import trio.testing
 
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
-from fsbridge.idle import IdleThreads
 from fsbridge.kernel.jobs import Jobs, Lane, _Job, _Returns
 from fsbridge.kernel.overdue import HUNG_MEMBERS, Subject
+from fsbridge.workers import Workers
 
 LATE = 60.0
 
@@ -105,13 +105,13 @@ def test_p8_nor_does_want_of_memory_to_log_that(monkeypatch: pytest.MonkeyPatch)
     with_jobs(_goes_on)
 
 
-@pytest.mark.parametrize("kind", ["lane", "idle"])
+@pytest.mark.parametrize("kind", ["lane", "workers"])
 def test_p7_threads_that_could_not_be_started_are_not_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there was no memory for as many as there may be, nobody did any of the jobs any more."""
     done, start = threading.Event(), confinement.start
     failures = [MemoryError() for _ in range(200)]
     monkeypatch.setattr(confinement, "start", lambda *given: _raise(failures.pop()) if failures else start(*given))
-    lane, idle = Lane("test", 2, 1.0, 1.0), IdleThreads(_raise, 2)
+    lane, idle = Lane("test", 2, 1.0, 1.0), Workers("test", 2, _raise)
     lane._returns = cast(_Returns, object())  # it has no job to tell of
     while failures:
         with contextlib.suppress(MemoryError):

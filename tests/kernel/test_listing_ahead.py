@@ -14,7 +14,7 @@ from handlers import CTX, Replies, with_filesystem
 
 from fsbridge.kernel import handles
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.listing_ahead import READY_BATCHES
+from fsbridge.kernel.readahead.listings import READY_BATCHES
 from fsbridge.tree import Entry
 
 NAMES = [b"%02d" % number for number in range(30)]
@@ -84,7 +84,7 @@ def test_a_few_batches_are_read_before_the_kernel_asks(monkeypatch: pytest.Monke
         assert names == NAMES[6:]
         assert root.made == 10
         assert filesystem.listings[fh].whole() is not None
-        await until(lambda: filesystem.walks.known(1) is not None)
+        await until(lambda: filesystem.directories.known(1) is not None)
 
     with_filesystem(test, root, metadata_ttl=60.0)
     assert READY_BATCHES < 10

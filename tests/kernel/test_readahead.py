@@ -17,50 +17,51 @@ from typing import Any, cast
 import h5py
 import numpy as np
 import pytest
+import trio
 import zarr
-from fake_model import FakeArray, FakeSource, fake_array, tree
+from fake_model import FakeArray, fake_array, tree
 from fake_s3 import BUCKET, FakeS3
 from fake_tree import FakeFile, FakeSpace, SpaceDirectory
 from fillers import BIG, filler
+from handlers import CTX, inode_of, with_filesystem
 from waiting import until
 
 from fsbridge.cache import ChunkCache
 from fsbridge.codecs import native
 from fsbridge.config import Config, Remote
 from fsbridge.errors import CorruptData, NotFound
-from fsbridge.formats.opening import open_source
-from fsbridge.idle import IdleThreads
-from fsbridge.kernel import readahead
+from fsbridge.formats.open import open_source
+from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import Listing, OpenFile, Reading
-from fsbridge.kernel.preloads import SMALL_BYTES, SMALL_END_EVERY
-from fsbridge.kernel.readahead import (
+from fsbridge.kernel.readahead import files as readahead
+from fsbridge.kernel.readahead.files import (
     DEPTH_FILES,
-    FAR,
     MAX_SPACES,
     MAX_STREAMS,
     MOST_FILES,
+    REMOTE,
     THREADS,
     Depths,
     Readers,
     Streams,
-    near,
 )
 from fsbridge.layouts import root_directory
 from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
 from fsbridge.store.local.status import TICK_NS
-from fsbridge.tree import AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered, keep
+from fsbridge.tree import AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered
+from fsbridge.workers import Workers
 
 
 def unexpected(error: Exception) -> None:
     raise AssertionError from error
 
 
-class Now(IdleThreads):
+class Now(Workers):
     """Does the work at once, on the caller's thread."""
 
     def __init__(self) -> None:
-        super().__init__(unexpected, THREADS)
+        super().__init__("test", THREADS, unexpected)
 
     def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
         job()
@@ -78,11 +79,11 @@ class FarSpace(FakeSpace):
         return True
 
 
-class Later(IdleThreads):
+class Later(Workers):
     """Does the work when it is told to, the last first."""
 
     def __init__(self) -> None:
-        super().__init__(unexpected, THREADS)
+        super().__init__("test", THREADS, unexpected)
         self.jobs: list[Callable[[], object]] = []
 
     def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
@@ -136,67 +137,21 @@ def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
     assert sum(map(len, steps)) == 38, "each once, to the last one"
 
 
-def test_a_file_whose_end_is_asked_for_speaks_for_those_before_it() -> None:
-    """Of most chunks all is in the page cache: nobody asks for their ends."""
-    asked: list[int] = []
-    streams = Streams(Now(), 10**6, asked.extend, Depths(1, 2, 4))
-    for number in range(100_000):
-        streams.opened(number)
-        if number % 4 == 0:
-            streams.finished(number)
-    assert asked == list(range(2, 100_004))
-    for number in range(100_000, 100_020):
-        streams.opened(number)
-    assert asked[-1] < 100_010, "nobody reads any more"
-
-
-def test_small_files_are_read_ahead_while_few_of_them_tell_that_they_were_read() -> None:
-    asked: list[int] = []
-    streams = Streams(Now(), 10**6, asked.extend, near(SMALL_BYTES))
-    for number in range(1000):
-        streams.opened(number)
-        if number % SMALL_END_EVERY == 0:
-            streams.finished(number)
-    assert asked == list(range(2, asked[-1] + 1))
-    assert asked[-1] >= 1000
-    for number in range(1000, 1100):
-        streams.opened(number)
-    assert asked[-1] < 1050, "nobody reads any more"
-
-
-def test_one_bad_file_of_several_that_are_read_ahead_harms_the_others_not() -> None:
-    ahead: list[int] = []
-
-    class Damaged(FakeSpace):
-        def make(self, position: int, deliver: object) -> bool:
-            if position == 6:
-                raise CorruptData("damaged")
-            ahead.append(position)
-            return True
-
-    readers, space = Readers(Now(), lambda *given: 0, Depths(1, 2, 8, batch=8)), Damaged(40)
-    for number in range(5):
-        file = OpenFile(5, FakeFile(b"x").open(), True, (space, number))
-        readers.opened(file.slot, file.size)
-        readers.read(file, 0, file.size)
-    assert {5, 7} <= set(ahead)
-
-
 def test_of_several_files_those_without_room_have_their_turn_with_the_next_open() -> None:
     ahead: list[int] = []
     full = {7}
 
     class Full(FakeSpace):
-        def make(self, position: int, deliver: object) -> bool:
+        def make(self, position: int) -> bool:
             if position in full:
                 full.remove(position)
                 return False
             ahead.append(position)
             return True
 
-    readers, space = Readers(Now(), lambda *given: 0, Depths(1, 2, 8, batch=4)), Full(40)
+    readers, space = Readers(Now(), Depths(1, 2, 8, batch=4)), Full(40)
     for number in range(12):
-        file = OpenFile(5, FakeFile(b"x").open(), True, (space, number))
+        file = OpenFile(5, FakeFile(b"x").open(), FakeFile(slot=(space, number)))
         readers.opened(file.slot, file.size)
         readers.read(file, 0, file.size)
     assert sorted(ahead) == sorted(set(ahead))
@@ -208,7 +163,7 @@ def test_how_many_files_are_read_ahead_depends_on_their_size() -> None:
     asked: list[int] = []
 
     class Counted(FakeSpace):
-        def make(self, position: int, deliver: object) -> bool:
+        def make(self, position: int) -> bool:
             asked.append(position)
             return True
 
@@ -220,10 +175,10 @@ def test_how_many_files_are_read_ahead_depends_on_their_size() -> None:
         (4 << 10, MOST_FILES),
         (0, MOST_FILES),
     ):
-        readers, space = Readers(Now(), lambda *given: 0), Counted(1000)
+        readers, space = Readers(Now()), Counted(1000)
         asked.clear()
         for number in range(20):
-            file = OpenFile(5, FakeFile(b"x").open(), True, (space, number))
+            file = OpenFile(5, FakeFile(b"x").open(), FakeFile(slot=(space, number)))
             file.size = size
             readers.opened(file.slot, file.size)
             readers.read(file, 0, size)
@@ -299,7 +254,7 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
         sent.append(number)
         return True
 
-    streams = Streams(Now(), 1000, ahead.take, FAR, fetch)
+    streams = Streams(Now(), 1000, ahead.take, REMOTE, fetch)
     steps = []
     for number in range(4):
         streams.opened(number)
@@ -313,7 +268,7 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
     """Who opens a file by its path alone may want no other."""
     sent: list[int] = []
     space = FarSpace(sent)
-    readers = Readers(Now(), lambda *given: 0, FAR)
+    readers = Readers(Now(), REMOTE)
     readers.opened((space, 10))
     assert not sent
     readers.listed(SpaceDirectory(space, 100), 30)
@@ -331,7 +286,7 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
     readers.listed(SpaceDirectory(space, 100), 30)
     readers.opened((space, 70), again=True)
     assert len(sent) == 5, "the kernel may have it, and those behind it"
-    near = Readers(Now(), lambda *given: 0)
+    near = Readers(Now())
     near.listed(SpaceDirectory(space, 100), 30)
     near.opened((space, 80))
     assert len(sent) == 5
@@ -341,12 +296,12 @@ def test_far_away_much_is_sent_at_once_for_who_opens_the_first_file_of_a_listing
     """He will read all of them: `cp -r`, `cat *`, `tar`, and each of several that share the directories of an array."""
     sent: list[int] = []
     space = FarSpace(sent)
-    readers = Readers(Now(), lambda *given: 0, FAR)
+    readers = Readers(Now(), REMOTE)
     for first in (100, 200, 300, None):
         readers.listed(SpaceDirectory(space, first or 0), first)
     for opened in (200, 100):
         readers.opened((space, opened))
-        assert sent == list(range(opened + 1, opened + 1 + FAR.begun))
+        assert sent == list(range(opened + 1, opened + 1 + REMOTE.begun))
         sent.clear()
     readers.opened((space, 301))
     assert sent == [302, 303, 304, 305]
@@ -373,7 +328,7 @@ def test_a_listing_tells_its_first_file() -> None:
 def test_far_away_no_more_are_made_at_a_time_once_everything_has_been_sent() -> None:
     """The last files of an array were made by all the threads that send: many at a time, and none of them soon."""
     ahead, threads, makers = Ahead(), Later(), Later()
-    streams = Streams(threads, 40, ahead.take, FAR, lambda number: True, makers)
+    streams = Streams(threads, 40, ahead.take, REMOTE, lambda number: True, makers)
     for number in range(38):
         streams.opened(number)
         streams.finished(number)
@@ -392,7 +347,7 @@ def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
         sent.append(number)
         return True
 
-    streams = Streams(threads, 1000, ahead.take, FAR, fetch)
+    streams = Streams(threads, 1000, ahead.take, REMOTE, fetch)
     for number in range(8):
         streams.opened(number)
         streams.finished(number)
@@ -422,7 +377,7 @@ def test_far_away_nothing_is_sent_that_is_decoded_already(server: FakeS3, tmp_pa
 
 
 def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
-    pool, together = IdleThreads(unexpected, 8), threading.Barrier(8)
+    pool, together = Workers("test", 8, unexpected), threading.Barrier(8)
     first = threading.Event()
     pool.submit(first.set)
     assert first.wait(10)
@@ -440,9 +395,9 @@ def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
 
 
 def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.idle.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("fsbridge.workers.IDLE_SECONDS", 0.05)
     before = threading.active_count()
-    pool, done = IdleThreads(unexpected, 2), threading.Semaphore(0)
+    pool, done = Workers("test", 2, unexpected), threading.Semaphore(0)
     for _ in range(20):
         pool.submit(done.release)
     for _ in range(20):
@@ -454,7 +409,7 @@ def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch
 
 def test_an_error_ahead_ends_no_thread_and_a_bug_is_reported() -> None:
     reported: list[Exception] = []
-    pool, done = IdleThreads(reported.append, 1), threading.Event()
+    pool, done = Workers("test", 1, reported.append), threading.Event()
 
     def fail(error: Exception) -> None:
         raise error
@@ -514,16 +469,16 @@ def test_who_waits_for_a_failed_prefetch_tries_himself() -> None:
 class Following:
     """Opens and reads files as the kernel side does, with `readers` looking on."""
 
-    def __init__(self, root: Directory, threads: IdleThreads | None = None, deliver: Any = lambda *delivered: 0) -> None:
+    def __init__(self, root: Directory, threads: Workers | None = None) -> None:
         self.root = root
-        self.readers = Readers(threads or Now(), deliver)
+        self.readers = Readers(threads or Now())
 
     def open(self, *names: bytes) -> Handle:
         node: Any = self.root
         for name in names:
             node = node.lookup(name)
         handle: Handle = node.open()
-        self.file = OpenFile(0, handle, True, node.slot)
+        self.file = OpenFile(0, handle, node)
         self.readers.opened(self.file.slot, self.file.size)
         return handle
 
@@ -550,43 +505,6 @@ def test_every_chunk_is_decoded_once_and_right() -> None:
     array = fake_array(values, (80,))
     assert b"".join(read_all(tree(array), 10)) == values.tobytes()
     assert sorted(array.chunks.decoded) == [(i,) for i in range(10)]
-
-
-def test_what_was_delivered_to_the_kernel_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its end stays in the cache, and answers reads there; a chunk without room does not have the others done again."""
-    monkeypatch.setattr("fsbridge.decoded.chunks._EARLY_BYTES", 0)
-    values = np.arange(80_000, dtype="<u2")
-    array = fake_array(values, (8000,))
-    delivered: list[tuple[int, bytes]] = []
-
-    def deliver(_space: object, position: int, _version: object, offset: int, data: memoryview) -> int:
-        assert offset == 0
-        delivered.append((position, bytes(data)))
-        return 12_000
-
-    config = Config("fake", "/mnt", metadata_ttl=0.0)
-    following = Following(root_directory(FakeSource(array), config, ChunkCache(config.cache_size)), deliver=deliver)
-    full, original = [5], ChunkCache.prefetch
-
-    def prefetch(self: ChunkCache, key: Any, *rest: Any) -> memoryview | None:
-        if key[1] in [(number,) for number in full]:
-            return None
-        return original(self, key, *rest)
-
-    monkeypatch.setattr(ChunkCache, "prefetch", prefetch)
-    for number in range(10):
-        whole = values[8000 * number : 8000 * (number + 1)].tobytes()
-        handle = following.open(b"c", b"%d" % number)
-        if number in (2, 3, 4, 6, 7, 8, 9):
-            assert handle.peek(0, 100) is None, "the kernel has it"
-            assert bytes(handle.peek(12_000, 4000) or b"") == whole[12_000:]
-            assert bytes(handle.peek(15_000, 1000) or b"") == whole[15_000:]
-        else:
-            assert bytes(handle.read(0, 16_000)) == whole
-        following.readers.read(following.file, 15_000, 16_000)
-        handle.close()
-    assert len(delivered) == 7
-    assert sorted(array.chunks.decoded) == [(number,) for number in range(10)]
 
 
 class Quietly(Now):
@@ -628,12 +546,11 @@ def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again(monkeypatch: pyt
     assert bytes(handle.read(0, 160)) == b"\7" * 160
 
 
-def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100, delivered: int = 0) -> list[tuple[int, int]]:
-    """What of a long file is made ready ahead of somebody who reads those ranges. The kernel has it up to `delivered`."""
+def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -> list[tuple[int, int]]:
+    """What of a long file is made ready ahead of somebody who reads those ranges."""
     file = FakeFile(bytes(size), window=window)
-    readers = Readers(Now(), lambda *delivered: 0)
-    reading = OpenFile(5, file.open(), False)
-    reading.delivered = delivered
+    readers = Readers(Now())
+    reading = OpenFile(5, file.open(), file)
     readers.opened(reading.slot, reading.size)
     for start, stop in reads:
         readers.read(reading, start, stop)
@@ -648,15 +565,6 @@ def two_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_small_windows_are_made_further_ahead() -> None:
     assert windows([(0, 50), (50, 100)]) == [(n, n + 100) for n in range(100, 900, 100)]
-
-
-@pytest.mark.usefixtures("two_windows")
-def test_a_reader_who_finds_what_was_made_in_the_page_cache_is_followed() -> None:
-    first = [(0, 50), (50, 100)]
-    assert windows([*first, (150, 160)]) == [(100, 200), (200, 300)], "a gap"
-    assert windows([*first, (199, 200)], delivered=300) == [(100, 200), (200, 300), (300, 400)]
-    assert windows([*first, (199, 200), (299, 300), (399, 400)], delivered=400)[-1] == (500, 600)
-    assert windows([*first, (600, 650), (300, 350)], delivered=300) == [(100, 200), (200, 300)]
 
 
 @pytest.mark.usefixtures("two_windows")
@@ -676,9 +584,9 @@ def test_a_long_file_is_made_ready_ahead_of_who_reads_it_from_front_to_back() ->
 def test_far_away_parts_of_a_long_file_are_made_a_few_at_a_time_too() -> None:
     """By all the threads that wait for the network, each took the others' memory out of the processors' caches."""
     sending, making = Later(), Later()
-    readers = Readers(sending, lambda *given: 0, FAR, making)
+    readers = Readers(sending, REMOTE, making)
     file = FakeFile(bytes(1000), window=100)
-    opened = OpenFile(1, file.open(), True)
+    opened = OpenFile(1, file.open(), file)
     for start in (0, 50):
         readers.read(opened, start, start + 50)
     assert not sending.jobs
@@ -686,7 +594,7 @@ def test_far_away_parts_of_a_long_file_are_made_a_few_at_a_time_too() -> None:
 
 
 def test_spaces_that_nobody_reads_are_forgotten() -> None:
-    readers = Readers(Now(), lambda *delivered: 0)
+    readers = Readers(Now())
     spaces = [FakeSpace(10) for _ in range(MAX_SPACES + 3)]
     for space in spaces:
         readers.opened((space, 0), 1)
@@ -789,9 +697,30 @@ def test_chunks_of_an_hdf5_file_are_made_ready_ahead(tmp_path: Path) -> None:
         chunk = cast(Directory, chunk).lookup(name)
     assert chunk.slot is not None
     space, position = chunk.slot
-    with closing(space.ahead([position])) as files:
-        assert [(found, make(keep)) for found, make in files] == [(position, True)]
+    assert space.prefetch([position]) is None
     ready = cast(File, chunk).open().peek(0, 20_000)
     source.close()
     assert ready is not None
     assert bytes(ready) == values[10_000:20_000].tobytes()
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [(1 << 20, 4, 8), (128 << 10, 16, 32)])
+def test_files_on_a_disk_are_read_ahead_by_bytes(size: int, least: int, most: int) -> None:
+    asked: list[int] = []
+
+    class Asked(FakeSpace):
+        def make(self, position: int) -> bool:
+            asked.append(position)
+            return True
+
+    async def test(filesystem: Filesystem) -> None:
+        for number in range(1, 40):
+            fh = (await filesystem.open(await inode_of(filesystem, b"%d" % number), os.O_RDONLY, CTX)).fh
+            await filesystem.read(fh, size - 10, 10)
+            await filesystem.release(fh)
+        with trio.fail_after(10):
+            while not asked or max(asked) < 39 + least:
+                await trio.sleep(0.01)
+
+    with_filesystem(test, SpaceDirectory(Asked(1000, size), 1000))
+    assert max(asked) <= 39 + most

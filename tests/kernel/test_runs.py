@@ -15,9 +15,9 @@ from handlers import Steps, inode_of, walked
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.kernel import runs
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.runs import Runs
+from fsbridge.kernel.readahead import runs
+from fsbridge.kernel.readahead.runs import Runs
 from fsbridge.layouts import root_directory
 
 
@@ -96,13 +96,13 @@ def test_who_enters_chunk_directories_one_after_the_other_finds_the_next_ones_re
 
 
 def test_large_chunk_directories_are_read_while_the_kernel_takes_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.walks.BESIDE_MEMBERS", 5)
+    monkeypatch.setattr("fsbridge.kernel.readahead.directories.BESIDE_MEMBERS", 5)
     found = []
 
     async def test(steps: Steps, inode: int) -> None:
-        walks = steps.filesystem.walks
+        directories = steps.filesystem.directories
         for number, (_, above) in enumerate(await steps.list(inode)):
-            assert (walks.known(above) is not None) == (number > 1)
+            assert (directories.known(above) is not None) == (number > 1)
             found.append(len(await steps.list(above)))
             await steps.idle()
         assert steps.jobs <= 3, "the root, its directory of chunks, and the first one in that"
@@ -157,10 +157,14 @@ def test_p11_what_was_read_ahead_in_vain_goes_with_the_array(monkeypatch: pytest
                 told += [(number, 1) for _, number in await steps.list(below)]
                 await steps.idle()
             told += [(number, 1) for _, number in members]
-        assert len(filesystem.walks) > 30
+        assert len(filesystem.directories) > 30
         told += [(number, 1) for _, number in await steps.list(inode)] * 2
         await filesystem.forget(told)
-        assert (len(filesystem.walks), filesystem.walks._directories.nbytes, len(filesystem.inodes)) == (0, 0, 1)
+        assert (
+            len(filesystem.directories) + len(filesystem.ahead),
+            filesystem.directories.nbytes,
+            len(filesystem.inodes),
+        ) == (0, 0, 1)
 
     visited(grid(), monkeypatch, test)
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyfuse3
 import pytest
 import trio
 import trio.testing
@@ -221,11 +222,23 @@ sys.exit(fake_tree.main())
 """
 
 
-def test_pyfuse3_waits_so(tmp_path: Path) -> None:
-    """Else `quick_requests` would change nothing but the time that requests take."""
+@pytest.mark.parametrize(("version", "noted"), [("", {"lock", "wait"}), ("3.6.0", set())])
+def test_pyfuse3_waits_so_if_its_version_is_known_and_in_its_own_way_else(
+    tmp_path: Path, version: str, noted: set[str]
+) -> None:
+    """Else `quick_requests` would change nothing but the time that requests take, or might break another pyfuse3."""
     fake = FakeMount(tmp_path)
-    process = fake.start_foreground(program=PROGRAM)
-    os.listdir(fake.path)
+    other = f"import pyfuse3\npyfuse3.__version__ = {version!r}\n" if version else ""
+    process = fake.start_foreground(program=other + PROGRAM)
+    assert os.listdir(fake.path)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=20)
-    assert set(err.split()) == {"lock", "wait"}
+    assert set(err.split()) == noted
+    assert process.returncode == 0
+
+
+def test_only_versions_of_pyfuse3_that_were_tried_are_known() -> None:
+    known = ("3.2.2", "3.3.0", "3.4.2", "3.5.0", "3.5.7")
+    assert all(map(session.is_known, known))
+    assert session.is_known(pyfuse3.__version__)
+    assert not any(map(session.is_known, ("3.1.1", "3.6.0", "4.0", "4.2.0", "3.10.0", "3.5.0rc1", "3", "unknown", "")))

@@ -17,9 +17,12 @@ from state_machine import FILL, NAMES, Changing, Reader
 MACHINE = settings(max_examples=10, stateful_step_count=40, derandomize=True, deadline=None)
 
 
-@pytest.mark.parametrize("form", ["zarr3", "sharded", "zarr2", "n5"])
-def test_p9_every_read_is_of_one_version_that_was_there(form: str) -> None:
-    run_state_machine_as_test(type(f"Changing_{form}", (Changing,), {"form": form}), settings=MACHINE)
+@pytest.mark.parametrize(
+    ("form", "read_ahead"), [("zarr3", True), ("zarr3", False), ("sharded", True), ("zarr2", True), ("n5", True)]
+)
+def test_p9_every_read_is_of_one_version_that_was_there(form: str, read_ahead: bool) -> None:
+    machine = type(f"Changing_{form}", (Changing,), {"form": form, "read_ahead": read_ahead})
+    run_state_machine_as_test(machine, settings=MACHINE)
 
 
 class ChangingFile(Changing):

@@ -13,11 +13,12 @@ import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
 from handlers import CTX, Steps, family, walked
 
-from fsbridge.idle import IdleThreads
-from fsbridge.kernel import directory_cache, handles, walks
+from fsbridge.kernel import directory_cache, handles
+from fsbridge.kernel.readahead import directories as walks
+from fsbridge.kernel.readahead.directories import Walks, _Walk
 from fsbridge.kernel.records import Parked
-from fsbridge.kernel.walks import Walks, _Walk
 from fsbridge.tree import Entry
+from fsbridge.workers import Workers
 
 
 def test_a_directory_costs_one_job_and_none_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +74,13 @@ def test_p6_of_what_a_remembered_listing_shows_there_are_rows_until_it_is_used(m
             (_, first), *_ = await steps.list(inner)
             assert filesystem.inodes.find(file).node is None  # type: ignore[union-attr]
             assert isinstance(filesystem.inodes.find(first), Parked)
-            assert filesystem.walks.find(first).slot == (space.space, 1)  # type: ignore[union-attr]
+            assert filesystem.directories.find(first).slot == (space.space, 1)  # type: ignore[union-attr]
             await filesystem.release((await filesystem.open(file, os.O_RDONLY, CTX)).fh)
             assert filesystem.inodes.find(file).node is not None  # type: ignore[union-attr]
             assert not lookups
             filesystem.inodes.park()
             await steps.list(1)
-        filesystem.walks.clear()
+        filesystem.directories.clear()
         await filesystem.release((await filesystem.open(file, os.O_RDONLY, CTX)).fh)
         assert len(lookups) == 1
 
@@ -98,7 +99,7 @@ def test_who_enters_what_is_known_is_not_followed_because_another_walk_waits(mon
                 await steps.list(member)
                 await steps.idle()
         slow, fast = [await steps.list(inode) for _, inode in both]
-        steps.filesystem.walks._arrived([(slow[0][1], lambda: None)], [], 600.0)  # reading a member took that long
+        steps.filesystem.ahead.walks._arrived([(slow[0][1], lambda: None)], [], 600.0)  # reading a member took that long
         asked.clear()
         for _, member in fast:
             await steps.list(member)
@@ -259,10 +260,10 @@ def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest
             told = await steps.list(inode)
             await filesystem.forget([(number, 1) for _, number in told])
         await steps.idle()
-        assert len(filesystem.walks) > 20
+        assert len(filesystem.directories) > 20
         await filesystem.forget([(inode, 1) for _, inode in members])
         await filesystem.forget([(1, 1)])
-        assert (len(filesystem.walks), filesystem.walks._directories.nbytes) == (0, 0)
+        assert (len(filesystem.directories) + len(filesystem.ahead), filesystem.directories.nbytes) == (0, 0)
         assert len(filesystem.inodes) == 1
 
     walked(family(50), monkeypatch, test)
@@ -278,7 +279,7 @@ def test_p6_what_is_remembered_is_bounded(open_bytes: int, monkeypatch: pytest.M
         for _, inode in await steps.list(1):
             await steps.list(inode)
             await steps.idle()
-            assert steps.filesystem.walks._directories.nbytes <= 40_000
+            assert steps.filesystem.directories.nbytes <= 40_000
 
     walked(family(50), monkeypatch, test)
 
@@ -420,7 +421,7 @@ def test_p9_a_directory_that_was_just_read_is_looked_up_in_memory_for_as_long(mo
 
 
 def test_work_that_is_dropped_says_so() -> None:
-    pool = IdleThreads(lambda error: None, threads=0)
+    pool = Workers("ahead", 0)
     dropped: list[int] = []
     for number in range(70):
         pool.submit(lambda: None, lambda number=number: dropped.append(number))  # type: ignore[misc]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import struct
 import subprocess
 from pathlib import Path
@@ -13,12 +14,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 from conftest import MountFunction
 from fake_model import fake_array
 
-from fsbridge.layouts.zarr2.documents import array_attributes
-from fsbridge.layouts.zarr3.documents import array_document
+from fsbridge.layouts.zarr2.documents import array_attributes, array_document
+from fsbridge.layouts.zarr3.documents import array_document as zarr3_document
 
 
 def double(value: float) -> str:
@@ -48,12 +50,12 @@ def double(value: float) -> str:
 )
 def test_p12_what_stands_for_missing_elements_as_xarray_reads_it_in_zarr_v3(dtype: str, told: Any, shown: Any) -> None:
     array = fake_array(np.ones(3, dtype), (2,), attributes={"_FillValue": told, "units": "K"})
-    assert json.loads(array_document(array.metadata))["attributes"] == {"_FillValue": shown, "units": "K"}
+    assert json.loads(zarr3_document(array.metadata))["attributes"] == {"_FillValue": shown, "units": "K"}
 
 
 def test_attributes_of_a_zarr_v3_source_stay_as_they_are() -> None:
     array = fake_array(np.ones(3, "<f8"), (2,), attributes={"_FillValue": [1.0]}, native={"zarr.json": {}})
-    assert json.loads(array_document(array.metadata))["attributes"] == {"_FillValue": [1.0]}
+    assert json.loads(zarr3_document(array.metadata))["attributes"] == {"_FillValue": [1.0]}
 
 
 @pytest.mark.parametrize("native", [{}, {".zarray": {}}])
@@ -107,3 +109,88 @@ def test_p12_arrays_that_xarray_wrote_into_zarr_v2(tmp_path: Path, mount: MountF
                 assert file[name].attrs["_FillValue"].dtype == file[name].dtype.newbyteorder("="), "netCDF knows no other"
     with h5py.File(mounted / "files/a.h5") as file:
         assert [name for name in file if "_FillValue" in file[name].attrs] == ["packed", "real"]
+
+
+def labelled(path: Path) -> None:
+    """A Zarr v3 store as xarray writes it: missing elements, real zeros, and chunks of zeros that are not stored."""
+    kelvin = np.full((4, 6), 280.0)
+    kelvin[0, :3] = np.nan
+    kelvin[2:, 3:] = 0.0
+    height = np.zeros((4, 6), "<i2")
+    height[0, 0] = 7
+    variables = {"kelvin": (("y", "x"), kelvin, {"units": "K"}), "height": (("y", "x"), height)}
+    encoding = {
+        "kelvin": {"dtype": "i2", "scale_factor": 0.01, "_FillValue": -32768, "chunks": (2, 3)},
+        "height": {"chunks": (2, 3)},
+    }
+    xarray.Dataset(variables).to_zarr(path, zarr_format=3, encoding=encoding, consolidated=False)
+
+
+def opened(path: Path) -> xarray.Dataset:
+    return xarray.open_dataset(path, engine="zarr", consolidated=False)
+
+
+def test_p12_what_xarray_says_is_missing_in_zarr_v3_is_missing_in_the_layout_zarr2(
+    tmp_path: Path, mount: MountFunction
+) -> None:
+    labelled(tmp_path / "a.zarr")
+    mounted = mount(tmp_path / "a.zarr", "--layout", "zarr2").path
+    assert json.loads((mounted / "kelvin/.zarray").read_text())["fill_value"] == -32768
+    assert json.loads((mounted / "height/.zarray").read_text())["fill_value"] is None
+    assert not (tmp_path / "a.zarr/height/c/1/1").exists()
+    assert (mounted / "height/1.1").read_bytes() == bytes(12)
+    assert "1.1" in os.listdir(mounted / "height"), "else a copy would lack zeros"
+    with opened(tmp_path / "a.zarr") as source, opened(mounted) as shown:
+        for name in source.variables:
+            np.testing.assert_array_equal(shown[name].values, source[name].values)
+        assert np.isnan(shown["kelvin"].values).sum() == 3
+
+
+def test_p9_a_chunk_that_is_stored_later_takes_the_place_of_its_fill_value(tmp_path: Path, mount: MountFunction) -> None:
+    labelled(tmp_path / "a.zarr")
+    mounted = mount(tmp_path / "a.zarr", "--layout", "zarr2", "--metadata-ttl", "0").path
+    assert (mounted / "height/1.1").read_bytes() == bytes(12)
+    zarr.open_array(tmp_path / "a.zarr/height")[2:, 3:] = 5
+    assert np.frombuffer((mounted / "height/1.1").read_bytes(), "<i2").tolist() == [5] * 6
+
+
+@pytest.mark.parametrize(
+    ("dtype", "attributes", "names", "fill", "expected"),
+    [
+        ("<i2", {"_FillValue": -9}, ("x",), b"\0\0", -9),
+        ("<i2", {"_FillValue": -9}, None, b"\0\0", -9),
+        ("<i2", {"_FillValue": 0}, ("x",), b"\0\0", 0),
+        ("<i2", {"_FillValue": 99999}, ("x",), b"\0\0", 0),
+        ("<i2", {}, ("x",), b"\0\0", None),
+        ("<i2", {}, ("x",), None, None),
+        ("<i2", {}, (None,), b"\0\0", 0),
+        ("<i2", {}, None, b"\1\0", 1),
+        ("<f4", {}, ("x",), np.float32(np.nan).tobytes(), "NaN"),
+        ("<f4", {"_FillValue": double(math.nan)}, ("x",), bytes(4), "NaN"),
+        ("<f4", {"_FillValue": double(1e20)}, ("x",), bytes(4), float(np.float32(1e20))),
+        ("?", {}, ("x",), b"\0", None),
+        ("?", {}, None, b"\0", False),
+        ("<U1", {}, ("x",), bytes(4), None),
+    ],
+)
+def test_p12_fill_value_of_zarr_v2_is_the_marker_of_missing_elements(
+    dtype: str, attributes: dict[str, Any], names: tuple[str | None] | None, fill: bytes | None, expected: Any
+) -> None:
+    array = fake_array(np.ones(3, dtype), (2,), attributes=attributes, dimension_names=names, fill=fill)
+    assert array_document(array.metadata, ".")["fill_value"] == expected
+
+
+def test_p12_text_false_and_zero_without_dimensions_are_not_missing(tmp_path: Path, mount: MountFunction) -> None:
+    """xarray takes whatever equals `fill_value` for missing, of any type."""
+    variables = {
+        "word": ("x", np.array(["a", "", "c", ""], object)),
+        "flag": ("x", np.array([True, False, True, False])),
+        "zero": ((), 0.0),
+    }
+    xarray.Dataset(variables).to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False)
+    empty = zarr.open_group(tmp_path / "a.zarr", mode="a")
+    empty.create_array("empty", shape=(4,), chunks=(2,), dtype="string", dimension_names=["x"])[:1] = "z"
+    mounted = mount(tmp_path / "a.zarr", "--layout", "zarr2").path
+    with opened(tmp_path / "a.zarr") as source, opened(mounted) as shown:
+        for name in source.variables:
+            assert shown[name].values.tolist() == source[name].values.tolist(), name

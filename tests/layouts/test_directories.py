@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 from fake_model import FakeArray, FakeGroup, FakeSource, fake_array, tree
 from tree_walker import content, walk
 
+from fsbridge.asking import as_of
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale
@@ -68,12 +70,13 @@ class Asked(FakeArray):
         return super().current()
 
 
-@pytest.mark.parametrize(("metadata_ttl", "asked"), [(0.0, 0), (3600.0, 1)])
-def test_an_array_that_is_opened_again_is_not_asked_before(metadata_ttl: float, asked: int) -> None:
+@pytest.mark.parametrize(("moment", "asked"), [(-math.inf, 0), (math.inf, 1)])
+def test_an_array_is_asked_whether_it_is_current_unless_older_answers_will_do(moment: float, asked: int) -> None:
     array = Asked(**vars(fake_array(np.ones(2, "u1"), (2,))))
-    directory: Any = tree(FakeGroup({"x": array}), metadata_ttl=metadata_ttl).lookup(b"x")
+    directory: Any = tree(FakeGroup({"x": array})).lookup(b"x")
     array.asked = 0
-    directory.attrs()
+    with as_of(moment):
+        directory.attrs()
     assert array.asked == asked
 
 

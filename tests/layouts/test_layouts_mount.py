@@ -127,8 +127,8 @@ def test_n5_blocks_are_cropped_and_big_endian(mounted: Mount) -> None:
     assert data[16:] == source[6, 4, :].astype(source.dtype.newbyteorder(">")).tobytes()
 
 
-def test_p12_what_is_delivered_ahead_of_the_reader_is_converted_too(tmp_path: Path, mount: MountFunction) -> None:
-    """Chunks of more than 1 MiB, read one after the other, go into the page cache before anybody asks for them."""
+def test_p12_what_is_read_ahead_is_converted_too(tmp_path: Path, mount: MountFunction) -> None:
+    """Chunks of more than 1 MiB, read one after the other."""
     shape, chunks = (12, 1000, 1300), (1, 1024, 700)  # every block is cropped
     data = np.arange(np.prod(shape), dtype="<u4").astype("<u2").reshape(shape)
     zarr.create_array(tmp_path / "a.zarr", shape=shape, chunks=chunks, dtype="<u2", zarr_format=2)[...] = data

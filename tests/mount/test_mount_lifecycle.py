@@ -22,7 +22,7 @@ from typing import Any
 import posix_checks
 import pytest
 from fake_mount import FakeMount, ended
-from mounting import environment, mounted, mounts_at
+from mounting import environment, fsbridge, mounted, mounts_at, without_log_notice
 from observing import own_memory
 from waiting import until
 
@@ -214,13 +214,13 @@ def test_p8_nestings_through_bind_mounts_are_refused(fake: FakeMount, tmp_path: 
 def test_a_source_that_cannot_be_opened(fake: FakeMount) -> None:
     program = """
 import sys
-from fsbridge.cli import parse_mount
+from fsbridge.commands.mount import parse
 from fsbridge.errors import CorruptData, SetupError
 from fsbridge.mount.lifecycle import mount
 def broken(config):
     raise {error}
 try:
-    sys.exit(mount(parse_mount("t", sys.argv[1:]), broken))
+    sys.exit(mount(parse("t", sys.argv[1:]), broken))
 except SetupError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
@@ -321,7 +321,7 @@ exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=$0 --am
         command = ["unshare", "-m", "sh", "-c", machine, "-all,+dac_read_search", *command]
     done = run(*command)
     assert (done.returncode, done.stdout) == (0, "hello, world\n"), done.stderr
-    busy, help = done.stderr.splitlines()
+    busy, help = without_log_notice(done.stderr).splitlines()
     assert busy.endswith("Device or resource busy")
     assert f"fuser -vm {public.path}" in help
 
@@ -437,6 +437,23 @@ def test_p10_a_signal_unmounts_even_with_open_files(fake: FakeMount, number: int
     assert os.listdir(fake.path) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM])
+def test_p10_a_signal_that_means_nothing_leaves_the_mount_alone(fake: FakeMount, number: int) -> None:
+    fake.start()
+    os.kill(fake.daemon, number)
+    assert (fake.path / "hello").read_bytes() == b"hello, world\n"
+
+
+def test_an_interrupt_while_the_command_is_imported_is_no_traceback() -> None:
+    command = [sys.executable, "-c", "import sys; sys.modules['fsbridge.cli'] = None; import fsbridge.__main__ as entry\n"
+               "import builtins\nreal = builtins.__import__\n"
+               "def interrupted(name, *rest, **named):\n    if name == 'fsbridge.cli': raise KeyboardInterrupt\n"
+               "    return real(name, *rest, **named)\n"
+               "builtins.__import__ = interrupted\nsys.exit(entry.main())"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (8, "")
+
+
 def test_p10_a_signal_unmounts_even_while_reads_hang(fake: FakeMount) -> None:
     fake.start()
     codes: list[int | None] = []
@@ -461,45 +478,6 @@ def test_p10_a_signal_unmounts_even_while_reads_hang(fake: FakeMount) -> None:
         reader.join(10)
     assert len(codes) == 10
     assert set(codes) <= {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
-
-
-STORING = """
-import sys, threading; sys.path.insert(0, sys.argv.pop(1))
-import fake_tree, pyfuse3
-from fsbridge.kernel.filesystem import Filesystem
-
-read = Filesystem.read
-
-def store(self, inode):
-    with self.pages.storing() as allowed:
-        if allowed:
-            pyfuse3.notify_store(inode, 0, bytes(4096))
-
-async def reading(self, fh, off, size):
-    threading.Thread(target=store, args=(self, self.files[fh].inode), daemon=True).start()
-    return await read(self, fh, off, size)
-
-Filesystem.read = reading
-raise SystemExit(fake_tree.main())
-"""
-
-
-@pytest.mark.parametrize("name", ["slow", "hang"])
-def test_p10_a_signal_ends_a_daemon_that_stores_what_is_asked_for(fake: FakeMount, name: str) -> None:
-    """The thread waits in the kernel for the answer, and no process with a thread there ends.
-
-    Several readers: each asks once more when he is refused, and may be faster than that thread.
-    """
-    daemon = fake.start_foreground(program=STORING)
-    readers = [
-        subprocess.Popen(["cat", fake.path / name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(8)
-    ]
-    time.sleep(0.1 if name == "slow" else 0.5)
-    daemon.send_signal(signal.SIGTERM)
-    assert daemon.wait(20) == 0
-    for reader in readers:
-        reader.wait(20)
-    assert not fake.mounted
 
 
 def test_foreground(fake: FakeMount) -> None:
@@ -604,6 +582,28 @@ def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
         assert listener.recv(100) == b"READY=1"
         process.send_signal(signal.SIGTERM)
         assert listener.recv(100) == b"STOPPING=1"
+        assert process.wait(20) == 0
+
+
+def test_the_watchdog_is_answered_by_the_event_loop_p7(fake: FakeMount, tmp_path: Path) -> None:
+    """P7: systemd hears nothing from a daemon that hangs, and so restarts it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(20)
+        asked = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000"}
+        process = fake.start_foreground(env={**environment(), **asked})
+        assert listener.recv(100) == b"READY=1"
+        for _ in range(3):
+            status, watchdog = listener.recv(500).decode().split("\n")
+            assert status.startswith(f"STATUS={fake.disk}: serving, cache ")
+            assert watchdog == "WATCHDOG=1"
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(TimeoutError):  # noqa: PT012  # what was sent before it stopped is there still
+            listener.settimeout(2)
+            while True:
+                listener.recv(500)
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
         assert process.wait(20) == 0
 
 
@@ -878,3 +878,23 @@ def test_where_memory_cannot_be_a_file_libfuse_is_heard_all_the_same(monkeypatch
     with daemon._captured_stderr() as words:
         os.write(2, b"fusermount3: no\n")
         assert words() == "fusermount3: no"
+
+
+def test_a_store_and_a_folder_in_the_wrong_order_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    done = fsbridge("mount", tmp_path / "mnt", tmp_path / "a.zarr")
+    assert done.returncode == 1
+    assert f"fsbridge mount {tmp_path}/a.zarr {tmp_path}/mnt" in done.stderr
+
+
+def test_a_mount_hides_no_files(tmp_path: Path) -> None:
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "mnt/file").touch()
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    done = fsbridge("mount", tmp_path / "a.zarr", tmp_path / "mnt")
+    assert done.returncode == 1
+    assert "is not empty" in done.stderr
+    assert "--nonempty" in done.stderr

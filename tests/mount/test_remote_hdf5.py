@@ -230,7 +230,8 @@ def test_info_of_a_file_at_a_url(server: FakeS3, place: tuple[str, list[str]]) -
     ],
 )
 def test_what_cannot_be_opened_is_one_line(server: FakeS3, tmp_path: Path, name: str, text: str) -> None:
-    done = fsbridge("mount", *server.options, f"s3://{BUCKET}/stores/{name}", tmp_path)
+    (tmp_path / "mnt").mkdir()
+    done = fsbridge("mount", *server.options, f"s3://{BUCKET}/stores/{name}", tmp_path / "mnt")
     assert done.returncode != 0
     assert text in done.stderr
 

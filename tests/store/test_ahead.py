@@ -10,9 +10,11 @@ import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
 from waiting import until
 
+from fsbridge import asking
+from fsbridge.asking import WouldWait
 from fsbridge.config import Remote
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, WouldWait
-from fsbridge.store import WHOLE, Key, nowait
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound
+from fsbridge.store import WHOLE, Key
 from fsbridge.store.remote.ahead import Ahead
 from fsbridge.store.remote.client import Client, Object
 from fsbridge.store.remote.store import ObjectStore
@@ -64,10 +66,10 @@ def test_p7_the_event_loop_takes_what_has_come_and_waits_for_nothing(server: Fak
     server.latency = 0.2
     with server.counted() as requests:
         store.fetch(A)
-        with nowait.at_once(), pytest.raises(WouldWait):
+        with asking.without_waiting(), pytest.raises(WouldWait):
             store.stat(A, WHOLE)
         arrived(store, 1)
-        with nowait.at_once():
+        with asking.without_waiting():
             assert store.stat(A, WHOLE).size == len(CHUNK)
             assert store.read(A, 1 << 24)[0] == CHUNK
     assert [request.key for request in requests] == ["z/a/c/0"]

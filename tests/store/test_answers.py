@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from fsbridge.owner import everybody
 from fsbridge.store import Key, Stat
-from fsbridge.store.remote.answers import Answers, Known
+from fsbridge.store.remote.answers import Answers, KnownObject
 
 OBJECT = bytes(range(200))
 
@@ -22,7 +21,7 @@ def meanwhile(act: Callable[[], object], line: int, call: Callable[[], bytes | N
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal lines
-        if frame.f_code is not Known.part.__code__:
+        if frame.f_code is not KnownObject.part.__code__:
             return None
         lines += event == "line"
         if event == "line" and lines == line:
@@ -41,7 +40,7 @@ def meanwhile(act: Callable[[], object], line: int, call: Callable[[], bytes | N
 @pytest.mark.parametrize("comes", [True, False])
 def test_bytes_that_come_or_go_while_somebody_looks_are_the_right_ones_or_none(line: int, comes: bool) -> None:
     answers, key = Answers(10.0), Key("shard")
-    known = Known(Stat(False, len(OBJECT), 0, 1, everybody()), "etag")
+    known = KnownObject(Stat(False, len(OBJECT), 0, 1), "etag")
     answers.put(key, known)
     if not comes:
         answers.keep(key, known, (0, OBJECT[:100]))

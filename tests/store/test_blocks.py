@@ -84,6 +84,15 @@ def test_p2_a_damaged_block_is_none(cache: BlockCache, tmp_path: Path) -> None:
     assert cache.get("a/c/0", "etag", 10) is None
 
 
+def test_p7_a_fifo_in_the_place_of_a_block_is_not_waited_for(cache: BlockCache, tmp_path: Path) -> None:
+    cache.put(FOUND, DATA)
+    cache.flush()
+    (path,) = files(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.get("a/c/0", "etag", 10) is None
+
+
 def test_p3_a_block_that_cannot_be_read_is_none(cache: BlockCache, tmp_path: Path) -> None:
     """The cache's own disk fails, or is gone: that is no matter of the store. A directory refuses reading, too."""
     cache.put(FOUND, DATA)
@@ -338,7 +347,7 @@ def test_a_folder_that_is_gone_is_said_once(
     assert cache.find("0") is None
 
     caplog.clear()
-    monkeypatch.setattr(cache, "_write", lambda name, content: None)  # once it works again
+    monkeypatch.setattr(cache, "_write", lambda name, head, data: None)  # once it works again
     cache.put(FOUND, DATA)
     cache.flush()
     monkeypatch.undo()

@@ -26,6 +26,7 @@ import re
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +42,8 @@ import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
 from waiting import until
 
+from fsbridge import asking
+from fsbridge.asking import WouldWait
 from fsbridge.config import Config, Remote
 from fsbridge.errors import (
     AccessDenied,
@@ -51,16 +54,17 @@ from fsbridge.errors import (
     Stale,
     TimedOut,
     TooLarge,
+    Unlistable,
     Unreachable,
-    WouldWait,
 )
-from fsbridge.formats.detection import detect
-from fsbridge.formats.opening import open_keyed, open_source
-from fsbridge.store import ROOT, WHOLE, Key, nowait
+from fsbridge.formats.detect import detect
+from fsbridge.formats.format import ZARR2
+from fsbridge.formats.open import open_keyed, open_source
+from fsbridge.store import ROOT, WHOLE, Key
 from fsbridge.store.remote import answers, backends, client, faults, firsts
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
-from fsbridge.store.remote.faults import NoRanges, Refused, Unlistable
+from fsbridge.store.remote.faults import NoRanges, Refused
 from fsbridge.store.remote.listing_cache import Levels, split
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.store import ObjectStore
@@ -159,7 +163,7 @@ def test_one_get_is_stat_open_and_first_read(server: FakeS3) -> None:
 def test_p7_the_event_loop_makes_no_request(server: FakeS3, method: str) -> None:
     store = opened(server)
     call = every(store)[method]
-    with server.counted() as requests, nowait.at_once(), pytest.raises(WouldWait):
+    with server.counted() as requests, asking.without_waiting(), pytest.raises(WouldWait):
         call()
     assert not requests
     call()
@@ -171,7 +175,7 @@ def test_p7_the_event_loop_is_told_what_is_known_and_takes_no_body_from_its_read
     for key, wanted in ((A, CHUNK), (LARGE, BIG)):
         stat = store.stat(key, WHOLE)
         with server.counted() as requests:
-            with nowait.at_once():
+            with asking.without_waiting():
                 assert store.stat(key, WHOLE) == stat
                 with pytest.raises(WouldWait):
                     store.read(key, 1 << 24)
@@ -708,7 +712,7 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
     with server.counted() as requests:
         assert store.begin()
     assert len(requests) < 10, "not a page for each thousand chunks"
-    assert detect(store, Config("", "")) == "zarr2"
+    assert detect(store, Config("", "")) == ZARR2
     root: Any = open_keyed("zarr2", store, Config("", "")).root
     out = bytearray(4)
     root.chunks.read_into((12345,), root.chunks.find((12345,)), memoryview(out))
@@ -831,12 +835,19 @@ def test_the_web_has_no_listings(server: FakeS3) -> None:
 
 
 @pytest.mark.parametrize("key", ["z/a//x", "z/a/../x", "z/a/./x", "z/a/x\ny", "z/a/\x7f", "z/a/\x01/y"])
-def test_p8_a_key_that_cannot_be_named_hides_no_other(server: FakeS3, key: str) -> None:
+def test_p8_a_key_that_cannot_be_named_hides_no_other(
+    server: FakeS3, key: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.put(key, b"x", 1e9)
     store = opened(server)
-    with pytest.raises(CorruptData, match="cannot be listed"):
-        list(store.list(Key("a")))
+    assert [member.name for member in store.list(Key("a"))] == ["big", "c", "zarr.json"]
+    assert sorted(name for names in store.names(Key("a")) for name in names) == ["big", "c", "zarr.json"]
+    assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
+    assert sum("no path can have this name" in record.message for record in caplog.records) >= 1
     assert store.read(A, 1 << 20)[0] == CHUNK
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    with pytest.raises(CorruptData, match=r"cannot be listed.*pip install"):
+        list(opened(server).list(Key("a")))
 
 
 def test_markers_of_directories_are_no_objects(server: FakeS3) -> None:

@@ -62,3 +62,25 @@ def test_a_profile_without_credentials_is_said_at_once(server: FakeS3, credentia
     credentials.write_text("[other]\n")
     with pytest.raises(SetupError, match="no usable credentials in it"):
         Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint))
+
+
+def test_credentials_of_the_default_profile_are_used_without_an_option(
+    server: FakeS3, credentials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As every program of Amazon's does; variables come first, and AWS_PROFILE names another profile."""
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    keys = "aws_access_key_id = {0}\naws_secret_access_key = s\n"
+    credentials.write_text(f"[default]\n{keys.format('AKIADEFAULT')}[lab]\n{keys.format('AKIALAB')}")
+
+    def used() -> str:
+        Client(parse_url(f"s3://{BUCKET}/z"), Remote(endpoint=server.endpoint)).get("a")
+        return server.requests[-1].headers["authorization"].partition("Credential=")[2].rpartition("/s3/")[0]
+
+    assert (used().startswith("AKIADEFAULT/"), used().endswith("/us-east-1")) == (True, True)
+    monkeypatch.setenv("AWS_PROFILE", "lab")
+    assert (used().startswith("AKIALAB/"), used().endswith("/eu-west-1")) == (True, True)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAVARIABLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    assert used().startswith("AKIAVARIABLE/")

@@ -7,10 +7,12 @@ import threading
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3, Fault
 
+from fsbridge import asking
+from fsbridge.asking import WouldWait
 from fsbridge.config import Remote
-from fsbridge.errors import FsbridgeError, NotFound, WouldWait
+from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.parallel import each
-from fsbridge.store import WHOLE, Key, nowait
+from fsbridge.store import WHOLE, Key
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.revisits import Revisits
 from fsbridge.store.remote.store import ObjectStore
@@ -88,7 +90,7 @@ def test_nobody_waits_for_what_is_not_asked_and_each_is_asked_once() -> None:
     revisits.wait(A)
     for key in (A, A, B):
         revisits.begin(key)
-    with nowait.at_once(), pytest.raises(WouldWait):
+    with asking.without_waiting(), pytest.raises(WouldWait):
         revisits.wait(A)
     released.set()
     revisits.wait(A)

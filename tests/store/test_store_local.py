@@ -17,20 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsbridge.errors import (
-    AccessDenied,
-    CorruptData,
-    FsbridgeError,
-    IsADirectory,
-    NameTooLong,
-    NotFound,
-    Stale,
-    TooLarge,
-    WouldWait,
-)
-from fsbridge.store import ROOT, Key, Owner
+from fsbridge.asking import WouldWait
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NameTooLong, NotFound, Stale, TooLarge
+from fsbridge.store import ROOT, Key
 from fsbridge.store.local import beneath as beneath_module
-from fsbridge.store.local import store as local_store
+from fsbridge.store.local import status
 from fsbridge.store.local.beneath import open_beneath, walk_beneath
 from fsbridge.store.local.status import TICK_NS, stat_of
 from fsbridge.store.local.store import DAMAGED_MEMBERS, LocalStore
@@ -62,20 +53,6 @@ def test_key_components_are_harmless(first: str, second: str) -> None:
     assert "\0" not in key
     assert key.name == second
     assert key.parent == first
-
-
-def test_p4_what_a_listing_does_not_look_at_has_no_owner_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a link to a server that hangs leads to, and what is mounted: their modes and lists are asked when looked up."""
-    (root / "hung").symlink_to("a")
-    (root / "mounted").mkdir()
-    monkeypatch.setattr(local_store.mounted, "beneath", lambda path: frozenset({f"{root}/mounted"}))
-    store = LocalStore(str(root), owners=True)
-    monkeypatch.setattr(store._links, "answers", lambda keys, look, known: [None] * len(keys))
-    found = {member.name: member for member in store.list(ROOT, stats=True)}
-    assert all(member.is_dir and member.stat is not None for member in found.values())
-    assert {name: member.stat.owner is None for name, member in found.items() if member.stat is not None} == {
-        "a": False, "hung": True, "mounted": True,
-    }  # fmt: skip
 
 
 def test_p3_what_lies_deeper_than_a_path_can_say_is_not_absent(root: Path) -> None:
@@ -142,19 +119,27 @@ def test_p9_a_change_within_a_tick_of_the_clock_is_not_settled(root: Path, monke
     assert not stat_of(status).settled  # whole seconds only: such a clock ticks once a second or two
 
 
-@pytest.mark.parametrize(("ahead", "settled"), [(1, False), (30, False), (3600, True)])
-def test_p9_what_was_written_before_the_clock_was_set_back_is_settled(ahead: int, settled: bool) -> None:
-    """Until the clock had come there again, every file of a whole array of such a store was a stale file handle."""
-    for fraction in (0, 123_456_789):
-        changed = (int(time.time()) + ahead) * 10**9 + fraction
-        status = os.stat_result((0o100644, *range(9)), {"st_ctime_ns": changed, "st_mtime_ns": 0})
-        assert stat_of(status).settled == settled
+@pytest.mark.parametrize("ahead", [1, 30, 3600])
+def test_p9_a_time_ahead_of_our_clock_is_settled_by_the_file_systems_own(
+    ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until our clock had come there, every file of a whole array of such a store was a stale file handle."""
+    now = time.monotonic_ns()
+    monkeypatch.setattr(status.time, "monotonic_ns", lambda: now)
+    monkeypatch.setattr(status, "_ahead", {})
+    changed = [(int(time.time()) + ahead) * 10**9 + fraction for fraction in (0, 123_456_789)]
+    found = [os.stat_result((0o100644, *range(9)), {"st_ctime_ns": when, "st_mtime_ns": 0}) for when in changed]
+    assert not any(stat_of(one).settled for one in found)
+    now += 3 * 10**9
+    assert all(stat_of(one).settled for one in found)
 
 
-def test_an_object_comes_with_its_owner_and_mode(root: Path) -> None:
-    (root / "a/b/chunk").chmod(0o640)
-    found = LocalStore(str(root)).stat(Key.parse("a/b/chunk")).owner
-    assert found == Owner(os.getuid(), os.getgid(), 0o640)
+@pytest.mark.parametrize(("size", "settled"), [(1000, True), (10**8, False)])
+def test_p9_a_large_object_is_settled_when_one_write_of_it_must_have_ended(size: int, settled: bool) -> None:
+    """A write(2) dates the object when it begins: who reads meanwhile has half of each, and kept it."""
+    times = {"st_ctime_ns": time.time_ns() - 10**9 + 1, "st_mtime_ns": 0, "st_size": size}
+    values = (0o100644, 0, 1, 2, 3, 4, size, 6, 7, 8)
+    assert stat_of(os.stat_result(values, times)).settled == settled
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 11), (10, 1), (-11, 5), (11, 0), (3, -1)])
@@ -299,8 +284,8 @@ def test_p9_a_store_that_is_written_anew_is_the_new_one(root: Path, how: str) ->
 
 @pytest.mark.parametrize("what", ["opened", "read", "list", "names"])
 def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """A file that was replaced since it was opened has no place by which the event loop knows who may read it."""
-    store, key = LocalStore(str(root), owners=what == "opened"), Key.parse("a/b")
+    """As for everybody, a check may refuse what has just been opened, or have to wait."""
+    store, key = LocalStore(str(root), everybody=what == "opened"), Key.parse("a/b")
 
     def fails(*_: object) -> None:
         raise WouldWait if what == "opened" else OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -311,7 +296,7 @@ def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypa
         "list": lambda: list(store.list(key, stats=True)),
         "names": lambda: list(store.names(key)),
     }
-    broken = {"opened": "fsbridge.store.local.files.reached_owner", "read": "fsbridge.store.local.cached.look"}
+    broken = {"opened": "fsbridge.store.local.access.Everybody.check", "read": "fsbridge.store.local.cached.look"}
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(broken.get(what, "os.dup"), fails)
     for _ in range(3):
@@ -351,7 +336,7 @@ def test_p2_what_the_kernel_reads_in_pieces_is_whole(root: Path, monkeypatch: py
 def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, int], int]:
     """Both forms of opening; the store uses the same one."""
     if request.param == "walk":
-        monkeypatch.setattr(beneath_module, "_have_openat2", False)
+        monkeypatch.setattr(beneath_module, "HAVE_OPENAT2", False)
         return walk_beneath
     return open_beneath
 

@@ -1,1 +1,1 @@
-"""Hangar repositories. Empty on purpose: the child that reads LMDB imports from below."""
+"""Hangar repositories. This file imports nothing, because the child that reads LMDB starts through it."""

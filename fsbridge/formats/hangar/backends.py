@@ -1,8 +1,8 @@
-"""Sample data of a Hangar repository: where a backend record says it is, decoded and checked against its digest.
+"""Sample data of a Hangar repository: found by a backend record, decoded, and checked against its digest.
 
 HDF5_00 (rows of flat datasets), HDF5_01 (slices of datasets of natural shape), NUMPY_10 (rows of `.npy` files) and
-LMDB_30/31 (str, bytes). HDF5 files are read by this project's own HDF5 format, so filters and skipped filters are its
-business; LMDB values come from the child process. Not here: trees and records, what the model is told (`samples.py`).
+LMDB_30/31 (str, bytes). Our own HDF5 format reads HDF5 files, so it handles filters and skipped filters; LMDB values come
+from the child process. Not here: trees and records, the model's view of samples (`samples.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
-from fsbridge.formats.hangar.repository import Repository
+from fsbridge.formats.hangar.repository import HangarRepository
 from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.model import Array, Group, Source, as_array
@@ -29,13 +29,13 @@ from fsbridge.store import Key, Stat
 OPEN_FILES = 256
 """HDF5 files whose chunk addresses are kept: one per writer session and column. Idle ones hold no process (`hdf5.file`)."""
 NPY_HEADER_BYTES = 4096
-"""Bytes read of a `.npy` file to parse its header; numpy pads real ones to 128."""
+"""Bytes that are read of a `.npy` file to parse its header. numpy pads real headers to 128 bytes."""
 
 
 class Backends:
     """Reads samples by record."""
 
-    def __init__(self, repository: Repository, open_file: Callable[[str], Source], config: Config) -> None:
+    def __init__(self, repository: HangarRepository, open_file: Callable[[str], Source], config: Config) -> None:
         self.repository = repository
         self.limit = config.max_chunk
         self._digest = _digester() if config.verify else None
@@ -47,19 +47,22 @@ class Backends:
         self._files.close()
 
     def path(self, record: RowRecord | TextRecord) -> str:
-        """The file of a record, relative to the repository's folder."""
+        """Return the file of a record, relative to the repository's folder."""
         name = {"00": "{}.hdf5", "01": "{}.hdf5", "10": "{}.npy", "30": "{}/data.mdb", "31": "{}/data.mdb"}[record.backend]
         return f"data/{record.backend}/{name.format(record.uid)}"
 
     def stat(self, record: RowRecord | TextRecord) -> Stat:
-        """Size, time and version of the record's file; CorruptData if it is missing, because the record says it is there."""
+        """Return the stat of the record's file.
+
+        Raises CorruptData if it is missing, because the record says that it exists.
+        """
         try:
             return self.repository.stat(self.path(record))
         except NotFound:
             raise CorruptData(f"{self.repository.place(self.path(record))} is missing") from None
 
     def read_text(self, record: TextRecord) -> bytes:
-        """The stored bytes of a str or bytes sample, checked."""
+        """Return the stored bytes of a str or bytes sample, checked."""
         value = self.repository.get(self.path(record), record.key.encode("ascii"))
         if value is None:
             raise CorruptData(f"{self.repository.place(self.path(record))}: no value under {record.key!r}")
@@ -125,7 +128,7 @@ class Backends:
 
 
 def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int) -> None:
-    """Fill `target` with `array[index, :e0, :e1, ...]`, its extents; chunks that are not stored are the fill value."""
+    """Fill `target` with `array[index, :e0, :e1, ...]`, its extents. Chunks that are not stored are the fill value."""
     metadata, chunks = array.metadata, array.chunks
     edges = metadata.grid.chunk_shape((0,) * len(metadata.shape))
     if edges[0] != 1 or metadata.order is not None:
@@ -153,7 +156,7 @@ def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int)
 
 
 def _same_layout(itemsize: int, dtype: np.dtype[Any]) -> bool:
-    """Whether stored elements are the column's although no type says so: x86 long double has no Zarr name."""
+    """Tell whether stored elements are the column's although they have no type name: Zarr has none for x86 long double."""
     return itemsize == dtype.itemsize > 8 and dtype.kind == "f"
 
 
@@ -167,7 +170,7 @@ class _Npy:
 
     @classmethod
     def parse(cls, raw: bytes) -> _Npy:
-        """The header of a file that begins with `raw`."""
+        """Return the header of a file that begins with `raw`."""
         stream = io.BytesIO(raw)
         try:
             version = np.lib.format.read_magic(stream)
@@ -180,7 +183,7 @@ class _Npy:
         return cls(dtype, shape, stream.tell())
 
     def check(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
-        """CorruptData unless the sample lies in this file."""
+        """Raise CorruptData unless the sample lies in this file."""
         if self.dtype != sample.dtype:
             raise CorruptData(f"elements of {self.dtype}, the column has {sample.dtype}")
         if len(self.shape) != sample.ndim + 1 or any(
@@ -191,7 +194,7 @@ class _Npy:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """An opened HDF5 file and the datasets that were used of it."""
+    """An opened HDF5 file, and those of its datasets that were used."""
 
     version: Hashable
     source: Source
@@ -200,7 +203,7 @@ class _File:
 
 
 class _Files:
-    """Opened HDF5 files, the most recently used ones, by path and version. Who opens one is waited for by no other."""
+    """Opened HDF5 files by path and version, the most recently used ones. Opening one file delays no other."""
 
     def __init__(self, open_file: Callable[[str], Source]) -> None:
         self._open_file = open_file
@@ -208,7 +211,7 @@ class _Files:
         self._files = LRU[str, _File](OPEN_FILES, lambda file: file.source.close())
 
     def dataset(self, path: str, version: Hashable, name: str) -> Array:
-        """The dataset `name` of the file at `path`."""
+        """Return the dataset `name` of the file at `path`."""
         file = self._file(path, version)
         array = file.datasets.get(name)
         if array is None:

@@ -1,4 +1,4 @@
-"""Where Hangar's own files lie: in a folder of the working directory or of a server's, or in the directory itself."""
+"""Where Hangar's own files are: in a folder of the working directory or of a server's, or in the directory itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FOLDERS = (".hangar", ".hangar_server")
 
 
 def find_repository(path: str) -> str | None:
-    """The folder of Hangar's own files if `path` is it or holds it (a working or a server repository)."""
+    """Return the folder of Hangar's own files if `path` is it or holds it (a working or a server repository)."""
     for folder in (*(os.path.join(path, name) for name in FOLDERS), path):
         if os.path.isfile(os.path.join(folder, "branch.lmdb")) and os.path.isdir(os.path.join(folder, "data")):
             return folder

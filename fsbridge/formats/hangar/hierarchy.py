@@ -1,28 +1,28 @@
 """Hangar repositories as a source: branches, commits and the staging area, down to samples as arrays.
 
-    branches/<branch>/<column>/<sample>[/<subsample>]     `#7` is the integer key 7, as Hangar's own records spell it
+    branches/<branch>/<column>/<sample>[/<subsample>]     `#7` is the integer key 7, as in Hangar's own records
     commits/<digest>/...                                  every commit, its message, author, time and parents as attributes
     staged/...                                            the staging area, while something in it is not committed
     head                                                  link to the branch that a write checkout continues
 
-A sample is an array of one chunk: exactly its bytes in C order; str and bytes samples are 0-D arrays of one element.
-Only repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sample data (`backends.py`), chunks
+A sample is an array of one chunk: exactly its bytes in C order. str and bytes samples are 0-D arrays of one element. Only
+repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sample data (`backends.py`), chunks
 (`samples.py`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats import dtypes
+from fsbridge.formats.format import HANGAR
 from fsbridge.formats.hangar.backends import Backends
 from fsbridge.formats.hangar.folder import find_repository
-from fsbridge.formats.hangar.process import DatabaseProcess
 from fsbridge.formats.hangar.records import (
     Record,
     RefTable,
@@ -31,60 +31,43 @@ from fsbridge.formats.hangar.records import (
     Schema,
     parse_record,
 )
-from fsbridge.formats.hangar.repository import Repository
+from fsbridge.formats.hangar.repository import DatabaseProcess, HangarRepository
 from fsbridge.formats.hangar.samples import ONLY_REMOTE, RemoteChunks, SampleChunks
-from fsbridge.formats.hangar.snapshots import BranchSnapshot, CommitSnapshot, Snapshot, StagedSnapshot, State
+from fsbridge.formats.hangar.snapshots import AnySnapshot, BranchSnapshot, CommitSnapshot, StagedSnapshot, State
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
-from fsbridge.model import Child, Group, Link, Node, Source
-from fsbridge.owner import Owners, searchable
+from fsbridge.model import ArrayAbilities, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities
 from fsbridge.store.local.store import LocalStore
 
 
-class HangarSource:
-    """`model.Source` over a repository."""
+class HangarSource(SourceAbilities):
+    """`model.Source` for a repository."""
 
-    format = "hangar"
+    format = HANGAR
 
-    def __init__(self, repository: Repository, backends: Backends) -> None:
+    def __init__(self, repository: HangarRepository, backends: Backends) -> None:
         self._repository = repository
         self._backends = backends
-        self.root: Group = RootGroup(repository, backends)
-
-    def format_at(self, path: Sequence[str]) -> str:
-        return self.format
+        self.root: Group = HangarRoot(repository, backends)
 
     def close(self) -> None:
-        """End the child processes and give up the folder."""
+        """End the child processes and close the folder."""
         self._backends.close()
         self._repository.close()
 
 
-DATABASES = ("branch.lmdb", "ref.lmdb", "hash.lmdb")
-"""Databases that metadata come from, besides the staging area's."""
-
-
-def database_owners(repository: Repository) -> Owners:
-    """Whom the databases let read may see what they tell: names, attributes, shapes."""
-    owner = repository.owner(*DATABASES)
-    return Owners(searchable(owner), owner)
-
-
 @dataclass(frozen=True, slots=True)
-class _Level:
-    """What every group holds: the repository and its data."""
+class _HangarGroup(GroupAbilities):
+    """What every group has: the repository and its data."""
 
-    repository: Repository
+    repository: HangarRepository
     backends: Backends
-
-    def owners(self) -> Owners:
-        return database_owners(self.repository)
 
     def native(self) -> Mapping[str, JSON]:
         return {}
 
 
 @dataclass(frozen=True, slots=True)
-class RootGroup(_Level):
+class HangarRoot(_HangarGroup):
     """The repository."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -126,8 +109,8 @@ class RootGroup(_Level):
 
 
 @dataclass(frozen=True, slots=True)
-class BranchesGroup(_Level):
-    """All branches; a remote's are named `origin/master`."""
+class BranchesGroup(_HangarGroup):
+    """All branches. A remote's are named `origin/master`."""
 
     kind: ClassVar[Literal["group"]] = "group"
 
@@ -142,7 +125,7 @@ class BranchesGroup(_Level):
         for name, _ in self.repository.branches():
             try:
                 mtime_ns = BranchSnapshot(self.repository, name).mtime_ns
-            except FsbridgeError:  # whoever opens it is told; its neighbours are listed
+            except FsbridgeError:  # the error is reported when it is opened; its neighbours are listed
                 mtime_ns = self.mtime_ns
             yield Child(name, mtime_ns)
 
@@ -152,7 +135,7 @@ class BranchesGroup(_Level):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitsGroup(_Level):
+class CommitsGroup(_HangarGroup):
     """All commits by digest."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -173,12 +156,12 @@ class CommitsGroup(_Level):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeGroup(_Level):
+class TreeGroup(_HangarGroup):
     """The columns of a branch, a commit or the staging area."""
 
     kind: ClassVar[Literal["group"]] = "group"
 
-    tree: Snapshot
+    tree: AnySnapshot
 
     @property
     def mtime_ns(self) -> int:
@@ -197,12 +180,12 @@ class TreeGroup(_Level):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnGroup(_Level):
+class ColumnGroup(_HangarGroup):
     """The samples of a column."""
 
     kind: ClassVar[Literal["group"]] = "group"
 
-    tree: Snapshot
+    tree: AnySnapshot
     column: str
 
     @property
@@ -229,7 +212,7 @@ class ColumnGroup(_Level):
 
 
 @dataclass(frozen=True, slots=True)
-class SubsamplesGroup(_Level):
+class SubsamplesGroup(_HangarGroup):
     """The subsamples of a sample."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -266,12 +249,11 @@ def _find(column: ColumnGroup, path: tuple[str, ...], table: RefTable) -> _Found
     return _Found(digest, table.schema(column.column), column.repository.record(digest))
 
 
-@dataclass(frozen=True, slots=True)
-class SampleArray:
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleArray(ArrayAbilities):
     """One sample: an immutable view of what its record said when it was opened."""
 
     kind: ClassVar[Literal["array"]] = "array"
-    at_once: ClassVar[None] = None
     fetch: ClassVar[None] = None
 
     column: ColumnGroup
@@ -285,11 +267,8 @@ class SampleArray:
     def version(self) -> Hashable:
         return self.found
 
-    def owners(self) -> Owners:
-        return database_owners(self.column.repository)
-
     def current(self) -> bool:
-        """Whether the tree still has this sample under this name."""
+        """Tell whether the tree still has this sample under this name."""
         try:
             return _find(self.column, self.path, self.column.tree.state().table) == self.found
         except NotFound:
@@ -297,9 +276,10 @@ class SampleArray:
 
 
 def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> SampleArray:
-    """The sample (one name) or subsample (two names) of a column.
+    """Return the sample (one name) or subsample (two names) of a column.
 
-    Of one that only the remote server has, the metadata are shown; Unsupported when its shape varies and is not known here.
+    A sample that only the remote server has shows its metadata. Raises Unsupported if its shape varies and is not known
+    here.
     """
     found = _find(column, path, state.table)
     name = "/".join((column.column, *path))
@@ -317,7 +297,7 @@ def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> Sam
 
 
 def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
-    """A sample's shape, () for text; checked against its column's schema."""
+    """Return a sample's shape, () for text, checked against its column's schema."""
     if isinstance(record, RowRecord):
         schema.check(record)
         return record.shape
@@ -345,17 +325,17 @@ def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMet
 
 
 def open_hangar(path: str, config: Config, open_file: Callable[[str], Source]) -> HangarSource:
-    """Open the repository at `path` (`find_repository`); `open_file` opens HDF5 files of samples.
+    """Open the repository at `path` (`find_repository`). `open_file` opens HDF5 files of samples.
 
-    Raises SetupError where there is none, Unsupported for repositories of releases before 0.5.
+    Raises SetupError if there is none, Unsupported for repositories of releases before 0.5.
     """
     folder = find_repository(path)
     if folder is None:
         raise SetupError(f"{path}: no Hangar repository", "a repository holds .hangar/branch.lmdb and .hangar/data/")
-    store = LocalStore(folder, config.external_folders, config.allow_other)
+    store = LocalStore(folder, config.external_folders, config.for_everybody)
     databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
     try:
-        repository = Repository(store, databases)
+        repository = HangarRepository(store, databases)
     except BaseException:
         databases.close()
         store.close()

@@ -1,9 +1,9 @@
 """The child process that reads a Hangar repository's LMDB databases (P8).
 
-LMDB maps the file and trusts what is in it, so a damaged database can end the process that reads it; that is this one, not
-the daemon. Databases are opened read-only and without LMDB's locks: nothing is ever created in the repository. Only this
-module imports lmdb. Run as `python -P -m fsbridge.formats.hangar.lmdb`, it is the process that forks such children.
-Not here: what the records mean (`records.py`).
+LMDB maps the file and trusts its contents, so a damaged database can end the process that reads it. That is this process
+and not the daemon. Databases are opened read-only and without LMDB's locks, so nothing is ever created in the repository.
+Only this module imports lmdb. `python -P -m fsbridge.formats.hangar.lmdb` runs the process that forks such children. Not
+here: what the records mean (`records.py`).
 
 Requests and answers (`children.protocol` carries them; keys are bytes as latin-1 text, values are one attachment):
 
@@ -11,7 +11,7 @@ Requests and answers (`children.protocol` carries them; keys are bytes as latin-
     {"op": "scan", "path", "prefix", "after", "values"}     -> {"keys", "sizes", "version", "more"}, values
     a failure                                               -> {"error", "message"}, see `children.client`
 
-`version` is the number of the snapshot (LMDB transaction) that the answer is of.
+`version` is the number of the snapshot (LMDB transaction) of the answer.
 """
 
 from __future__ import annotations
@@ -33,39 +33,34 @@ from fsbridge.store.local.beneath import open_beneath
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
-PAGE_RECORDS = 5000
-"""Keys of one answer to `scan`."""
 PAGE_BYTES = 4 << 20
-"""Bytes of values in one answer to `scan`, at least one value."""
+"""Most bytes of values in one answer to `scan`, but at least one value."""
 VALUE_BYTES = 256 << 20
-"""Bytes of all values of one `get`: the largest real ones are commits (67 bytes a sample, compressed) and bytes samples."""
-MAX_KEY_BYTES = 511
-"""LMDB's MDB_MAXKEYSIZE."""
-OPEN_DATABASES = 16
-"""Databases open at once; a repository has five, and one per writer session and text column."""
+"""Most bytes of values in one `get`. The largest real ones are commits (67 bytes a sample, compressed) and bytes samples."""
 MEMORY_BYTES = 2 << 30
 """Bytes of memory of this process (RLIMIT_DATA): some copies of the largest answer."""
-OPEN_ATTEMPTS = 20
-"""A writer that commits twice while we read makes us read again; twenty times in a row is no accident."""
 
 _DENIED = (errno.EACCES, errno.EPERM, errno.EXDEV, errno.ELOOP)
-"""Of opening a database: the system refuses, or the path leads out of the repository. Other errors say nothing of what is in
-it, and may pass."""
+"""When a database is opened: the system refuses, or the path leads out of the repository.
+
+Other errors tell nothing about the contents, and may be transient.
+"""
 _NO_DAMAGE = {lmdb.ReadonlyError: "denied", lmdb.MemoryError: "unreachable"}
-"""What py-lmdb makes of EACCES and ENOMEM."""
+"""py-lmdb's exceptions for EACCES and ENOMEM."""
 
 T = TypeVar("T")
 
 
 class Databases:
-    """The databases beneath one folder, given as a descriptor."""
+    """The databases below one folder, which is given as a descriptor."""
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._open = LRU[str, tuple[tuple[int, int], lmdb.Environment]](OPEN_DATABASES, lambda known: known[1].close())
+        # A repository has five databases, and one per writer session and text column.
+        self._open = LRU[str, tuple[tuple[int, int], lmdb.Environment]](16, lambda known: known[1].close())
 
     def answer(self, request: dict[str, Any]) -> Answer:
-        """Answer one request; never raises for what a repository contains."""
+        """Answer one request. Never raises for what a repository contains."""
         path = str(request["path"])
         try:
             if request["op"] == "get":
@@ -106,7 +101,8 @@ class Databases:
             total = 0
             with txn.cursor() as cursor:
                 for key in _keys(cursor, prefix, None if after is None else after.encode("latin-1")):
-                    if len(keys) == PAGE_RECORDS or total >= PAGE_BYTES:
+                    # At most 5000 keys in one answer.
+                    if len(keys) == 5000 or total >= PAGE_BYTES:
                         return keys, values, True
                     keys.append(key)
                     if request["values"]:
@@ -119,12 +115,14 @@ class Databases:
         return {"keys": text, "sizes": [len(v) for v in values], "version": version, "more": more}, [b"".join(values)]
 
     def _stable(self, path: str, read: Callable[[lmdb.Transaction], T]) -> tuple[T, int]:
-        """`read` in one snapshot that no writer can have recycled meanwhile, and the snapshot's number.
+        """Call `read` in one snapshot that no writer can have recycled meanwhile, and return the snapshot's number, too.
 
-        Without a reader lock a writer may reuse a snapshot's pages, but those of snapshot N, freed at the earliest by
-        transaction N + 1, are first written over by N + 3 (`mdb_page_alloc` takes what is older than its own number by two).
+        Without a reader lock a writer may reuse a snapshot's pages. Those of snapshot N are freed at the earliest by
+        transaction N + 1 and overwritten at the earliest by N + 3 (`mdb_page_alloc` takes what is older than its own
+        number by two).
         """
-        for _ in range(OPEN_ATTEMPTS):
+        # A writer that commits twice during a read makes us read again. Twenty times in a row is no accident.
+        for _ in range(20):
             with self._environment(path) as environment:
                 try:
                     with environment.begin() as txn:
@@ -145,7 +143,7 @@ class Databases:
             identity = (status.st_dev, status.st_ino)
             known = self._open.get(path)
             if known is None or known[0] != identity:
-                self._open.drop(path)  # first: py-lmdb opens no file twice in one process
+                self._open.drop(path)  # first, because py-lmdb opens no file twice in one process
                 known = self._open.put(path, (identity, _open(fd)))
             yield known[1]
         finally:
@@ -153,7 +151,7 @@ class Databases:
 
 
 class _BusyError(Exception):
-    """A writer kept committing while we read."""
+    """A writer kept committing during reads."""
 
 
 def _open(fd: int) -> lmdb.Environment:
@@ -163,13 +161,14 @@ def _open(fd: int) -> lmdb.Environment:
 
 
 def _value(txn: lmdb.Transaction, key: bytes) -> bytes | None:
-    """The value of a key; none of an empty or overlong one, which LMDB would call an error."""
-    value = txn.get(key) if 0 < len(key) <= MAX_KEY_BYTES else None
+    """Return the value of a key, or None for an empty or overlong key, for which LMDB would raise an error."""
+    # LMDB's MDB_MAXKEYSIZE is 511.
+    value = txn.get(key) if 0 < len(key) <= 511 else None
     return None if value is None else bytes(value)
 
 
 def _keys(cursor: lmdb.Cursor, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
-    """Keys that begin with `prefix`, from the one behind `after`."""
+    """Yield keys that begin with `prefix`, from the one behind `after`."""
     start = prefix if after is None else after
     found = cursor.set_range(start) if start else cursor.first()
     if found and cursor.key() == after:
@@ -182,7 +181,8 @@ def _keys(cursor: lmdb.Cursor, prefix: bytes, after: bytes | None) -> Iterator[b
 def serve(sock: socket.socket) -> None:
     """Confine this process as the first message says, then answer until the other side is gone.
 
-    The one readable folder is the repository. Memory is limited by what is written to, not by addresses: LMDB maps files.
+    The one readable folder is the repository. Memory is limited by what is written to, not by addresses, because LMDB
+    maps files.
     """
     setup, _ = protocol.receive(sock, 0)
     (root,) = setup["readable"]

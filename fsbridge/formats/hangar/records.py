@@ -1,7 +1,7 @@
 """What Hangar writes into its databases, as values: backend records, schemas, commits. Not here: any I/O.
 
-All text is UTF-8. Source of every syntax: hangar 0.5.2, `records/` and `backends/`, checked against repositories it wrote.
-Releases before 0.5 spelled records differently (`00:2HvGf9$3 199*20 2 3`); those raise Unsupported.
+All text is UTF-8. Source of every syntax: hangar 0.5.2, `records/` and `backends/`, checked against repositories it
+wrote. Releases before 0.5 spelled records differently (`00:2HvGf9$3 199*20 2 3`); those raise Unsupported.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ import numpy as np
 
 from fsbridge.errors import CorruptData, NotFound, Unsupported
 from fsbridge.metadata import JSON
-
-SCHEMA_BYTES = 1 << 16
-"""Bytes of a schema: a few hundred in practice; `ast.literal_eval` is not safe for arbitrarily long text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,10 @@ _BEFORE_05 = re.compile(r"[0-9]{2}:[A-Za-z0-9]+\$.*")
 
 
 def parse_record(raw: bytes) -> Record:
-    """The backend record of a sample (value of `h:<digest>`); Unsupported for other releases' and unknown backends'."""
+    """Return a sample's backend record (value of `h:<digest>`).
+
+    Raises Unsupported for other releases and unknown backends.
+    """
     text = decode(raw, "backend record")
     if match := _ROW.fullmatch(text):
         backend, uid, checksum, dataset, index, shape = match.groups()
@@ -92,7 +92,7 @@ def _extents(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A column's schema. `kind`: ndarray, str or bytes; `shape` (the largest, if `variable`) and `dtype`: ndarray's."""
+    """A column's schema. `kind`: ndarray, str or bytes; `shape` (the largest, if `variable`) and `dtype` of an ndarray."""
 
     nested: bool
     kind: str
@@ -102,7 +102,7 @@ class Schema:
     document: Mapping[str, JSON]
 
     def check(self, record: RowRecord) -> None:
-        """CorruptData unless the shape of `record` is one that this schema allows."""
+        """Raise CorruptData unless this schema allows the shape of `record`."""
         fits = len(record.shape) == len(self.shape) and all(
             0 < extent <= most if self.variable else extent == most
             for extent, most in zip(record.shape, self.shape, strict=True)
@@ -113,9 +113,10 @@ class Schema:
 
 
 def parse_schema(raw: bytes) -> Schema:
-    """A schema: Python's `repr` of a dict, without spaces."""
+    """Parse a schema: Python's `repr` of a dict, without spaces."""
     text = decode(raw, "schema")
-    if len(text) > SCHEMA_BYTES:
+    # A few hundred bytes in practice; `ast.literal_eval` is not safe for arbitrarily long text.
+    if len(text) > (1 << 16):
         raise CorruptData(f"schema of {len(text)} bytes")
     try:
         document = ast.literal_eval(text)
@@ -147,7 +148,7 @@ def _array_type(document: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[
 
 
 def _plain(value: Any) -> JSON:
-    """A literal as a JSON value."""
+    """Return a literal as a JSON value."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -156,8 +157,8 @@ def _plain(value: Any) -> JSON:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit's own data; `time` in seconds since 1970."""
+class HangarCommit:
+    """A commit's own data. `time` is in seconds since 1970."""
 
     digest: str
     time: float
@@ -172,8 +173,8 @@ class Commit:
         return int(self.time * 1_000_000_000)
 
 
-def parse_commit(digest: str, spec: bytes, parents: bytes) -> Commit:
-    """A commit from its decoded `:spec` document and the value of its key: one parent, two for a merge, or none."""
+def parse_commit(digest: str, spec: bytes, parents: bytes) -> HangarCommit:
+    """Return a commit from its decoded `:spec` document and the value of its key: no parent, one, or two for a merge."""
     try:
         document = json.loads(spec)
         time = float(document["commit_time"])
@@ -183,16 +184,16 @@ def parse_commit(digest: str, spec: bytes, parents: bytes) -> Commit:
     if not all(isinstance(field, str) for field in (message, user, email)) or not 0 <= time < 2**33:
         raise CorruptData(f"commit {digest}: damaged description")
     ancestors = tuple(part for part in decode(parents, f"parents of commit {digest}").split(" << ") if part)
-    return Commit(digest, time, message, user, email, ancestors)
+    return HangarCommit(digest, time, message, user, email, ancestors)
 
 
 def tree_records(data: bytes) -> list[bytes]:
-    """The records in the decoded value of a commit's `:ref` key: `key SP value`, joined by `$`."""
+    """Return the records in the decoded value of a commit's `:ref` key: `key SP value`, joined by `$`."""
     return data.split(b"$") if data else []
 
 
 def commit_digest(parents: bytes, spec: bytes, records: Iterable[bytes]) -> str:
-    """What Hangar 0.5.2 calls the commit of these parents, this decoded description and these records."""
+    """Return Hangar 0.5.2's name for the commit with these parents, decoded description and records."""
     tree = _blake2b()
     for record in records:
         tree.update(_blake2b(record).hexdigest().encode())
@@ -207,7 +208,7 @@ def _blake2b(data: bytes = b"") -> hashlib.blake2b:
 class RefTable:
     """The records of one tree (a commit or the staging area): sample keys to data digests, sorted, searched by bisection.
 
-    A list of the records as they are stored: 100,000 samples take about 12 MB and no parsing before they are asked for.
+    The records are kept as they are stored: 100,000 samples take about 12 MB and are parsed only when asked for.
     """
 
     def __init__(self, records: list[bytes]) -> None:
@@ -225,11 +226,11 @@ class RefTable:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, about."""
+        """Approximate memory in bytes."""
         return sum(map(len, self._records)) + 41 * len(self._records)
 
     def columns(self) -> Iterator[tuple[str, str]]:
-        """Column names with their schema digests."""
+        """Yield column names with their schema digests."""
         for record in self._range(b"s:"):
             key, digest = _split(record)
             parts = key.split(":")
@@ -238,7 +239,7 @@ class RefTable:
             yield parts[1], digest
 
     def schema(self, column: str) -> str:
-        """Schema digest of `column`; NotFound."""
+        """Return the schema digest of `column`. Raises NotFound."""
         for layout in "fn":
             digest = self._get(f"s:{column}:{layout}")
             if digest is not None:
@@ -246,7 +247,7 @@ class RefTable:
         raise NotFound(f"no column {column!r}")
 
     def samples(self, column: str, nested: bool) -> Iterator[str]:
-        """Sample keys of `column` as the records spell them (`#7` is the integer 7)."""
+        """Yield the sample keys of `column` as in the records (`#7` is the integer 7)."""
         prefix = f"{'n' if nested else 'f'}:{column}:".encode("utf-8", "surrogateescape")
         before = None
         for record in self._range(prefix):
@@ -256,13 +257,13 @@ class RefTable:
                 yield decode(name, "sample key")
 
     def subsamples(self, column: str, sample: str) -> Iterator[str]:
-        """Subsample keys of a sample of a nested column."""
+        """Yield the subsample keys of a sample of a nested column."""
         prefix = f"n:{column}:{sample}:".encode("utf-8", "surrogateescape")
         for record in self._range(prefix):
             yield decode(record[len(prefix) :].split(b" ", 1)[0], "subsample key")
 
     def digest(self, column: str, path: tuple[str, ...]) -> str:
-        """Data digest of a sample (one name) or subsample (two); NotFound."""
+        """Return the data digest of a sample (one name) or subsample (two). Raises NotFound."""
         digest = None
         if not any(":" in name or " " in name for name in path):
             digest = self._get(f"{'fn'[len(path) - 1]}:{column}:{':'.join(path)}")
@@ -292,7 +293,7 @@ def _split(record: bytes) -> tuple[str, str]:
 
 
 def decode(raw: bytes, what: str) -> str:
-    """UTF-8 text, or CorruptData naming `what`."""
+    """Return UTF-8 text. Raises CorruptData naming `what`."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -300,7 +301,7 @@ def decode(raw: bytes, what: str) -> str:
 
 
 def version_tuple(text: str) -> tuple[int, int]:
-    """Major and minor number of a `software_version`."""
+    """Return major and minor number of a `software_version`."""
     match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", text)
     if match is None:
         raise CorruptData(f"software version {text[:80]!r}")

@@ -1,23 +1,27 @@
-"""A Hangar repository's databases, asked through a child process: branches, commits, trees, schemas, records.
+"""A Hangar repository's databases, read through a child process: branches, commits, trees, schemas, records.
 
-Blocking and thread-safe. What is content-addressed (commits, schemas) is found, within limits; what can change (branch
-heads, staging area, backend records, which turn from remote to local) only while its database's file is unchanged. Not
-here: the tree that is shown (`hierarchy.py`), sample data (`backends.py`), LMDB itself (`lmdb.py`).
+Blocking and thread-safe. Content-addressed things (commits, schemas) are kept within limits. Things that can change
+(branch heads, staging area, backend records, which turn from remote to local) are kept only while their database's file
+is unchanged. Not here: the tree that is shown (`hierarchy.py`), sample data (`backends.py`), LMDB itself (`lmdb.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
+import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from typing import Any, TypeVar
 
+from fsbridge.asking import before_waiting
+from fsbridge.children.client import ChildDied, ChildProcess
+from fsbridge.children.starting import Program
+from fsbridge.children.supervisor import Supervisor
 from fsbridge.codecs import CodecChain
 from fsbridge.codecs.blosc import blosc
-from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.hangar.process import DatabaseProcess
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hangar.records import (
-    Commit,
+    HangarCommit,
     RefTable,
     Schema,
     commit_digest,
@@ -28,37 +32,90 @@ from fsbridge.formats.hangar.records import (
     version_tuple,
 )
 from fsbridge.lru import LRU
-from fsbridge.owner import Owner, entered, restricted
 from fsbridge.store import Key, Stat, Store
 
-COMMIT_BYTES = 256 << 20
-"""Decoded bytes of one commit's tree: four million samples."""
+PROGRAM = Program("fsbridge.formats.hangar.lmdb")
+ATTEMPTS = 3
+"""How often a question is asked whose database was written to while it ended the process."""
+
+
+class DatabaseProcess:
+    """Answers questions about the databases below `root`, each within `seconds`."""
+
+    def __init__(self, root: str, seconds: float) -> None:
+        self._root = root
+        self._seconds = seconds
+        self._supervisor = Supervisor(root, lambda: ChildProcess(PROGRAM, [root], 0))
+
+    def ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytearray]:
+        """Return the answer and its values.
+
+        Raises CorruptData for a damaged database, Stale for one that changes too fast.
+        """
+        path = os.path.join(self._root, request["path"])
+        for _ in range(ATTEMPTS):
+            before = _written(path)
+            try:
+                return self._ask(request)
+            except ChildDied:  # LMDB aborts on a page that a writer has reused meanwhile, as it does on damage
+                if _written(path) == before:
+                    raise
+                self._supervisor.forgive()
+        raise Stale(f"{path}: written faster than it can be read")
+
+    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], bytearray]:
+        what = "".join(request["keys"][:1]) if request["op"] == "get" else f"{request['prefix']}{request['after'] or ''}"
+        try:
+            # An answer holds `lmdb.VALUE_BYTES`, or a page of a scan with one such value.
+            answer, attachments = self._supervisor.ask(
+                request, f"{request['op']} {request['path']} {what[:100]!a}", (260 << 20), self._seconds
+            )
+        except ChildDied:
+            raise
+        except FsbridgeError as error:
+            raise error.at(self._root) from None
+        return answer, attachments[0] if attachments else bytearray()
+
+    def close(self) -> None:
+        """End the process."""
+        self._supervisor.close()
+
+
+def _written(path: str) -> Hashable:
+    """Return what differs once the file has been written to or replaced."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+DATABASES = ("branch.lmdb", "ref.lmdb", "hash.lmdb")
+"""Databases that hold metadata, besides those of the staging area."""
 TABLES_BYTES = 64 << 20
-"""Bytes of commit trees found: the newest one of a million samples, or many small ones."""
+"""Bytes of commit trees that are kept: the newest one of a million samples, or many small ones."""
 SPEC_BYTES = 1 << 20
-"""Decoded bytes of a commit's description: its message is written by a person."""
+"""Most decoded bytes of a commit's description, whose message is written by a person."""
 REMEMBERED_RECORDS = 20_000
-"""Backend records found: about 5 MB."""
+"""Backend records that are kept: about 5 MB."""
 REMEMBERED_COMMITS = 1000
-"""Schemas and commit descriptions found."""
-BATCH_RECORDS = 500
-"""Commits described by one question."""
+"""Schemas and commit descriptions that are kept."""
 SETTLED_NS = 1_000_000_000
-"""ns: the next write changes the times of a file that was last written to longer ago, however coarse its clock is."""
+"""ns after the last write, after which the next write changes a file's times, however coarse its clock is."""
 READ_ATTEMPTS = 5
-"""A staging area that changes between two pages of it is read again."""
+"""How often a staging area is read again that changes between two of its pages."""
 
 T = TypeVar("T")
 _BLOSC = CodecChain((blosc(),))
 
 
-class Repository:
+class HangarRepository:
     """The repository whose `.hangar` folder is `store`."""
 
     def __init__(self, store: Store, databases: DatabaseProcess) -> None:
         self.store = store
         self._databases = databases
-        self._commits: LRU[str, Commit] = LRU(REMEMBERED_COMMITS)
+        self._commits: LRU[str, HangarCommit] = LRU(REMEMBERED_COMMITS)
         self._schemas: LRU[str, Schema] = LRU(REMEMBERED_COMMITS)
         self._tables: LRU[str, RefTable] = LRU(TABLES_BYTES)
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
@@ -67,7 +124,7 @@ class Repository:
         self.version = self._version()
 
     def close(self) -> None:
-        """End the child and give up the folder."""
+        """End the child and close the folder."""
         self._databases.close()
         self.store.close()
 
@@ -81,27 +138,26 @@ class Repository:
         return text
 
     def place(self, path: str) -> str:
-        """A path of the repository for messages."""
+        """Return a path of the repository for messages."""
         return self.store.describe(Key.parse(path))
 
     def stat(self, path: str) -> Stat:
-        """Size, time and version of a file of the repository."""
+        """Return size, time and version of a file of the repository."""
+        before_waiting()
+        self._check_access(path)
         return self.store.stat(Key.parse(path))
 
-    def owner(self, *paths: str) -> Owner | None:
-        """Whom all of these files let read, and the folders above them; one that is not there lets everybody."""
-        found: list[Owner | None] = []
-        for path in paths:
-            with contextlib.suppress(NotFound):
-                key = Key.parse(path)
-                found.append(self.store.stat(key).owner)
-                while key:
-                    key = key.parent
-                    found.append(entered(self.store.stat(key).owner))
-        return restricted(*found) if found else None
+    def _check_access(self, *paths: str) -> None:
+        """Raise AccessDenied where those for whom the mount is may not read these files, and the databases."""
+        for path in (*DATABASES, *paths):
+            with suppress(NotFound):  # whoever reads it is told
+                self.store.check_access(Key.parse(path))
 
     def _branch_database(self) -> Mapping[bytes, bytes]:
-        """All of branch.lmdb as it is now; read again when its file has changed, or has only just been written to."""
+        """Return all of branch.lmdb as it is now.
+
+        It is read again if its file has changed or was written to very recently.
+        """
         stat = self.stat("branch.lmdb")
         if self._names is not None and self._names[0] == stat.version:
             return self._names[1]
@@ -111,30 +167,31 @@ class Repository:
         return found
 
     def head(self) -> str | None:
-        """Name of the branch that a write checkout continues, Hangar's default; None if there is none yet."""
+        """Return the branch that a write checkout continues, Hangar's default, or None if there is none yet."""
         raw = self._branch_database().get(b"head")
         return decode(raw, "head").removeprefix("branch:") if raw is not None else None
 
     def branches(self) -> Iterator[tuple[str, str]]:
-        """Branch names, sorted, with the digests of their commits (empty before the first one)."""
+        """Yield branch names, sorted, with the digests of their commits (empty before the first commit)."""
         for key, value in self._branch_database().items():
             if key.startswith(b"branch:"):
                 yield decode(key[7:], "branch name"), decode(value, "branch")
 
     def branch(self, name: str) -> str:
-        """The branch's commit digest, empty before the first commit; NotFound."""
+        """Return the branch's commit digest, empty before the first commit. Raises NotFound."""
         raw = self._branch_database().get(b"branch:" + name.encode("utf-8", "surrogateescape"))
         if raw is None:
             raise NotFound(f"{self.place('')}: no branch {name!r}")
         return decode(raw, f"branch {name!r}")
 
     def commits(self) -> Iterator[tuple[str, int]]:
-        """Digests and mtimes (ns) of all commits, sorted by digest; a damaged one has its database's time."""
+        """Yield digests and mtimes (ns) of all commits, sorted by digest. A damaged one has its database's time."""
         batch: list[str] = []
         for key, _ in self._scan("ref.lmdb", b"a=", values=False):
             if b":" not in key:
                 batch.append(decode(key, "commit digest"))
-            if len(batch) == BATCH_RECORDS:
+            # 500 commits are described by one question.
+            if len(batch) == 500:
                 yield from self._times(batch)
                 batch = []
         yield from self._times(batch)
@@ -149,11 +206,12 @@ class Repository:
                 for digest in digests:
                     yield from self._times([digest])
 
-    def commit(self, digest: str) -> Commit:
-        """A commit's description; NotFound."""
+    def commit(self, digest: str) -> HangarCommit:
+        """Return a commit's description. Raises NotFound."""
         return self._describe([digest])[0]
 
-    def _describe(self, digests: Sequence[str]) -> list[Commit]:
+    def _describe(self, digests: Sequence[str]) -> list[HangarCommit]:
+        self._check_access()
         found = {digest: commit for digest in digests if (commit := self._commits.get(digest)) is not None}
         missing = [digest for digest in digests if digest not in found]
         if missing:
@@ -169,9 +227,10 @@ class Repository:
         return [found[digest] for digest in digests]
 
     def table(self, digest: str) -> RefTable:
-        """The tree of a commit; the empty digest is the empty tree."""
+        """Return the tree of a commit. The empty digest is the empty tree."""
         if not digest:
             return RefTable([])
+        self._check_access()
         found = self._tables.get(digest)
         if found is not None:
             return found
@@ -179,9 +238,10 @@ class Repository:
         raw, spec, parents = self._get("ref.lmdb", [name + b":ref", name + b":spec", name])
         if raw is None or spec is None or parents is None:
             raise CorruptData(f"{self.place('ref.lmdb')}: no tree, description or parents of commit {digest}")
-        records = tree_records(self._inflate(raw, COMMIT_BYTES, digest))
+        # 256 MiB of decoded records are four million samples.
+        records = tree_records(self._inflate(raw, (256 << 20), digest))
         held = commit_digest(parents, self._inflate(spec, SPEC_BYTES, digest), records)
-        if held != digest:  # LMDB and Blosc have no checksums: samples would have others' names
+        if held != digest:  # LMDB and Blosc have no checksums: samples could have others' names
             raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} is damaged: what it holds has the digest {held}")
         table = RefTable(records)
         return self._tables.put(digest, table, table.nbytes)
@@ -193,7 +253,7 @@ class Repository:
             raise error.at(f"{self.place('ref.lmdb')}: commit {digest}") from None
 
     def staged(self) -> RefTable | None:
-        """The staging area's tree if it differs from the head branch's, that is, if something is not committed."""
+        """Return the staging area's tree if it differs from the head branch's, that is, if something is not committed."""
         head = self.head()
         digest = self.branch(head) if head is not None else ""
         version = (digest, self._databases.ask({"op": "get", "path": "stage_ref.lmdb", "keys": []})[0]["version"])
@@ -215,6 +275,7 @@ class Repository:
 
     def schema(self, digest: str) -> Schema:
         """The schema of a digest `1=...`."""
+        self._check_access()
         found = self._schemas.get(digest)
         if found is not None:
             return found
@@ -224,7 +285,7 @@ class Repository:
         return self._schemas.put(digest, parse_schema(raw), 1)
 
     def record(self, digest: str) -> bytes:
-        """The backend record of a sample's digest, found while the database's file is unchanged."""
+        """Return the backend record of a sample's digest. Kept while the database's file is unchanged."""
         stat = self.stat("hash.lmdb")
         known_version, known = self._records
         found = known.get(digest) if known_version == stat.version else None
@@ -242,7 +303,7 @@ class Repository:
         return raw
 
     def get(self, path: str, key: bytes) -> bytes | None:
-        """The value of `key` in the database `path`."""
+        """Return the value of `key` in the database `path`."""
         return self._get(path, [key])[0]
 
     def _get(self, path: str, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -251,7 +312,10 @@ class Repository:
         return list(_cut(answer["sizes"], values))
 
     def _scan(self, path: str, prefix: bytes, values: bool = True, snapshot: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that begin with `prefix`, with their values; with `snapshot`, Stale if a writer commits meanwhile."""
+        """Yield keys that begin with `prefix`, with their values.
+
+        With `snapshot`, raises Stale if a writer commits meanwhile.
+        """
         after = version = None
         while True:
             request = {"op": "scan", "path": path, "prefix": prefix.decode("latin-1"), "after": after, "values": values}
@@ -269,7 +333,7 @@ class Repository:
 
 
 def _cut(sizes: Sequence[int | None], joined: bytes | bytearray) -> Iterator[bytes | None]:
-    """Values of the given sizes out of their concatenation."""
+    """Yield values of the given sizes from their concatenation."""
     if sum(size for size in sizes if size is not None) != len(joined):
         raise CorruptData("the database process answered nonsense")
     position = 0

@@ -1,12 +1,11 @@
 """The chunk of each sample of a Hangar repository (`model.Chunks`): a sample is an array of one chunk.
 
-Not here: where its data are, and how they are read (`backends.py`).
+Not here: where its data is, and how it is read (`backends.py`).
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,15 +13,14 @@ from fsbridge.errors import FsbridgeError, NotFound, Stale, TooLarge, Unsupporte
 from fsbridge.formats.hangar.backends import Backends
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.metadata import Index
-from fsbridge.model import Batch, ChunkInfo
-from fsbridge.owner import Owner, searchable
+from fsbridge.model import ChunkAbilities, ChunkInfo
 from fsbridge.store import Stat
 
 ONLY_REMOTE = "its data is only on the remote server; `hangar fetch-data` brings it here"
 
 
 @dataclass(frozen=True, slots=True)
-class SampleChunks:
+class SampleChunks(ChunkAbilities):
     """`model.Chunks` of a sample: its one chunk."""
 
     backends: Backends
@@ -35,19 +33,13 @@ class SampleChunks:
         if index != (0,) * len(self.shape):
             raise NotFound(f"sample {self.name} has one chunk")
         stat = self._stat()
-        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled, self._owner())
+        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled)
 
     def _stat(self) -> Stat:
         try:
             return self.backends.stat(self.record)
         except FsbridgeError as error:
             raise error.at(f"sample {self.name}") from None
-
-    def _owner(self) -> Owner | None:
-        return self.backends.repository.owner(self.backends.path(self.record))
-
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        return searchable(self._owner())
 
     def find_prefix(self, prefix: Index) -> int:
         if any(prefix):
@@ -59,7 +51,7 @@ class SampleChunks:
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         if not any(prefix):
-            yield Batch([(0, self._stat().mtime_ns)], time.monotonic(), self._owner())
+            yield [(0, self._stat().mtime_ns)]
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         self._unchanged(index, info)
@@ -86,7 +78,7 @@ class SampleChunks:
         return b"".join([(1).to_bytes(4, "little"), len(value).to_bytes(4, "little"), value])
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        """No short cut: the digest is of the whole sample."""
+        """Return None: a part cannot be checked, because the digest is that of the whole sample."""
         return None
 
     def size(self, index: Index, info: ChunkInfo) -> int:
@@ -103,8 +95,8 @@ class SampleChunks:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteChunks:
-    """`model.Chunks` of a sample that only the remote server has: its one chunk is listed, and reading it Unsupported."""
+class RemoteChunks(ChunkAbilities):
+    """`model.Chunks` of a sample that only the remote server has: its one chunk is listed, but reading it is Unsupported."""
 
     name: str
     mtime_ns: int
@@ -137,7 +129,7 @@ class RemoteChunks:
         raise self._unsupported()
 
     def count(self) -> int:
-        """Not 0, which would mean the fill value, and not 1: `fsbridge info` shows the reason."""
+        """Raise: 0 would mean the fill value and 1 readable data; `fsbridge info` shows the reason."""
         raise self._unsupported()
 
     def _unsupported(self) -> Unsupported:

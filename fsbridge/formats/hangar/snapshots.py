@@ -1,4 +1,4 @@
-"""The states of a repository's columns that have a name: a commit, a branch, the staging area. Not here: their groups."""
+"""The named states of a repository's columns: a commit, a branch, the staging area. Not here: their groups."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from fsbridge.errors import NotFound
-from fsbridge.formats.hangar.records import Commit, RefTable
-from fsbridge.formats.hangar.repository import Repository
+from fsbridge.formats.hangar.records import HangarCommit, RefTable
+from fsbridge.formats.hangar.repository import HangarRepository
 from fsbridge.metadata import JSON
 
 
@@ -19,8 +19,8 @@ class State(NamedTuple):
     mtime_ns: int
 
 
-class Snapshot(Protocol):
-    """Columns that may change: each call sees them as they are now."""
+class AnySnapshot(Protocol):
+    """Columns that may change. Each call sees them as they are now."""
 
     @property
     def mtime_ns(self) -> int: ...
@@ -34,7 +34,7 @@ class Snapshot(Protocol):
 class CommitSnapshot:
     """The columns at a commit."""
 
-    repository: Repository
+    repository: HangarRepository
     digest: str
 
     @property
@@ -52,7 +52,7 @@ class CommitSnapshot:
 class BranchSnapshot:
     """The columns at the commit that a branch points to now."""
 
-    repository: Repository
+    repository: HangarRepository
     name: str
 
     @property
@@ -74,9 +74,9 @@ class BranchSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class StagedSnapshot:
-    """The columns as a write checkout has them: the head branch's commit with what is not committed yet."""
+    """The columns as a write checkout has them: the head branch's commit with uncommitted changes."""
 
-    repository: Repository
+    repository: HangarRepository
 
     @property
     def mtime_ns(self) -> int:
@@ -92,7 +92,7 @@ class StagedSnapshot:
         return State(staged, self.mtime_ns)
 
 
-def _describe(commit: Commit) -> dict[str, JSON]:
+def _describe(commit: HangarCommit) -> dict[str, JSON]:
     return {
         "commit": commit.digest,
         "parents": list(commit.parents),

@@ -1,15 +1,19 @@
-"""HDF5: files whose structure a confined child process reads, and whose chunks the daemon reads and decodes itself.
+"""HDF5: a confined child process reads the structure of files; the daemon reads and decodes their chunks itself.
 
-`source.open_hdf5` is the way in for a mount; `file.HDF5File` for formats that keep their data in HDF5 files (Hangar).
+`source.open_hdf5` opens a file for a mount. `file.HDF5File` serves formats that keep their data in HDF5 files (Hangar).
 
-    worker.py   the child: the only importer of h5py; child/ belongs to it
-    plugins.py  what that program is, and which filter plug-ins it may load
-    file.py     one file and its child; versions.py: a descriptor of one version of it; the pools of live ones
-    remote.py   the same of an object elsewhere, in blocks (blocks.py), given back when it is idle (idle_timer.py)
-    answers.py  what the child says, checked; pages.py: groups with all their members, remembered
-    types.py    HDF5 types -> model.DataType; metadata.py: a dataset as model metadata
-    tables.py   chunk tables, compact; pipeline.py: filters as codec chains
-    source.py   Group and Source; arrays.py: Array; chunks.py, slabs.py: Chunks
+    child/             the child's program, the only importer of h5py; child/worker.py starts it
+    file.py            one file and its child; the pools of files that hold a child or a descriptor
+    versions.py        one version of a local data file, and exact reads of it
+    remote.py          the same for an object of a remote store, in blocks (blocks.py), dropped when idle (idle_timer.py)
+    answers.py         what the child says, checked
+    pages.py           the members of groups, memoised by the file's version
+    source.py          Group and Source
+    arrays.py          Array; dataset.py: one version of a dataset and its metadata
+    chunks.py          Chunks, with a chunk table (tables.py) or in slabs
+    types.py           HDF5 datatypes as model.DataType
+    filters.py         filters as codec chains, and which plug-ins the child may load
+    next_datasets.py   prefetch for datasets of a remote file that are read one after the other
 
 This file imports nothing, because the child starts through it.
 """

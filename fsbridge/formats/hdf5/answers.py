@@ -1,6 +1,6 @@
-"""What the HDF5 child says, checked: the child parses hostile files in C, so the daemon believes no type or length it sends.
+"""The HDF5 child's answers, checked. The child parses hostile files in C, so the daemon believes no type or length of it.
 
-Not here: what Zarr makes of a datatype (`types.py`), the chunk table (`tables.py`).
+Not here: the Zarr types for datatypes (`types.py`), the chunk table (`tables.py`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ _FORMS = ("raw", "converted", "text", "sequences", "json")
 _LAYOUTS = ("compact", "contiguous", "chunked", "virtual", "external")
 
 
-class Member(NamedTuple):
-    """One link of a group; `target` is a soft link's path, or `(file, path)` of an external link.
+class HDF5Member(NamedTuple):
+    """One link of a group. `target` is a soft link's path, or `(file, path)` of an external link.
 
-    `kind`: soft, external, user-defined; of a hard link: group, dataset, dimension (a netCDF dimension without a variable),
-    type (a committed datatype), object (nobody has looked). `address` is that of a hard link's object, in this file.
+    `kind` is soft, external or user-defined; for a hard link group, dataset, dimension (a netCDF dimension without a
+    variable), type (a committed datatype) or object (not looked at). `address` is the address of a hard link's object in
+    this file.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Member(NamedTuple):
 
 
 class SmallTable(NamedTuple):
-    """The stored chunks of a small dataset: `rows` of them, four columns of `rows` numbers (u64 LE) one after the other."""
+    """The stored chunks of a small dataset: four columns of `rows` numbers (u64 LE), one after the other."""
 
     rows: int
     outside: int
@@ -44,7 +45,7 @@ class SmallTable(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """One filter of a pipeline, in encoding order; `available`: HDF5 itself can decode it."""
+    """One filter of a pipeline, in encoding order. `available`: HDF5 itself can decode it."""
 
     number: int
     values: tuple[int, ...]
@@ -54,11 +55,12 @@ class Filter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset's description; `dtype` is `child/h5types.py`'s, `fill` bytes of one element in its form (None: zeros).
+    """A dataset's description.
 
-    `unfiltered_edges`: chunks that overhang the dataset bypass the filters (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS).
-    `storage`: stored bytes, None where nobody has counted them. `attribute_bytes`: what HDF5 stores for the attributes.
-    `unreadable`: why elements cannot be read. `table`: its chunks, where they are few.
+    `dtype` is that of `child/h5types.py`, `fill` the bytes of one element in its form (None: zeros). `unfiltered_edges`:
+    chunks that overhang the dataset skip the filters (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS). `storage`: stored bytes,
+    None if not counted. `attribute_bytes`: what HDF5 stores for the attributes. `unreadable`: why elements cannot be
+    read. `table`: its chunks, if there are few.
     """
 
     dtype: Mapping[str, Any]
@@ -80,15 +82,15 @@ class Dataset:
     table: SmallTable | None = None
 
 
-def members(answer: Mapping[str, Any]) -> tuple[list[Member], int | None]:
-    """One page of a listing and where the next one starts."""
+def members(answer: Mapping[str, Any]) -> tuple[list[HDF5Member], int | None]:
+    """Return one page of a listing and where the next one starts."""
     found = [_member(entry) for entry in _list(answer, "members")]
     following = answer.get("next")
     return found, None if following is None else integer(following, 2**63)
 
 
 def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | None]:
-    """One page of a group's members just as HDF5 has them, and where the next one starts."""
+    """Return one page of a group's members exactly as HDF5 stores them, and where the next one starts."""
     found: list[ExactMember] = []
     for entry in answer.get("members") or ():
         if not isinstance(entry, list) or len(entry) != 4:
@@ -100,35 +102,35 @@ def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | N
 
 
 def mapping(found: Any) -> dict[str, JSON]:
-    """A JSON object."""
+    """Return a JSON object."""
     if not isinstance(found, dict):
         raise CorruptData("HDF5 process: no description")
     return found
 
 
 def later(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
-    """Where the next page starts, which is further on."""
+    """Return where the next page starts. Raises CorruptData unless that is further on."""
     if following is not None and following <= start:
         raise CorruptData(f"{file}:/{'/'.join(path)}: endless listing")
     return following
 
 
-def _member(entry: Any) -> Member:
+def _member(entry: Any) -> HDF5Member:
     if not isinstance(entry, list) or len(entry) != 4:
         raise CorruptData("HDF5 process: no member")
     name, kind, target, location = entry
-    return Member(
+    return HDF5Member(
         _text(name), _text(kind), link_target(_text(kind), target), None if location is None else address(location)
     )
 
 
 def address(found: Any) -> int:
-    """The address of an object in the file."""
+    """Return the address of an object in the file."""
     return integer(found, 2**64)
 
 
 def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> list[bytes]:
-    """What `node` would answer of each member of a page, as JSON; empty for one that has to be asked for."""
+    """Return the answer of `node` for each member of a page, as JSON; empty if it must be asked for."""
     sizes = [integer(size, 2**32) for size in _list(answer, "sizes")]
     if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_list(answer, "members")):
         raise CorruptData("HDF5 process: no descriptions")
@@ -140,7 +142,7 @@ def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> lis
 
 
 def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
-    """Where a soft or external link leads."""
+    """Return where a soft or external link leads."""
     if kind == "soft":
         return _text(target)
     if kind == "external":
@@ -151,12 +153,12 @@ def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
 
 
 def texts(answer: Mapping[str, Any], key: str) -> list[str]:
-    """A list of texts."""
+    """Return a list of texts."""
     return [_text(found) for found in _list(answer, key)]
 
 
 def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
-    """Attributes by name."""
+    """Return attributes by name."""
     found = answer.get("attributes")
     if not isinstance(found, dict):
         raise CorruptData("HDF5 process: no attributes")
@@ -164,7 +166,7 @@ def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
 
 
 def dataset(answer: Mapping[str, Any]) -> Dataset:
-    """A dataset's description, whose parts agree with each other."""
+    """Return a dataset's description. Raises CorruptData if its parts contradict each other."""
     dtype = answer.get("type")
     if not isinstance(dtype, dict) or answer.get("form") not in _FORMS:
         raise CorruptData("HDF5 process: no datatype")
@@ -244,7 +246,7 @@ def _list(answer: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def integer(value: Any, end: int) -> int:
-    """A number from 0 on, below `end`."""
+    """Return a number from 0 to below `end`."""
     if type(value) is not int or not 0 <= value < end:
         raise CorruptData(f"HDF5 process: {value!r} where a number was expected")
     return value
@@ -257,5 +259,5 @@ def _text(value: Any) -> str:
 
 
 def elements(shape: tuple[int, ...]) -> int:
-    """Number of elements of `shape`."""
+    """Return the number of elements of `shape`."""
     return math.prod(shape)

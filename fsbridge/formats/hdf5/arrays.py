@@ -1,6 +1,6 @@
-"""HDF5 datasets as model arrays, and what is sent of them ahead.
+"""HDF5 datasets as model arrays, and what is prefetched of them.
 
-Not here: whether one is still the present version (`dataset.py`), chunks (`chunks.py`, `slabs.py`), groups (`source.py`).
+Not here: whether a version is current (`dataset.py`), chunks (`chunks.py`), groups (`source.py`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from fsbridge.errors import NotFound
 from fsbridge.exact import Origin
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
-from fsbridge.formats.hdf5.chunks import TableChunks
+from fsbridge.formats.hdf5.chunks import SlabChunks, TableChunks
 from fsbridge.formats.hdf5.dataset import DatasetVersion
 from fsbridge.formats.hdf5.exact import HDF5Exact, HDF5Origin, exact
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.hdf5.neighbours import neighbours
-from fsbridge.formats.hdf5.slabs import SlabChunks
+from fsbridge.formats.hdf5.next_datasets import next_datasets
 from fsbridge.formats.hdf5.types import numpy_type, shown
 from fsbridge.metadata import Index
-from fsbridge.owner import Owners, searchable
-from fsbridge.store import AtOnce, Stat, nowait
+from fsbridge.store import Stat
 
 SENT_BYTES, SENT_CHUNKS = MIB, 64
-"""What is sent of a dataset before anybody has read of it: of most that are read one after the other, all."""
+"""Most bytes and chunks of a dataset that are prefetched before it is read. Datasets read in sequence are mostly smaller."""
 
 
 class HDF5Array(DatasetVersion):
@@ -45,25 +43,23 @@ class HDF5Array(DatasetVersion):
         self.chunks: TableChunks | SlabChunks = (
             TableChunks(self, kind) if found.layout == "chunked" and not found.null else SlabChunks(self, kind)
         )
-        near = not file.data.far and not found.sources and found.form == "raw"
-        self.at_once: AtOnce | None = nowait.at_once if near and isinstance(self.chunks, TableChunks) else None
 
     @property
     def fetch(self) -> Callable[[Index], object] | None:
-        return self.chunks.fetch if self.file.data.far else None
+        return self.chunks.fetch if self.file.data.is_remote else None
 
     def came(self) -> None:
-        """Somebody reads of it: of a file far away, what he reads next is sent."""
-        if self.file.data.far:
-            neighbours(self.file, partial(_send, self.file)).read(self.path)
+        """Note that the dataset is being read: for a remote file the datasets that will be read next are prefetched."""
+        if self.file.data.is_remote:
+            next_datasets(self.file, partial(_send, self.file)).read(self.path)
 
     def exact(self) -> HDF5Exact:
-        """The dataset just as HDF5 has it (`exact.Exact`)."""
+        """Return the dataset exactly as HDF5 stores it (`exact.Exact`)."""
         return exact(self.file, self.path)
 
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
-        """How the file has elements that are shown in another byte order: compounds with numbers that are big-endian."""
+        """The stored dtype of elements that are shown in another byte order: compounds with big-endian numbers."""
         if self.chunks.shown.normaliser is None:
             return None
         described = self.dataset.dtype
@@ -71,12 +67,8 @@ class HDF5Array(DatasetVersion):
             described = described["base"]
         return numpy_type(described)
 
-    def owners(self) -> Owners:
-        """The file's."""
-        return Owners(searchable(self.stat.owner), self.stat.owner)
-
     def watch(self) -> Origin:
-        """The file's, where all of the array is in it."""
+        """Return the file's origin if the file holds all of the array."""
         return self if self.dataset.sources else HDF5Origin(self.file, self.version.file)
 
 
@@ -84,7 +76,7 @@ _live: WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Array] = WeakVa
 
 
 def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any], stat: Stat) -> HDF5Array:
-    """The dataset that the child has described; the same object while somebody holds it and the file does not change."""
+    """Return the dataset that the child described: the same object while it is in use and the file does not change."""
     found = _live.get((file, path))
     if found is None or not found.lasts or found.version.file != stat.version or answer.get("sources"):
         found = HDF5Array(file, path, dataset(answer), stat)
@@ -93,7 +85,7 @@ def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any],
 
 
 def _send(file: HDF5File, path: tuple[str, ...]) -> None:
-    """Have the first of what is stored of a dataset sent, where that is known without a question of its own."""
+    """Prefetch the first stored bytes of a dataset, if their place is known without another question."""
     answer, stat = pages.description(file, path)
     array = open_array(file, path, answer, stat)
     left, chunks = SENT_BYTES, array.chunks

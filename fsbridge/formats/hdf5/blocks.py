@@ -1,8 +1,8 @@
-"""One version of an object in blocks of 32 KiB, as HDF5 wants its metadata: remembered, fetched ahead, several at a time.
+"""One version of a remote object in blocks of 32 KiB, as HDF5 reads its metadata: kept, prefetched, several at a time.
 
-HDF5 reads metadata in many small pieces, often next to each other. The file's head comes first, its tail with the first
-block behind the head, longer and longer runs while blocks are asked for one after the other, and blocks that are far apart
-all at once when somebody knows beforehand which they are. Not here: HDF5, the process that asks (`remote.py`).
+HDF5 reads metadata in many small pieces, often next to each other. Therefore the file's head comes first, its tail
+together with the first block behind the head, longer and longer runs while blocks are read in sequence, and blocks that
+are known to be needed together in parallel. Not here: HDF5, the process that asks (`remote.py`).
 """
 
 from __future__ import annotations
@@ -19,24 +19,20 @@ from fsbridge.lru import LRU
 from fsbridge.parallel import each
 
 BLOCK = 32 * 1024
-"""Bytes: at 30 ms they take as long as one byte does."""
-GAP = 2
-"""Blocks between two that are wanted which come along, rather than take a request more."""
+"""Bytes of a block: at 30 ms latency they take as long as one byte does."""
 HEAD = MIB
-"""Bytes of a file's beginning, and of its end, that are fetched at once: most files have nearly all metadata there."""
+"""Bytes of a file's head and tail, read by one request each. Most files have nearly all metadata there."""
 LONGEST_RUN = 128
-"""Blocks that are fetched ahead at most: 4 MiB."""
+"""Most blocks that are prefetched in sequence: 4 MiB."""
 AT_ONCE = 64
-"""Requests at a time."""
+"""Most requests at a time."""
 MEMORY_BYTES = 32 * MIB
-"""Memory for blocks, of all files together."""
+"""Memory for blocks, for all files together."""
 
 WINDOW = MIB
-"""Bytes that come at once when a second small part is wanted of them."""
+"""Bytes that come together once a second small part of them is read."""
 LARGEST_PART = 256 * 1024
-"""Bytes of a part that is small."""
-TOUCHED = 64
-"""Windows of which it is known that a part was wanted: the latest, so that what is read here and there stays alone."""
+"""Largest part, in bytes, that counts as small."""
 
 _memory: LRU[tuple[Hashable, int], bytes] = LRU(MEMORY_BYTES)
 
@@ -51,9 +47,10 @@ _rest = IdleTimer(_give_back)
 
 
 class Blocks:
-    """The blocks of one version, which `name` and `version` tell apart from all others. Thread-safe.
+    """The blocks of one version, identified by `name` and `version`. Thread-safe.
 
-    `fetch(start, length)` gives bytes of it by a request if need be, or raises; `kept` gives those that need none.
+    `fetch(start, length)` returns bytes of the version, by a request if necessary, or raises. `kept` returns bytes only
+    if no request is necessary.
     """
 
     def __init__(
@@ -72,7 +69,8 @@ class Blocks:
         self._tail_is_due = True
         self._end = 0
         self._ahead = 1
-        self._touched: LRU[int, bool] = LRU(TOUCHED)
+        # The latest 64 windows of which a part was read. An older one is forgotten, so that scattered reads stay single.
+        self._touched: LRU[int, bool] = LRU(64)
         self._windows_coming: Locks[int] = Locks()
 
     @property
@@ -81,16 +79,17 @@ class Blocks:
         return min(HEAD, self._size)
 
     def begin(self) -> None:
-        """Remember the head if it is there, as it is just after a first look at the file."""
+        """Keep the head if it is present, as it is just after the first look at the file."""
         if self._find(0) is None:
             data = self._kept(0, self.head)
             if data is not None:
                 self._remember(0, data)
 
     def get(self, wanted: Sequence[int], deadline: float) -> tuple[list[tuple[int, bytes]], int]:
-        """The blocks of these numbers, further ones that came along or are remembered, and the number of requests.
+        """Return blocks by number and the number of requests.
 
-        TimedOut when the deadline (monotonic) passes before all of them have begun.
+        Further blocks that came along or are kept are returned, too. Raises TimedOut if the deadline (monotonic) passes
+        before all requests have begun.
         """
         found: dict[int, bytes] = {}
         missing: list[int] = []
@@ -105,9 +104,9 @@ class Blocks:
         return sorted(found.items()), len(runs)
 
     def part(self, start: int, length: int) -> bytes:
-        """Bytes that somebody else than HDF5 wants, a small chunk: those of neighbours come with the second of them.
+        """Return bytes of a small chunk. The second small read in a window reads the whole window.
 
-        One alone is asked for as it is, because it may be the only one.
+        A single read is requested as it is, because it may stay the only one.
         """
         small, window = length <= LARGEST_PART, start // WINDOW
         with self._lock:
@@ -123,7 +122,7 @@ class Blocks:
             return self._here(start, length) or self._windows(start, length)
 
     def ahead(self, start: int, length: int) -> list[tuple[int, int]]:
-        """Starts and lengths of what `part` will fetch for these bytes and their neighbours; none if they are here."""
+        """Return the spans (start, length) that `part` would request for these bytes; none if they are present."""
         if not length or self._here(start, length) is not None:
             return []
         if length > LARGEST_PART:
@@ -133,7 +132,7 @@ class Blocks:
         return [span for span in spans if self._here(*span) is None]
 
     def _windows(self, start: int, length: int) -> bytes:
-        """The bytes, with all blocks of the windows that they lie in."""
+        """Return the bytes, and read all blocks of the windows that they lie in."""
         step = WINDOW // BLOCK
         runs: list[tuple[int, int]] = []
         for first in range(start // WINDOW * step, -(-(start + length) // BLOCK), step):
@@ -143,7 +142,7 @@ class Blocks:
         return self._joined(start, length, self._requested(runs) if runs else {})
 
     def _here(self, start: int, length: int) -> bytes | None:
-        """Bytes of which all blocks are remembered, or in the block cache."""
+        """Return bytes if all of their blocks are kept here or in the block cache."""
         found: dict[int, bytes] = {}
         for number in range(start // BLOCK, -(-(start + length) // BLOCK)):
             data = self._find(number) or self._from_disk(number)
@@ -153,7 +152,7 @@ class Blocks:
         return self._joined(start, length, found)
 
     def _joined(self, start: int, length: int, found: Mapping[int, bytes]) -> bytes:
-        """Bytes of blocks that have been found, or are remembered."""
+        """Join bytes from blocks that were just found, are kept, or are requested."""
         first = start // BLOCK
         numbers = range(first, -(-(start + length) // BLOCK))
         whole = b"".join(
@@ -162,7 +161,7 @@ class Blocks:
         return whole[start - first * BLOCK : start - first * BLOCK + length]
 
     def _behind(self, number: int) -> dict[int, bytes]:
-        """Remembered blocks that follow one."""
+        """Return the kept blocks that follow one."""
         found: dict[int, bytes] = {}
         for following in range(number + 1, min(number + 1 + HEAD // BLOCK, self.count)):
             data = self._find(following)
@@ -175,7 +174,7 @@ class Blocks:
         return _memory.get((self._name, number))
 
     def _from_disk(self, number: int) -> bytes | None:
-        """A block that the block cache has, by itself or in the head."""
+        """Return a block from the block cache, where it is by itself or in the head."""
         in_head = number < HEAD // BLOCK
         start, length = (0, self.head) if in_head else self._span(number, 1)
         data = self._kept(start, length)
@@ -204,7 +203,7 @@ class Blocks:
         return found
 
     def _plan(self, missing: Sequence[int]) -> Sequence[tuple[int, int]]:
-        """Runs of blocks (first, count) to fetch for the missing ones, with those that are likely to be wanted next."""
+        """Return runs of blocks (first, count) to request: the missing ones, and those that will probably be read next."""
         in_head = HEAD // BLOCK
         runs = [(0, min(in_head, self.count))] if missing[0] < in_head else []
         beyond = [number for number in missing if number >= in_head]
@@ -217,7 +216,7 @@ class Blocks:
         return [*runs, *_runs(beyond, LONGEST_RUN)]
 
     def _ahead_of(self, number: int) -> list[int]:
-        """A block, and more behind it the longer blocks have been asked for one after the other."""
+        """Return a block and further ones behind it: the longer blocks were read in sequence, the more."""
         with self._lock:
             follows = self._end <= number <= self._end + self._ahead
             self._ahead = min(2 * self._ahead, LONGEST_RUN) if follows else 1
@@ -226,10 +225,11 @@ class Blocks:
 
 
 def _runs(numbers: Iterable[int], longest: int) -> list[tuple[int, int]]:
-    """Blocks in order, with small gaps between them, as runs (first, count) of at most `longest`."""
+    """Join blocks in order, with small gaps, to runs (first, count) of at most `longest` blocks."""
     runs: list[tuple[int, int]] = []
     for number in numbers:
-        if runs and number <= sum(runs[-1]) + GAP and number - runs[-1][0] < longest:
+        # Up to two unwanted blocks between wanted ones come along, which is cheaper than another request.
+        if runs and number <= sum(runs[-1]) + 2 and number - runs[-1][0] < longest:
             runs[-1] = runs[-1][0], number - runs[-1][0] + 1
         else:
             runs.append((number, 1))

@@ -1,7 +1,8 @@
-"""The chunks of a dataset that the file cuts: stored ones only, by the file's own chunk table, decoded by our codecs.
+"""The chunks of a dataset.
 
-What only HDF5 can decode is read through the child, a chunk at a time. Not here: datasets that the file does not cut
-(`slabs.py`), where chunks lie (`tables.py`).
+Chunked datasets have the stored chunks of the file's own chunk table, decoded by our codecs. All other datasets are cut
+into slabs. What only HDF5 can decode is read through the child, one chunk at a time. Not here: where chunks are
+(`tables.py`).
 """
 
 from __future__ import annotations
@@ -20,20 +21,15 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import MAX_FILTERS
 from fsbridge.formats.hdf5.dataset import DatasetVersion
-from fsbridge.formats.hdf5.pipeline import FilterPipeline
+from fsbridge.formats.hdf5.filters import FilterPipeline
 from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
-from fsbridge.formats.hdf5.types import Shown
+from fsbridge.formats.hdf5.types import ShownType
 from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.metadata import MAX_EXTENT, ChunkGrid, Index
-from fsbridge.model import ChunkInfo
-from fsbridge.owner import Owner, searchable
+from fsbridge.model import ChunkAbilities, ChunkInfo
 
 TABLES_BYTES = 256 << 20
 """Bytes of chunk tables in memory, for all files together: ten million chunks."""
-TABLE_SECONDS = 300.0
-"""Seconds to read a chunk table: ten million chunks on a slow disk. Callers wait for their own deadline only."""
-TABLE_ROW_BYTES = 32
-"""Bytes of one chunk in the child's answer."""
 
 _tables = TableCache(TABLES_BYTES)
 
@@ -41,20 +37,16 @@ Column = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(frozen=True)
-class DatasetChunks:
-    """What chunks of all layouts share: reading through the child, and the sizes of what is read."""
+class DatasetChunks(ChunkAbilities):
+    """What the chunks of all layouts share: reading through the child, and the sizes of what is read."""
 
     array: DatasetVersion
-    shown: Shown
+    shown: ShownType
 
     @property
     def rank(self) -> int:
-        """Dimensions of the dataset itself; those of an array type come after."""
+        """Number of dimensions of the dataset itself. The dimensions of an array type come after them."""
         return len(self.array.dataset.shape)
-
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        """Whose the file is."""
-        return searchable(self.array.owner)
 
     @property
     def grid(self) -> ChunkGrid:
@@ -66,17 +58,20 @@ class DatasetChunks:
 
     def info(self, stored: int, location: Any) -> ChunkInfo:
         stat = self.array.stat
-        return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled, self.array.owner)
+        return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled)
 
     def file_of(self, info: ChunkInfo) -> DataVersion:
-        """The file that `info` speaks of, to read of it; Stale if it is another by now."""
+        """Return the file that `info` belongs to. Raises Stale if the file was replaced."""
         self.array.came()
         if info.version != self.array.version:
             raise Stale(f"{self.array.place}: changed")
         return self.array.opened()
 
     def through_child(self, index: Index, size: int | None, limit: int) -> bytearray:
-        """A chunk's elements as HDF5 reads them, `size` bytes (None: variable length, at most `limit`)."""
+        """Return a chunk's elements as HDF5 reads them.
+
+        `size` bytes, or for None variable length of at most `limit` bytes.
+        """
         shape = self.grid.chunk_shape(index)[: self.rank]
         start = [i * edge for i, edge in zip(index, shape, strict=False)]
         fill = self.array.dataset.fill
@@ -96,13 +91,13 @@ class DatasetChunks:
             question, version=self.array.version.file, limit=limit if size is None else size
         )
         if self.array.dataset.sources:
-            self.array.opened()  # the other files are the same still
+            self.array.opened()  # raises Stale if the other files changed
         if len(attachments) != 1 or (size is not None and len(attachments[0]) != size):
             raise CorruptData(f"{self.array.place}: HDF5 read another number of bytes than the chunk has")
         return attachments[0]
 
     def child_into(self, index: Index, out: memoryview) -> None:
-        """As `through_child`, normalised, into `out`."""
+        """Read a chunk as `through_child` does, normalised, into `out`."""
         self.normalise(self.through_child(index, len(out), self.limit), out)
 
     def normalise(self, data: bytes | bytearray | memoryview, out: memoryview) -> None:
@@ -111,23 +106,23 @@ class DatasetChunks:
         CodecChain(steps).decode_into(data, out, self.limit)
 
     def fetch(self, index: Index) -> None:
-        """Have the stored bytes of a chunk sent, see `model.Array.fetch`; waits for a chunk table."""
-        with contextlib.suppress(FsbridgeError, OSError):  # who comes for the chunk meets it
+        """Prefetch the stored bytes of a chunk, see `model.Array.fetch`. Waits for a chunk table."""
+        with contextlib.suppress(FsbridgeError, OSError):  # the same error will be met when the chunk is read
             place = self.stored_at(index)
             if place is not None:
                 self.array.opened().fetch(*place)
 
     def stored_at(self, index: Index) -> tuple[int, int] | None:
-        """Address and size of a chunk's stored bytes; None where the child reads it. NotFound."""
+        """Return address and size of a chunk's stored bytes, or None if the child reads it. Raises NotFound."""
         raise NotImplementedError
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytearray:
-        """A chunk of elements of variable length."""
+        """Return a chunk of elements of variable length."""
         self.file_of(info)
         return self.through_child(index, None, limit)
 
     def size(self, index: Index, info: ChunkInfo) -> int:
-        """Decoded size of a chunk of elements of variable length; it has to be read."""
+        """Return the decoded size of a chunk of elements of variable length, which has to be read for it."""
         return len(self.read_all(index, info, self.limit))
 
 
@@ -140,7 +135,7 @@ class TableChunks(DatasetChunks):
         return FilterPipeline(self.array.dataset.filters, self.shown.normaliser)
 
     def table(self) -> ChunkTable:
-        """The chunk table of this version, read when first needed."""
+        """Return the chunk table of this version. It is read when first needed."""
         self.array.opened()
         return _tables.get((self.array.file.path, self.array.version, self.array.lasts), self._load)
 
@@ -159,19 +154,19 @@ class TableChunks(DatasetChunks):
             raise error.at(self.array.place) from None
 
     def _small(self) -> tuple[int, list[Column]] | None:
-        """The table that came with the description."""
+        """Return the table that came with the description, if any."""
         table = self.array.dataset.table
         if table is None:
             return None
         return table.outside, list(np.frombuffer(table.columns, "<u8").reshape(4, table.rows))
 
     def _ask(self) -> tuple[int, list[Column]]:
-        """The table from the child."""
+        """Ask the child for the table."""
         question = {"op": "table", "path": list(self.array.path)}
-        limit = TABLE_ROW_BYTES * min(math.prod(self.grid.counts), self.array.stat.size)
-        answer, attachments, _ = self.array.file.ask(
-            question, version=self.array.version.file, limit=limit, seconds=TABLE_SECONDS
-        )
+        # 32 bytes for each chunk: four columns.
+        limit = 32 * min(math.prod(self.grid.counts), self.array.stat.size)
+        # 300 s: ten million chunks on a slow disk. Callers wait only until their own deadline.
+        answer, attachments, _ = self.array.file.ask(question, version=self.array.version.file, limit=limit, seconds=300.0)
         rows = answer.get("chunks")
         if len(attachments) != 4 or type(rows) is not int or any(len(part) != 8 * rows for part in attachments):
             raise CorruptData(f"{self.array.place}: the HDF5 process sent no chunk table")
@@ -235,10 +230,118 @@ class TableChunks(DatasetChunks):
             raise CorruptData(f"unfiltered chunk of {address.size} bytes where {size} were expected")
 
     def _mask(self, index: Index, address: ChunkAddress) -> int:
-        """The filters that this chunk skipped, one bit each: all, for an edge chunk of a dataset that leaves those raw."""
+        """Return the filters that this chunk skipped as bits. An unfiltered edge chunk skipped all of them."""
         if not self.array.dataset.unfiltered_edges:
             return address.mask
         shape = self.array.dataset.shape
         edges = self.grid.chunk_shape(index)[: self.rank]
         overhangs = any((i + 1) * edge > extent for i, edge, extent in zip(index, edges, shape, strict=False))
         return (1 << MAX_FILTERS) - 1 if overhangs else address.mask
+
+
+@dataclass(frozen=True)
+class SlabChunks(DatasetChunks):
+    """The chunks of a dataset that the file does not cut. Either the whole grid is stored or nothing."""
+
+    @cached_property
+    def _stored(self) -> bool:
+        found = self.array.dataset
+        if found.null or math.prod(found.shape) == 0:
+            return False
+        return found.layout != "contiguous" or (found.offset is not None and bool(found.storage))
+
+    def find(self, index: Index) -> ChunkInfo:
+        self.find_prefix(index)
+        if len(index) != len(self.grid.shape):
+            raise NotFound("no chunk index")
+        return self.info(self._inside(index) * self.array.dataset.dtype["size"], None)
+
+    def find_prefix(self, prefix: Index) -> int:
+        self.array.opened()
+        if not self._stored or not self.grid.contains(prefix):
+            raise NotFound("no chunk is stored there")
+        return self.array.mtime_ns
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        self.array.opened()
+        counts = self.grid.counts
+        if not self._stored or not self.grid.contains(prefix) or len(prefix) >= len(counts):
+            return
+        mtime = self.array.mtime_ns
+        for first in range(0, counts[len(prefix)], 4096):
+            yield [(i, mtime) for i in range(first, min(first + 4096, counts[len(prefix)]))]
+
+    def stored_at(self, index: Index) -> tuple[int, int] | None:
+        if not (self._stored and self._by_address and self.grid.contains(index)):
+            return None
+        return self._address(index), self._inside(index) * self._itemsize
+
+    def count(self) -> int:
+        return math.prod(self.grid.counts) if self._stored else 0
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        opened = self.file_of(info)
+        if not self._by_address:
+            self.child_into(index, out)
+            return
+        inside = self._inside(index) * self._itemsize
+        if self.shown.normaliser is None:
+            opened.read_into(self._address(index), out[:inside])
+        else:
+            self.normalise(opened.read(self._address(index), inside), out[:inside])
+        if inside < len(out):
+            out[inside:] = self._padding * ((len(out) - inside) // len(self._padding))
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        if not self._by_address:
+            return None
+        opened = self.file_of(info)
+        size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
+        inside = self._inside(index) * self._itemsize
+        start, stop = min(start, size), min(stop, size)
+        item = self._itemsize if self.shown.normaliser is not None else 1
+        first, last = start // item * item, min(inside, -(-stop // item) * item)
+        data: bytes | bytearray | memoryview = b""
+        if first < last:
+            data = opened.read(self._address(index) + first, last - first)
+            if self.shown.normaliser is not None:
+                swapped = bytearray(len(data))
+                self.normalise(data, memoryview(swapped))
+                data = swapped
+        found = bytes(data[start - first : stop - first])
+        missing = stop - start - len(found)
+        if missing:
+            pad = self._padding
+            shift = (max(start, inside) - inside) % len(pad)
+            found += (pad * (missing // len(pad) + 2))[shift : shift + missing]
+        return found
+
+    @property
+    def _by_address(self) -> bool:
+        return self.array.dataset.layout == "contiguous" and self.array.dataset.form == "raw"
+
+    @property
+    def _itemsize(self) -> int:
+        return int(self.array.dataset.dtype["size"])
+
+    @cached_property
+    def _padding(self) -> bytes:
+        """Return the bytes of elements beyond the array: the fill value."""
+        fill = self.array.metadata.fill
+        return fill if isinstance(fill, bytes) else bytes(self.array.metadata.dtype.itemsize)
+
+    def _inside(self, index: Index) -> int:
+        """Return how many elements of a chunk lie in the array. They come first, because only one axis is cut unevenly."""
+        edges = self.grid.chunk_shape(index)[: self.rank]
+        shape = self.array.dataset.shape
+        return math.prod(min(edge, extent - i * edge) for i, edge, extent in zip(index, edges, shape, strict=False))
+
+    def _address(self, index: Index) -> int:
+        """Return the file address of a chunk's first element."""
+        shape = self.array.dataset.shape
+        edges = self.grid.chunk_shape(index)[: self.rank]
+        element = 0
+        for i, edge, extent in zip(index, edges, shape, strict=False):
+            element = element * extent + i * edge
+        assert self.array.dataset.offset is not None
+        return self.array.dataset.offset + element * self._itemsize

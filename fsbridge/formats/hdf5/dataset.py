@@ -1,25 +1,28 @@
-"""One version of an HDF5 dataset: where it is, what HDF5 says of it, and whether it is still the present one.
+"""One version of an HDF5 dataset: its place, its description as model metadata, and whether it is still current.
 
-Not here: the dataset as a model array (`arrays.py`), its chunks (`chunks.py`, `slabs.py`).
+Not here: the dataset as a model array (`arrays.py`), its chunks (`chunks.py`).
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from fsbridge.errors import NotFound, Stale
+from fsbridge.asking import before_waiting
+from fsbridge.codecs import CodecChain
+from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.hdf5.metadata import array_metadata
-from fsbridge.formats.hdf5.types import Shown, shown
+from fsbridge.formats.hdf5.filters import FilterPipeline
+from fsbridge.formats.hdf5.types import ShownType, shown, spell
 from fsbridge.formats.hdf5.versions import DataVersion, lasting
 from fsbridge.formats.lazy_metadata import light
-from fsbridge.metadata import ArrayMetadata
-from fsbridge.owner import Owner, restricted
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
+from fsbridge.model import ArrayAbilities
 from fsbridge.store import Stat
 
 
@@ -31,36 +34,29 @@ class Version(NamedTuple):
     sources: tuple[Hashable, ...]
 
 
-class DatasetVersion(ABC):
+class DatasetVersion(ArrayAbilities, ABC):
     """One version of a dataset."""
 
-    def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat, kind: Shown) -> None:
-        """`found`: what the child says of it; `kind`: how its elements are shown."""
+    def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat, kind: ShownType) -> None:
+        """`found` is the child's description, `kind` how its elements are shown."""
         self.file = file
         self.path = path
         self.stat = stat
-        self.lasts = file.data.far or lasting(stat)
+        self.lasts = file.data.is_remote or lasting(stat)
         self.dataset = replace(found, attributes={})
-        others = file.data.stats(found.sources)
-        self.version = Version(stat.version, path, _versions(others))
-        self._others = [other.owner for other in others if other is not None]
+        self.version = Version(stat.version, path, _versions(file.data.stats(found.sources)))
         self.metadata = light(array_metadata(found, kind), len(repr(found.attributes)), self._described)
 
     @property
     def mtime_ns(self) -> int:
         return self.stat.mtime_ns
 
-    @property
-    def owner(self) -> Owner | None:
-        """Whom the file, and every other file that holds the data, lets read."""
-        return restricted(self.stat.owner, *self._others) if self._others else self.stat.owner
-
     @abstractmethod
     def came(self) -> None:
-        """Somebody reads of it."""
+        """Note that the dataset is being read."""
 
     def current(self) -> bool:
-        """Whether the file, and every other file that holds the data, is unchanged."""
+        """Tell whether the file, and every other file that holds the data, is unchanged."""
         try:
             self.opened()
         except (Stale, NotFound):
@@ -68,12 +64,14 @@ class DatasetVersion(ABC):
         return True
 
     def opened(self) -> DataVersion:
-        """The file of this version; Stale if it changed."""
+        """Return the file of this version. Raises Stale if it changed."""
+        if self.dataset.sources:
+            before_waiting()
         opened = self.file.version(self.version.file)
         if self.dataset.sources and _versions(self.file.data.stats(self.dataset.sources)) != self.version.sources:
             self.file.forget_child()
             raise Stale(f"{self.place}: a file that holds its data changed")
-        self.stat = opened.stat  # which may have settled
+        self.stat = opened.stat  # it may have settled since
         return opened
 
     @property
@@ -90,5 +88,104 @@ class DatasetVersion(ABC):
 
 
 def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:
-    """Versions of other files; None for one that is not there (HDF5 then reads the fill value)."""
+    """Return the versions of other files; None for a missing one, for which HDF5 reads the fill value."""
     return tuple(None if other is None else other.version for other in others)
+
+
+SLAB_BYTES = 4 << 20
+"""Bytes of one slab of data that the file itself does not cut: large enough to read fast, small enough to cache."""
+
+
+def array_metadata(found: Dataset, kind: ShownType) -> ArrayMetadata:
+    """Return a dataset's metadata. Raises CorruptData or Unsupported if its description makes no sense."""
+    shape = (0,) if found.null else found.shape
+    attributes: dict[str, JSON] = {**kind.attributes, **({"_EMPTY": True} if found.null else {}), **_own(found.attributes)}
+    named = any(name is not None for name in found.dimension_names)
+    inner: tuple[str | None, ...] = (None,) * len(kind.dims)
+    return ArrayMetadata(
+        grid=ChunkGrid(shape + kind.dims, _edges(found, shape) + kind.dims),
+        dtype=kind.dtype,
+        fill=_fill(found, kind),
+        attributes=attributes,
+        dimension_names=found.dimension_names + inner if named else None,
+        native={"hdf5": _native(found)},
+        codec="+".join(entry.name or str(entry.number) for entry in found.filters) or "none",
+        refused=_refusal(found),
+    )
+
+
+def _refusal(found: Dataset) -> str | None:
+    """Return why elements, or chunks that went through all filters, cannot be read."""
+    if found.unreadable is not None:
+        return found.unreadable
+    try:
+        FilterPipeline(found.filters, None).chain(0)
+    except (CorruptData, Unsupported) as error:
+        return str(error)
+    return None
+
+
+def _edges(found: Dataset, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the file's chunk shape, or that of slabs: the slowest axes cut to one, the next one evenly, the rest not."""
+    if found.chunks is not None and not found.null:
+        return found.chunks
+    size = found.dtype["size"]
+    # At most 65,536 elements if each is a Python object in the child.
+    items = max(1, min(SLAB_BYTES // size, (1 << 16) if found.form not in ("raw", "converted") else SLAB_BYTES))
+    edges: list[int] = []
+    rest = math.prod(shape)
+    for extent in shape:
+        rest = rest // extent if extent else 0
+        rows = max(1, items // rest) if rest else max(1, extent)
+        if any(edge > 1 for edge in edges) or rows >= extent:
+            edges.append(max(1, extent))
+        else:
+            edges.append(-(-extent // -(-extent // rows)))
+    return tuple(edges)
+
+
+def _fill(found: Dataset, kind: ShownType) -> bytes | str | None:
+    """Return the fill value of one shown element."""
+    if found.fill is None:
+        return None
+    if kind.dtype.serializer == "vlen-utf8":
+        try:
+            return found.fill.decode("utf-8")
+        except UnicodeDecodeError:
+            raise Unsupported("fill value that is no UTF-8") from None
+    if kind.dtype.serializer == "vlen-bytes":
+        return found.fill
+    size = kind.dtype.itemsize
+    if len(found.fill) != size * math.prod(kind.dims):
+        raise CorruptData(f"fill value of {len(found.fill)} bytes")
+    element = found.fill[:size]
+    if element * math.prod(kind.dims) != found.fill:
+        raise Unsupported("fill value of an array type whose elements differ")
+    steps = () if kind.normaliser is None else (kind.normaliser,)
+    return bytes(CodecChain(steps).decode(element, size, size))
+
+
+_SCALE_ATTRIBUTES = ("DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS")
+
+
+def _own(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the attributes without those of dimension scales, which are in `dimension_names` and the native metadata."""
+    dropped = set(_SCALE_ATTRIBUTES)
+    if attributes.get("CLASS") == "DIMENSION_SCALE":
+        dropped |= {"CLASS", "NAME"}
+    return {name: value for name, value in attributes.items() if name not in dropped}
+
+
+def _native(found: Dataset) -> JSON:
+    scales = {name: value for name, value in found.attributes.items() if name in (*_SCALE_ATTRIBUTES, "CLASS", "NAME")}
+    return {
+        "type": spell(found.dtype),
+        "datatype": dict(found.dtype),
+        "layout": found.layout,
+        "chunks": None if found.chunks is None else list(found.chunks),
+        "filters": [{"id": f.number, "name": f.name, "values": list(f.values)} for f in found.filters],
+        **({} if found.storage is None else {"storage": found.storage}),
+        "attribute_bytes": found.attribute_bytes,
+        **({"sources": list(found.sources)} if found.sources else {}),
+        **({"scales": scales} if scales else {}),
+    }

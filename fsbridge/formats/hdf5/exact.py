@@ -1,4 +1,7 @@
-"""Objects of one version of an HDF5 file just as HDF5 has them (`exact.Exact`). Not here: what that is (`child/`)."""
+"""Objects of one version of an HDF5 file exactly as HDF5 stores them (`exact.Exact`).
+
+Not here: their contents (`child/`).
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,6 @@ from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.metadata import JSON
 from fsbridge.parallel import Answer
 
-ITEMS_LIMIT_BYTES = 100 << 20
-"""Bytes of elements in one answer: `child/exact.py` gives less."""
-
-_TRACKED = 1
-"""H5P_CRT_ORDER_TRACKED: the group's members come in the order of their creation, its listing in that of their names."""
-
 
 @dataclass(frozen=True, slots=True)
 class HDF5Origin:
@@ -30,7 +27,7 @@ class HDF5Origin:
     version: Hashable
 
     def current(self) -> bool:
-        """Whether the file is still of that version."""
+        """Tell whether the file still has that version."""
         try:
             return self.source.current().stat.version == self.version
         except FsbridgeError:
@@ -38,7 +35,7 @@ class HDF5Origin:
 
 
 class _Page(NamedTuple):
-    """Some members of a group, and the number of the next page's first one."""
+    """Some members of a group, and the number of the next page's first member."""
 
     members: Sequence[ExactMember]
     following: int | None
@@ -55,7 +52,7 @@ class HDF5Exact:
 
     @property
     def members(self) -> Iterator[ExactMember]:
-        """Each page is asked for while the one before is being used: the process that answers has nothing else to do."""
+        """Yield the members. Each page is asked for while the one before is in use, because the child is idle meanwhile."""
         pages_of = self._pages()
         page = next(pages_of, None)
         while page is not None:
@@ -64,9 +61,11 @@ class HDF5Exact:
             page = coming.get()
 
     def _pages(self) -> Iterator[_Page]:
-        """What the listing says of each page's members comes with it: whoever wants these opens them, too."""
+        """Yield the pages. The ordinary listing of the same members is read along, because they will be opened, too."""
         page, done, listing = self.first, 0, cast("int | None", 0)
-        by_name = not cast(int, self.described.get("links", 0)) & _TRACKED
+        # If H5P_CRT_ORDER_TRACKED is set, members come in the order of creation, but the listing is in the order of
+        # names.
+        by_name = not cast(int, self.described.get("links", 0)) & 1
         while True:
             done += len(page.members)
             while listing is not None and (listing < done or not by_name):
@@ -87,16 +86,17 @@ class HDF5Exact:
         return len(self.path)
 
     def items(self) -> bytes:
-        """Elements that only point at their values; TooLarge, Unsupported, CorruptData."""
+        """Return elements that only point at their values. Raises TooLarge, Unsupported or CorruptData."""
         question = {"op": "exact_items", "path": list(self.path)}
-        _, attachments, _ = self.origin.source.ask(question, version=self.origin.version, limit=ITEMS_LIMIT_BYTES)
+        # `child/exact.py` sends less than this many bytes.
+        _, attachments, _ = self.origin.source.ask(question, version=self.origin.version, limit=100 << 20)
         if len(attachments) != 1:
             raise CorruptData(f"{self.file}: HDF5 process: no elements")
         return bytes(attachments[0])
 
 
 def exact(file: HDF5File, path: tuple[str, ...]) -> HDF5Exact:
-    """The object at `path`, as the file is now; of a group, its first members. Raises what `HDF5File.ask` does."""
+    """Return the object at `path` as the file is now, and a group's first members. Raises what `HDF5File.ask` does."""
     answer, _, stat = file.ask({"op": "exact", "path": list(path), "start": 0})
     described, first = answers.mapping(answer.get("object")), _page(file.path, path, 0, answer)
     return HDF5Exact(HDF5Origin(file, stat.version), path, described, first)

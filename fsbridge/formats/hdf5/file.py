@@ -1,7 +1,8 @@
-"""One HDF5 file in the daemon: chunk bytes are read directly, structure by a child process; both rest when unused.
+"""One HDF5 file in the daemon: chunk bytes are read directly, its structure by a child process.
 
-A file is always seen as of one version: every question and every read says of which, and is Stale when the file has changed
-meanwhile. Not here: what the answers mean (`answers.py`), how a child is run and restarted (`children/`).
+The descriptor and the child are given back when unused. Every question and every read names the version of the file that
+it is about, and raises Stale if the file has changed. Not here: what the answers mean (`answers.py`), how a child is run
+and restarted (`children/`).
 """
 
 from __future__ import annotations
@@ -16,48 +17,48 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, NamedTuple
 
+from fsbridge import asking
+from fsbridge.asking import WouldWait
 from fsbridge.children.client import ChildDied, ChildProcess
 from fsbridge.children.supervisor import AVOIDED_SECONDS, Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, WouldWait
-from fsbridge.formats.hdf5 import plugins
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
+from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.idle_timer import IdleTimer
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
-from fsbridge.store import Stat, nowait
+from fsbridge.store import Stat
 
 log = logging.getLogger(__name__)
 
 ADDRESS_SPACE_BYTES = 2 << 30
 """Bytes of virtual memory of a child beside two chunks: h5py and numpy take 0.6 GiB, HDF5's metadata the rest."""
 COMPUTING_SECONDS = 5.0
-"""CPU seconds of a child for one of the questions below: damage can make HDF5 go in circles.
+"""CPU seconds of a child for one of the questions below, because damage can make HDF5 loop.
 
-They take milliseconds; a first reference among 100,000 objects 2 s. Three in a row, each with half of the time of the one
-before, are answered within the deadline for metadata.
+They take milliseconds; a first reference among 100,000 objects takes 2 s. Three attempts in a row, each with half the
+time of the one before, end within the deadline for metadata.
 """
 BRIEF = frozenset({"open", "names", "group", "node", "attributes", "attribute_names", "attribute"})
 LIVE_CHILDREN = 16
-"""Child processes at a time, for all files together: each takes some MiB beyond what all share."""
+"""Most child processes at a time, for all files together. Each takes some MiB beyond what all share."""
 LIVE_DESCRIPTORS = 128
-"""Open data files at a time, for all files together: the usual limit of a process is 1024."""
+"""Most open data files at a time, for all files together. The usual limit of a process is 1024."""
 READ_ATTEMPTS = 3
-"""A question to a file that changes while it is answered is asked so often."""
-MAX_LOGGED = 1000
-"""Remarks on one file that are remembered so as not to be repeated."""
+"""Attempts at a question while the file keeps changing."""
 
 
 class _View(NamedTuple):
-    """What a child has open."""
+    """The version that a child has open."""
 
     child: ChildProcess
     identity: Hashable
     version: Hashable
     lasts: bool
-    """Whether a change after it was opened shows; else the file may have been rewritten within the clock's tick."""
+    """False if the file may have been rewritten within one tick of its clock, so that a change would not show."""
 
 
 class _Failure(NamedTuple):
-    """Why a version of the file cannot be opened, which is not tried again until then (monotonic)."""
+    """Why a version of the file cannot be opened. It is not tried again until `until` (monotonic)."""
 
     version: Hashable
     error: FsbridgeError
@@ -65,7 +66,7 @@ class _Failure(NamedTuple):
 
 
 class HDF5File:
-    """An HDF5 file; `path`: its path or URL. Thread-safe; every method may block."""
+    """An HDF5 file. `path` is its path or URL. Thread-safe; every method may block."""
 
     def __init__(self, data: DataFile, config: Config) -> None:
         self.data = data
@@ -83,15 +84,18 @@ class HDF5File:
         self._rest = IdleTimer(self.rest_child)
 
     def current(self) -> DataVersion:
-        """The file as it is now."""
+        """Return the current version of the file. Raises Stale if a file that was open once is missing."""
         try:
             return self._current()
         except NotFound:
-            if self._latest is not None:  # not absent but out of sight: `rsync --delete` must not take it for empty
+            if (
+                self._latest is not None
+            ):  # it is hidden rather than absent: `rsync --delete` must not take the file for empty
                 raise Stale(f"{self.path}: no longer there") from None
             raise
 
     def _current(self) -> DataVersion:
+        asking.before_waiting()
         stat = self.data.look()
         with self._lock:
             if self._opened is None or self._opened.stat.version != stat.version:
@@ -107,8 +111,8 @@ class HDF5File:
         return opened
 
     def version(self, version: Hashable) -> DataVersion:
-        """The file, if it is still of that version; Stale otherwise."""
-        if not nowait.mode.waits:
+        """Return the file if it still has that version. Raises Stale otherwise."""
+        if not asking.context.may_wait:
             return self._version_at_once(version)
         opened = self.current()
         if opened.stat.version != version:
@@ -116,7 +120,7 @@ class HDF5File:
         return opened
 
     def _version_at_once(self, version: Hashable) -> DataVersion:
-        """The same without waiting, not even for a lock: WouldWait unless the file is open, and is what it was."""
+        """Return the file without waiting, not even for a lock. Raises WouldWait unless it is open and unchanged."""
         opened = self._opened
         if opened is None or opened.stat.version != version or (stat := self.data.look()).version != version:
             raise WouldWait
@@ -126,11 +130,11 @@ class HDF5File:
     def ask(
         self, question: dict[str, Any], *, version: Hashable = None, limit: int = 0, seconds: float | None = None
     ) -> tuple[dict[str, Any], list[bytearray], Stat]:
-        """The child's answer, its attachments (at most `limit` bytes), and the stat of the file that it speaks of.
+        """Return the child's answer, its attachments (at most `limit` bytes), and the stat of the file that was asked.
 
-        With `version`: of that version only, or Stale. Raises what `Supervisor.ask` does.
+        With `version` only that version is asked, or Stale is raised. Raises what `Supervisor.ask` does.
         """
-        nowait.must_wait()
+        asking.before_waiting()
         seconds = self.config.read_deadline if seconds is None else seconds
         for _ in range(READ_ATTEMPTS):
             opened = self.current() if version is None else self.version(version)
@@ -143,33 +147,34 @@ class HDF5File:
             except FsbridgeError as error:
                 if not isinstance(error, Stale) and opened.unchanged and self._is_newest(opened):
                     raise
-                self.supervisor.forgive()  # what ended a child was perhaps the change
+                self.supervisor.forgive()  # the change may be what ended the child
         raise Stale(f"{self.path}: changes faster than it can be read")
 
     def _is_newest(self, opened: DataVersion) -> bool:
-        """Whether the path still names that very file: a child that was ended because of a newer one has not crashed."""
+        """Tell whether the path still names this file. A child that was ended for a newer file has not crashed."""
         try:
             return self.current() is opened
         except (NotFound, Stale):
             return True
 
     def sibling(self, path: str) -> HDF5File:
-        """Another file that links of this one lead to: one object per path, closed together."""
+        """Return another file that links of this one lead to: one object for each path, closed together."""
         found = self._family.get(path)
         if found is None:
             found = HDF5File(self.data.other(path, self.config.allow_external), self.config)
-            found.data.look()  # of a file that is not there nothing is kept: links can name as many of those as they like
+            found.data.look()  # a missing file is not kept, because links can name any number of them
             found._family = self._family
             found = self._family.setdefault(path, found)
         return found
 
     def forget_child(self) -> None:
-        """Make the next question open the file anew: other files that belong to it have changed."""
+        """Make the next question open the file again, because other files that belong to it have changed."""
         self._view = None
 
     def remark(self, text: str) -> None:
-        """One log line about this file, once."""
-        if text not in self._logged and len(self._logged) < MAX_LOGGED:
+        """Log one line about this file, once."""
+        # At most 1000 lines are remembered.
+        if text not in self._logged and len(self._logged) < 1000:
             self._logged.add(text)
             log.warning("%s: %s", self.path, text)
 
@@ -179,7 +184,7 @@ class HDF5File:
         return frozenset(self._family.values())
 
     def close(self) -> None:
-        """End the children and let go of the descriptors of this file and its siblings; the next use starts anew."""
+        """End the children and close the descriptors of this file and its siblings. The next use opens them again."""
         for file in list(self._family.values()):
             _children.drop(file)
             _descriptors.drop(file)
@@ -195,9 +200,9 @@ class HDF5File:
         if failure is not None and failure.version == opened.stat.version and time.monotonic() < failure.until:
             raise failure.error.anew()
         if view is not None and view.identity != opened.identity:
-            self.supervisor.close()  # its confinement names the file that was there
+            self.supervisor.close()  # its confinement names the previous file
         _children.use(self)
-        if opened.supply is not None:  # it holds blocks of a file elsewhere
+        if opened.supply is not None:  # it holds blocks of a remote file
             self._rest.used()
         if question["op"] in BRIEF:
             question = {**question, "computing": COMPUTING_SECONDS}
@@ -209,7 +214,10 @@ class HDF5File:
         )
 
     def _show(self, child: ChildProcess, opened: DataVersion, seconds: float) -> None:
-        """Let the child open this version of the file, unless it has. One that it cannot open is not tried again (soon)."""
+        """Let the child open this version of the file, unless it has it open.
+
+        A version that cannot be opened is not retried soon.
+        """
         view = self._view
         if view is not None and view.child is child and view.version == opened.stat.version and view.lasts:
             return
@@ -228,13 +236,13 @@ class HDF5File:
             if self._died_opening != opened.stat.version:
                 self._died_opening = opened.stat.version
                 raise
-            raise self._fail(opened, f"open: {error}", AVOIDED_SECONDS) from None  # perhaps it was not the file's fault
+            raise self._fail(opened, f"open: {error}", AVOIDED_SECONDS) from None  # it may not have been the file's fault
         except CorruptData as error:
             if opened.unchanged:
                 raise self._fail(opened, str(error)) from None
             raise
         except FsbridgeError:
-            child.close()  # perhaps it may only open another file that was there when it started
+            child.close()  # it may only be allowed to open the file that was there when it started
             raise
         self._died_opening = None
         self._view = _View(child, opened.identity, opened.stat.version, lasts)
@@ -247,14 +255,14 @@ class HDF5File:
     def _start(self) -> ChildProcess:
         folders = [folder for folder in self.config.allow_external if os.path.isdir(folder)]
         named = self.config.hdf5_plugins
-        readable = [*self.data.readable, *folders, *plugins.readable(named)]
-        child = ChildProcess(plugins.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
+        readable = [*self.data.readable, *folders, *filters.readable(named)]
+        child = ChildProcess(filters.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
         if not child.confined:
             _say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")
         return child
 
     def rest_child(self) -> bool:
-        """End the child unless it is at work; for the pool."""
+        """End the child unless it is at work. For the pool."""
         return self.supervisor.rest()
 
     def _rest_descriptor(self) -> bool:
@@ -264,12 +272,14 @@ class HDF5File:
 
 
 def _mark(opened: DataVersion) -> int:
-    """What stands for a version in questions: a child may have been shown another one since it was made ready for this."""
+    """Return what stands for a version in questions: a child may have been given another version since it opened this
+    one.
+    """
     return hash(opened.stat.version)
 
 
 class _Recent:
-    """The files that hold a resource, least recently used first; those over the limit are asked to give theirs back."""
+    """The files that hold a resource, least recently used first. Those above the limit are asked to give it back."""
 
     def __init__(self, limit: int, rest: Callable[[HDF5File], bool]) -> None:
         self._limit = limit
@@ -278,7 +288,7 @@ class _Recent:
         self._files: OrderedDict[HDF5File, None] = OrderedDict()
 
     def use(self, file: HDF5File) -> None:
-        """`file` holds the resource and uses it now."""
+        """Note that `file` holds the resource and uses it now."""
         with self._lock:
             self._files[file] = None
             self._files.move_to_end(file)
@@ -289,7 +299,7 @@ class _Recent:
                 self.drop(old)
 
     def drop(self, file: HDF5File) -> None:
-        """`file` holds the resource no longer."""
+        """Note that `file` holds the resource no longer."""
         with self._lock:
             self._files.pop(file, None)
 

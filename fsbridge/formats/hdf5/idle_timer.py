@@ -9,11 +9,14 @@ from collections.abc import Callable
 from fsbridge import confinement
 
 IDLE_SECONDS = 15.0
-"""Seconds without use after which blocks and processes of files elsewhere go; both come again within a few requests."""
+"""Seconds without use after which blocks and processes of remote files are dropped. A few requests bring them back."""
 
 
 class IdleTimer:
-    """Calls `give_back`, on a thread of its own, some time after each last use. False from it: try again later."""
+    """Calls `give_back`, on a thread of its own, some time after each last use.
+
+    If that returns False, it is called again later.
+    """
 
     def __init__(self, give_back: Callable[[], bool]) -> None:
         self._give_back = give_back
@@ -22,7 +25,7 @@ class IdleTimer:
         self._waiting = False
 
     def used(self) -> None:
-        """It is used now."""
+        """Note a use."""
         with self._lock:
             self._last = time.monotonic()
             if self._waiting:

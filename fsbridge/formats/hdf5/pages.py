@@ -1,7 +1,7 @@
-"""Groups as the child tells of them: a page of members at a time with all their descriptions, remembered within a budget.
+"""Groups of a file: pages of members with all their descriptions, memoised by the file's version within a budget.
 
-A walk of a file asks once per group instead of several times per dataset. What is remembered is of one version of the file,
-so that it is either still true or never asked for again. Not here: what becomes of a description (`source.py`).
+A walk of a file asks once per group instead of several times per dataset. Not here: what a description becomes
+(`source.py`).
 """
 
 from __future__ import annotations
@@ -14,37 +14,31 @@ from typing import Any, NamedTuple
 from fsbridge.children.client import ChildDied
 from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5 import answers
-from fsbridge.formats.hdf5.answers import Member
+from fsbridge.formats.hdf5.answers import HDF5Member
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
 from fsbridge.store import Stat
 
 PAGES_BYTES = 32 << 20
-"""Memory for pages, of all files together: some 30,000 datasets."""
-PAGE_LIMIT_BYTES = 4 << 20
-"""Bytes of descriptions in one answer; the child sends half of it at most, and one description more."""
-MEMBER_BYTES = 300
-"""Memory of a member beside its description."""
+"""Memory for pages, for all files together: some 30,000 datasets."""
 LATEST_GROUPS = 256
-"""Groups of which it is known where somebody is in them."""
+"""For this many groups the page is kept that was used last."""
 
-BEYOND_MEMBERS = 1 << 62
-"""Number of no member: to ask for nothing but the group itself."""
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some members of a group in the order of the file; the first page of a group also has its attributes and address.
+    """Some members of a group in the order of the file. The first page has the group's attributes and address, too.
 
-    `descriptions`: by name, what the child answers about a member, as JSON. `following`: number of the next page's first
-    member, None after the last page.
+    `descriptions`: the child's answer for a member by name, as JSON. `following`: number of the next page's first member,
+    None after the last page.
     """
 
     stat: Stat
-    members: Mapping[str, Member]
+    members: Mapping[str, HDF5Member]
     descriptions: Mapping[str, bytes]
     following: int | None
     address: int | None
@@ -52,8 +46,8 @@ class Page:
     nbytes: int
 
 
-class Key(NamedTuple):
-    """Which page: of which version of which file (as opened with its options), of which group, from which member on."""
+class PageKey(NamedTuple):
+    """Identifies a page: version and file (as opened with its options), group, number of the first member."""
 
     file: HDF5File
     version: Hashable
@@ -61,26 +55,28 @@ class Key(NamedTuple):
     start: int
 
 
-_pages: LRU[Key, Page] = LRU(PAGES_BYTES)
-_latest: LRU[Key, int] = LRU(LATEST_GROUPS)
-"""Where the page begins that had the member of a group which was described last: the next one is near."""
+_pages: LRU[PageKey, Page] = LRU(PAGES_BYTES)
+_latest: LRU[PageKey, int] = LRU(LATEST_GROUPS)
+"""Where the page begins that had the member of a group which was described last. The next member is probably near."""
 
 
 def page(file: HDF5File, path: Path, start: int) -> Page:
-    """The members of the group at `path` from number `start` on, as the file is now. Raises what `HDF5File.ask` does.
+    """Return the members of the group at `path` from number `start`, as the file is now. Raises what `HDF5File.ask` does.
 
-    A group of which one member ends the child is listed by name alone.
+    If a member ends the child, the group is listed by names alone.
     """
-    found = _pages.get(Key(file, file.current().stat.version, path, start))
+    found = _pages.get(PageKey(file, file.current().stat.version, path, start))
     if found is not None:
         return found
     question = {"op": "group", "path": list(path), "start": start}
     try:
-        answer, attachments, stat = file.ask(question, limit=PAGE_LIMIT_BYTES)
+        # The child sends at most half of these bytes of descriptions, and one description more.
+        answer, attachments, stat = file.ask(question, limit=4 << 20)
     except ChildDied:
         return _names(file, path, start)
     members, following = answers.members(answer)
     texts = answers.descriptions(answer, attachments)
+    # A member takes 300 bytes beside its description.
     new = Page(
         stat=stat,
         members={member.name: member for member in members},
@@ -88,17 +84,17 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
         following=answers.later(file.path, path, start, following),
         address=answers.address(answer.get("address")),
         attributes=answers.attributes(answer) if start == 0 else None,
-        nbytes=len(attachments[0]) + MEMBER_BYTES * len(members) + len(repr(answer.get("attributes"))),
+        nbytes=len(attachments[0]) + 300 * len(members) + len(repr(answer.get("attributes"))),
     )
     if stat.settled:
-        _pages.put(Key(file, stat.version, path, start), new, new.nbytes)
+        _pages.put(PageKey(file, stat.version, path, start), new, new.nbytes)
     return new
 
 
 def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | None:
-    """What the last listing of the group at `path` said about a member, as JSON, if the file is still the same."""
+    """Return the last listing's description of a member, as JSON, if the file is unchanged."""
     version = file.current().stat.version
-    group = Key(file, version, path, 0)
+    group = PageKey(file, version, path, 0)
     for begin in dict.fromkeys((_latest.get(group) or 0, 0)):
         start: int | None = begin
         while start is not None and (found := _pages.get(group._replace(start=start))) is not None:
@@ -111,7 +107,7 @@ def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | Non
 
 
 def _names(file: HDF5File, path: Path, start: int) -> Page:
-    """A page without descriptions, which opens no member; not remembered."""
+    """Return a page without descriptions, for which no member is opened. It is not kept."""
     answer, _, stat = file.ask({"op": "names", "path": list(path), "start": start})
     members, following = answers.members(answer)
     listed = {member.name: member for member in members}
@@ -121,8 +117,8 @@ def _names(file: HDF5File, path: Path, start: int) -> Page:
 
 
 def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
-    """The attributes of the group at `path`."""
-    if file.current().stat.settled:  # else nothing would be remembered of a page
+    """Return the attributes of the group at `path`."""
+    if file.current().stat.settled:  # otherwise the page would not be kept
         found = page(file, path, 0).attributes
         if found is not None:
             return found
@@ -133,13 +129,13 @@ def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
 
 
 def description(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
-    """What the last listing said about the member at `path`, else what is there, asked for by itself."""
+    """Return the last listing's description of the member at `path`, or ask for it."""
     found = described(file, path[:-1], path[-1])
     return node(file, path) if found is None else (json.loads(found[0]), found[1])
 
 
 def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
-    """What is at `path`, asked for by itself. Attributes that end the child are described, and all else is as it is."""
+    """Ask what is at `path`. If its attributes end the child, each of them is asked for by itself."""
     question = {"op": "node", "path": list(path)}
     try:
         answer, _, stat = file.ask(question)
@@ -153,7 +149,7 @@ def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
 
 
 def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
-    """The attributes of an object, each asked for by itself."""
+    """Return the attributes of an object, each asked for by itself."""
     names = answers.texts(file.ask({"op": "attribute_names", "path": list(path)})[0], "names")
     found: dict[str, JSON] = {}
     for number, name in enumerate(names):
@@ -166,15 +162,16 @@ def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
 
 
 def address(file: HDF5File, path: Path) -> int:
-    """Where the group at `path` is in the file."""
-    found = _pages.get(Key(file, file.current().stat.version, path, 0))
+    """Return the address of the group at `path` in the file."""
+    found = _pages.get(PageKey(file, file.current().stat.version, path, 0))
     if found is not None and found.address is not None:
         return found.address
-    answer, _, _ = file.ask({"op": "names", "path": list(path), "start": BEYOND_MEMBERS})
+    # No group has this many members, so only the group itself is asked for.
+    answer, _, _ = file.ask({"op": "names", "path": list(path), "start": 1 << 62})
     return answers.address(answer.get("address"))
 
 
 def forget(files: Collection[HDF5File]) -> None:
-    """Drop what is remembered of files that are closed."""
+    """Drop what is kept for files that are closed."""
     _pages.drop_where(lambda key: key.file in files)
     _latest.drop_where(lambda key: key.file in files)

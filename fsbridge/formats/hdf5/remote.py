@@ -1,7 +1,8 @@
-"""HDF5 files that are objects of a store elsewhere: one version of each, pinned by what every answer says of it.
+"""HDF5 files that are objects of a remote store: one version of each, which every answer must confirm.
 
-Chunk bytes are read by ranges; the child, which has no network and no file, asks for blocks of the file while it answers.
-Not here: which blocks are fetched (`blocks.py`), how a child asks (`child/blocks.py`), requests (`store/remote/`).
+Chunk bytes are read by ranges. The child has neither network nor file, so it asks for blocks of the file while it
+answers. Not here: which blocks are requested (`blocks.py`), how a child asks (`child/block_file.py`), requests
+(`store/remote/`).
 """
 
 from __future__ import annotations
@@ -19,25 +20,19 @@ from fsbridge.parallel import each
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.remote.store import ObjectStore
 
-MOST_BLOCKS = 256
-"""Blocks that a child may ask for at once."""
-MOST_BYTES = 16 << 20
-"""Bytes that it may ask for at once, where it wants no blocks but data."""
 PART_BYTES = 4 << 20
 """Bytes of one request for data."""
 MOST_FILES = 4096
-"""Other files that it may ask about at once."""
-NAME_BYTES = 4096
-"""Bytes of such a file's name."""
+"""Most other files in one question of a child."""
 AT_ONCE = 32
-"""Requests at a time to find out about them."""
+"""Most requests at a time, for data and for finding files."""
 
 
 class RemoteFile:
-    """The object `key` of a store; `folders` are URLs below which other files may be read that it names."""
+    """The object `key` of a store. `folders` are URLs below which other files may be read that it names."""
 
     readable: Sequence[str] = ()
-    far = True
+    is_remote = True
 
     def __init__(self, store: ObjectStore, key: Key, folders: Sequence[str] = ()) -> None:
         self.store = store
@@ -53,7 +48,7 @@ class RemoteFile:
 
     def beside(self, name: str) -> str:
         if name.startswith("/"):
-            return name  # a path of the machine that wrote it
+            return name  # a path on the machine that wrote it
         scheme, _, path = self.name.partition("://")
         return f"{scheme}://{posixpath.normpath(posixpath.join(posixpath.dirname(path), name))}"
 
@@ -74,7 +69,7 @@ class RemoteFile:
         return each(lambda name: _stat_of(self.other(name, self.folders)), names, AT_ONCE)
 
     def named(self, name: str) -> RemoteFile:
-        """The file that a dataset of this one calls `name`; AccessDenied outside of the allowed folders."""
+        """Return the file that a dataset of this one calls `name`. Raises AccessDenied outside the allowed folders."""
         place = self.beside(name)
         if not self.is_within(place, self.folders):
             raise AccessDenied(f"has data in another file, {place}: {self.permission(place)}")
@@ -86,7 +81,7 @@ class RemoteFile:
 
 
 def _stat_of(file: RemoteFile) -> Stat | None:
-    """What is there now, if anything."""
+    """Return what is there now, or None."""
     try:
         return file.look()
     except NotFound:
@@ -94,14 +89,14 @@ def _stat_of(file: RemoteFile) -> Stat | None:
 
 
 def remote_file(store: Store, key: Key, folders: Sequence[str]) -> RemoteFile:
-    """The object `key` of a store elsewhere, which may lead to others below the URLs `folders`."""
+    """Return the object `key` of a remote store, which may lead to others below the URLs `folders`."""
     if not isinstance(store, ObjectStore):
         raise Unsupported(f"{store.describe(key)}: an HDF5 file inside of another store is not read; copy it")
     return RemoteFile(store, key, folders)
 
 
 class RemoteVersion:
-    """One version of the object: every answer that is of another is Stale."""
+    """One version of the object. An answer of any other version is Stale."""
 
     identity: Hashable = "remote"
 
@@ -128,7 +123,7 @@ class RemoteVersion:
         return not self._gone
 
     def check(self) -> None:
-        """Every answer was checked."""
+        """Do nothing, because every answer was checked."""
 
     def read(self, address: int, size: int) -> bytes:
         if address + size > self._size:
@@ -145,7 +140,7 @@ class RemoteVersion:
     # ---- requests
 
     def _fetch(self, start: int, length: int, block: int = 0) -> bytes:
-        """These bytes of this version, which lie in it."""
+        """Return these bytes of this version, which must lie in it."""
         try:
             data, found = self._file.store.read_range(self._file.key, start, length, block)
         except (NotFound, Stale):
@@ -162,7 +157,9 @@ class RemoteVersion:
         return data
 
     def _fetch_blocks(self, start: int, length: int) -> bytes:
-        """As `_fetch`, what are whole blocks in the block cache, too; but for the head, which is kept as it comes first."""
+        """Return bytes as `_fetch` does, and store whole blocks in the block cache, except the head, which is there
+        already.
+        """
         whole = start % BLOCK == 0 and (length % BLOCK == 0 or start + length == self._size)
         return self._fetch(start, length, BLOCK if whole and start else 0)
 
@@ -173,9 +170,7 @@ class RemoteVersion:
     # ---- what the child asks for
 
     def _supply(self, question: Mapping[str, Any], deadline: float) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """What a child asks for: blocks by their numbers, of which more than asked for may come, a range of bytes, or what
-        other files there are; and the same of one of those.
-        """
+        """Answer a child: blocks by number (more may come), a range of bytes, other files, or the same for another file."""
         wanted = question["want"]
         if isinstance(wanted, dict) and "files" in wanted:
             try:
@@ -188,16 +183,18 @@ class RemoteVersion:
         if isinstance(wanted, dict) and "data" in wanted:
             numbers = _numbers(wanted["data"], self._size + 1, 2)
             start, length = numbers[0], numbers[-1]
-            if len(numbers) != 2 or not 0 < length <= min(MOST_BYTES, self._size - start):
+            # Most bytes of data in one question.
+            if len(numbers) != 2 or not 0 < length <= min(16 << 20, self._size - start):
                 raise CorruptData("the HDF5 process wants bytes that there are not")
             return {}, _together(self._fetch, start, length, deadline)
-        numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, MOST_BLOCKS)
+        # At most 256 blocks in one question.
+        numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, 256)
         found, requests = self._blocks.get(numbers, deadline)
         return {"blocks": [number for number, _ in found], "requests": requests}, [b"".join(data for _, data in found)]
 
 
 class _Others:
-    """Versions of other files that hold data of one, by URL. Thread-safe."""
+    """Versions of other files that hold data of one file, by URL. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -205,7 +202,7 @@ class _Others:
         self._serials = itertools.count(1)
 
     def look(self, files: Sequence[RemoteFile]) -> list[tuple[str, int, int | None]]:
-        """Of each file as it is now: its URL, a number for this version of it, its size; 0 and None for one that is not."""
+        """Return for each file its URL, a number for its current version, and its size; 0 and None if it is missing."""
         found: list[tuple[str, int, int | None]] = []
         for file, stat in zip(files, each(_stat_of, files, AT_ONCE), strict=True):
             if stat is None:
@@ -220,7 +217,7 @@ class _Others:
         return found
 
     def opened(self, place: Any) -> RemoteVersion:
-        """The version that was looked at last; CorruptData for a file that nobody has asked about."""
+        """Return the version that was looked at last. Raises CorruptData for a file that was never asked about."""
         with self._lock:
             found = self._versions.get(place) if isinstance(place, str) else None
         if found is None:
@@ -229,16 +226,17 @@ class _Others:
 
 
 def _names(found: Any) -> list[str]:
-    """Names of files that a child sent."""
+    """Check names of files that a child sent."""
     if not isinstance(found, list) or len(found) > MOST_FILES:
         raise CorruptData("the HDF5 process asks for nonsense")
-    if any(not isinstance(name, str) or not name or "\0" in name or len(name) > NAME_BYTES for name in found):
+    # A name has at most 4096 bytes.
+    if any(not isinstance(name, str) or not name or "\0" in name or len(name) > 4096 for name in found):
         raise CorruptData("the HDF5 process asks for what no file is called")
     return found
 
 
 def _numbers(found: Any, end: int, most: int) -> list[int]:
-    """A list of numbers below `end` that a child sent; the child parses hostile files, so nothing it says is believed."""
+    """Check numbers below `end` that a child sent. The child parses hostile files, so nothing it says is believed."""
     if not isinstance(found, list) or not 0 < len(found) <= most:
         raise CorruptData("the HDF5 process asks for nonsense")
     if any(type(number) is not int or not 0 <= number < end for number in found):
@@ -247,6 +245,6 @@ def _numbers(found: Any, end: int, most: int) -> list[int]:
 
 
 def _together(fetch: Callable[[int, int], bytes], start: int, length: int, deadline: float) -> list[bytes]:
-    """A range of bytes by several requests at a time."""
+    """Return a range of bytes, read by several requests at a time."""
     spans = [(at, min(PART_BYTES, start + length - at)) for at in range(start, start + length, PART_BYTES)]
     return each(lambda span: fetch(*span), spans, AT_ONCE, deadline)

@@ -1,4 +1,4 @@
-"""An HDF5 file as a model source: groups, links, and the way in, `open_hdf5`. Not here: arrays (`arrays.py`)."""
+"""An HDF5 file as a model source: groups, links, and `open_hdf5`, which opens it. Not here: arrays (`arrays.py`)."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from fsbridge.children.client import error_of
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooDeep, Unsupported
-from fsbridge.formats.hdf5 import answers, neighbours, pages
-from fsbridge.formats.hdf5.answers import Member
+from fsbridge.formats.format import HDF5
+from fsbridge.formats.hdf5 import answers, next_datasets, pages
+from fsbridge.formats.hdf5.answers import HDF5Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.exact import HDF5Exact, exact
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.hdf5.versions import DataFile, LocalFile
+from fsbridge.formats.hdf5.versions import DataFile, LocalDataFile
 from fsbridge.metadata import JSON
-from fsbridge.model import Child, Link
-from fsbridge.owner import Owners, searchable
+from fsbridge.model import Child, GroupAbilities, Link, SourceAbilities
 from fsbridge.store import Stat
+from fsbridge.store.local.access import file_check
 
 MAX_LINKS = 16
-"""Links one after the other that lead to an object: HDF5's own limit (H5L_NUM_LINKS)."""
+"""Most links in a row that lead to an object: HDF5's own limit (H5L_NUM_LINKS)."""
 HIDDEN = ("type", "dimension")
-"""Kinds of members that are no data: committed datatypes, netCDF dimensions without a variable."""
+"""Kinds of members that hold no data: committed datatypes, netCDF dimensions without a variable."""
 
 
 class Ancestor(NamedTuple):
-    """A group on the way from the root of the mounted file: hard and external links can lead back to it."""
+    """A group on the way from the root of the mounted file. Hard and external links can lead back to it."""
 
     file: str
     address: int | None
 
 
 def open_hdf5(path: str | DataFile, config: Config) -> HDF5Source:
-    """The HDF5 file at `path`, or another; NotFound, AccessDenied, or CorruptData when it is none."""
-    file = HDF5File(LocalFile(path) if isinstance(path, str) else path, config)
+    """Open an HDF5 file. Raises NotFound, AccessDenied, or CorruptData if it is not an HDF5 file."""
+    file = HDF5File(LocalDataFile(path, check=file_check(config)) if isinstance(path, str) else path, config)
     try:
         return HDF5Source(file)
     except BaseException:
@@ -43,10 +44,10 @@ def open_hdf5(path: str | DataFile, config: Config) -> HDF5Source:
         raise
 
 
-class HDF5Source:
+class HDF5Source(SourceAbilities):
     """One opened file."""
 
-    format = "hdf5"
+    format = HDF5
     rests = True
 
     def __init__(self, file: HDF5File) -> None:
@@ -54,27 +55,25 @@ class HDF5Source:
         self.root = HDF5Group(file, ())
         self.root.attributes()
 
-    def format_at(self, path: Sequence[str]) -> str:
-        return self.format
-
     @property
     def anchor(self) -> HDF5File:
         return self.file
 
     def rest(self) -> None:
-        neighbours.forget(self.file.family)  # children, descriptors and pages go by themselves; nothing here waits for any
+        next_datasets.forget(self.file.family)  # children, descriptors and pages are dropped by their own limits
 
     def close(self) -> None:
         """End the child process and close the file."""
         pages.forget(self.file.family)
-        neighbours.forget(self.file.family)
+        next_datasets.forget(self.file.family)
         self.file.close()
 
 
-class HDF5Group:
-    """A group, by its path of hard links; the first `above` components of it are not in the mount (external links).
+class HDF5Group(GroupAbilities):
+    """A group, by its path of hard links.
 
-    `ancestors`: the groups above it in the mount, the root first.
+    The first `above` components of the path are not in the mount (external links). `ancestors` are the groups above it in
+    the mount, the root first.
     """
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -89,11 +88,6 @@ class HDF5Group:
     def mtime_ns(self) -> int:
         return self.file.current().stat.mtime_ns
 
-    def owners(self) -> Owners:
-        """The file's."""
-        owner = self.file.current().stat.owner
-        return Owners(searchable(owner), owner)
-
     def attributes(self) -> Mapping[str, JSON]:
         return pages.attributes(self.file, self.path)
 
@@ -101,11 +95,11 @@ class HDF5Group:
         return {}
 
     def exact(self) -> HDF5Exact:
-        """The group just as HDF5 has it, with its members (`exact.Exact`)."""
+        """Return the group exactly as HDF5 stores it, with its members (`exact.Exact`)."""
         return exact(self.file, self.path)
 
     def children(self) -> Iterator[Child]:
-        """Members by name; what is no data is left out, and links that no path in the mount can express."""
+        """Yield members by name, except those without data and links that no path in the mount can express."""
         start: int | None = 0
         while start is not None:
             page = pages.page(self.file, self.path, start)
@@ -155,12 +149,12 @@ class HDF5Group:
     # ---- links
 
     def _lineage(self, address: int | None = None) -> tuple[Ancestor, ...]:
-        """The groups above a member of this one: its ancestors and itself, at `address` of its file."""
+        """Return the groups above a member: the ancestors of this group and itself, at `address` of its file."""
         if address is None:
             address = pages.address(self.file, self.path)
         return (*self._ancestors, Ancestor(self.file.path, address))
 
-    def _listed(self, member: Member, stat: Stat, lineage: tuple[Ancestor, ...]) -> Child | None:
+    def _listed(self, member: HDF5Member, stat: Stat, lineage: tuple[Ancestor, ...]) -> Child | None:
         mtime_ns = stat.mtime_ns
         if member.kind == "soft":
             link = self._soft_link(member.name, str(member.target))
@@ -172,12 +166,12 @@ class HDF5Group:
         if member.address is None or member.kind in HIDDEN:
             return None
         up = _up(lineage, Ancestor(self.file.path, member.address))
-        return Child(member.name, mtime_ns, up, searchable(stat.owner))
+        return Child(member.name, mtime_ns, up)
 
-    def _listed_external(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child:
-        """An external link: one that may not be followed, or leads nowhere, is there, too (P3): its look-up says why.
+    def _listed_external(self, member: HDF5Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child:
+        """List an external link, even if it may not be followed or leads nowhere (P3). Its look-up reports why.
 
-        Only those that lead to a file on the way here, and so perhaps back to an ancestor, are followed for a listing.
+        Only a link to a file on the way here, which may lead back to an ancestor, is followed for a listing.
         """
         found = None
         if self._external_path(member.target) in {ancestor.file for ancestor in lineage}:
@@ -186,9 +180,9 @@ class HDF5Group:
         return Child(member.name, mtime_ns, found.target if isinstance(found, Link) else None)
 
     def _soft_link(self, name: str, target: str) -> Link | None:
-        """The target relative to this group; None for one that no path in the mount can express.
+        """Return the target relative to this group, or None if no path in the mount can express it.
 
-        HDF5 knows no parent directory: a component `..` is a name like any other, which a symlink cannot say.
+        HDF5 has no parent directory: a component `..` is an ordinary name, which a symbolic link cannot express.
         """
         parts = _parts(target)
         if ".." in parts:
@@ -203,7 +197,10 @@ class HDF5Group:
         return Link("/".join([".."] * (len(self.path) - above) + parts[above:]) or ".")
 
     def _external(self, name: str, target: Any) -> HDF5Group | HDF5Array | Link:
-        """What an external link leads to, when its file lies in an allowed folder; CorruptData if that is nothing."""
+        """Return what an external link leads to, if its file is in an allowed folder.
+
+        Raises CorruptData if nothing is there.
+        """
         lineage = self._lineage()
         try:
             file, path = self._followed(target)
@@ -217,11 +214,11 @@ class HDF5Group:
         except FsbridgeError as error:
             raise error.at(f"{self._place_of(name)}: an external link") from None
         if isinstance(found, Link) and self._external_path(target) not in {ancestor.file for ancestor in lineage}:
-            raise TooDeep(f"{self._place_of(name)}: external links lead back to an ancestor")  # not listed as a link
+            raise TooDeep(f"{self._place_of(name)}: external links lead back to an ancestor")  # it was not listed as a link
         return found
 
     def _node_at(self, name: str) -> HDF5Group | HDF5Array | Link:
-        """The member `name` of a group that is not in the mount itself, whose ancestors are those of the member."""
+        """Return the member `name` of a group that is not in the mount itself. The member has the group's ancestors."""
         answer, stat = pages.node(self.file, (*self.path, name))
         if answer.get("kind") != "group":
             return self._node(name, answer, stat)
@@ -230,7 +227,7 @@ class HDF5Group:
         return found if up is None else Link(up)
 
     def _followed(self, target: tuple[str, str]) -> tuple[HDF5File, tuple[str, ...]]:
-        """The file and the path of hard links that an external link leads to, over further links; TooDeep in a circle."""
+        """Follow an external link over further links to a file and a path of hard links. Raises TooDeep for a circle."""
         file, parts = self._allowed_file(target), _parts(target[1])
         done: tuple[str, ...] = ()
         links = MAX_LINKS
@@ -271,7 +268,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _up(lineage: Sequence[Ancestor], found: Ancestor) -> str | None:
-    """The way to `found` from a member of the last group of `lineage`, if it is one of them: an object its own ancestor."""
+    """Return the way to `found` from a member of the last group of `lineage` if it is its own ancestor, else None."""
     if found.address is None or found not in lineage:
         return None
     return "/".join([".."] * (len(lineage) - 1 - lineage.index(found))) or "."

@@ -1,4 +1,4 @@
-"""Chunk tables: where each stored chunk of a dataset lies. Sorted numpy columns, 12 to 28 bytes per chunk. No I/O here."""
+"""Chunk tables: where each stored chunk of a dataset is. Sorted numpy columns, 12 to 28 bytes per chunk. No I/O here."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fsbridge import asking
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.metadata import Index
-from fsbridge.store import nowait
 
 BATCH_ROWS = 4096
 """Coordinates per batch of a scan."""
 
 
 class ChunkAddress(NamedTuple):
-    """Where a chunk's stored bytes are, and which filters it skipped (bit i: the i-th of the pipeline)."""
+    """Where a chunk's stored bytes are, and which filters it skipped (bit i: filter i of the pipeline)."""
 
     address: int
     size: int
@@ -29,7 +29,7 @@ class ChunkTable:
     """The stored chunks of one version of a dataset."""
 
     def __init__(self, counts: tuple[int, ...], columns: Sequence[np.ndarray[Any, np.dtype[np.uint64]]]) -> None:
-        """`columns`: position in the grid (row-major number over `counts`), address, stored size, mask; in any order."""
+        """`columns` in any order of rows: grid position (row-major number over `counts`), address, stored size, mask."""
         position, address, size, mask = columns
         cells = _product(counts)
         if len(position) and int(position.max()) >= cells:
@@ -54,7 +54,7 @@ class ChunkTable:
         return int(self._positions.nbytes + self._addresses.nbytes + self._sizes.nbytes + masks)
 
     def find(self, index: Index) -> ChunkAddress:
-        """The stored chunk at `index`; NotFound."""
+        """Return the stored chunk at `index`. Raises NotFound."""
         position = self._position(index)
         row = int(np.searchsorted(self._positions, np.uint64(position)))
         if row == len(self._positions) or int(self._positions[row]) != position:
@@ -63,12 +63,12 @@ class ChunkTable:
         return ChunkAddress(int(self._addresses[row]), int(self._sizes[row]), mask)
 
     def any_below(self, prefix: Index) -> bool:
-        """Whether a chunk is stored whose index begins with `prefix`."""
+        """Tell whether a chunk is stored whose index begins with `prefix`."""
         first, last = self._rows(prefix)
         return first < last
 
     def scan(self, prefix: Index) -> Iterator[list[int]]:
-        """The next coordinates below `prefix` that lead to stored chunks, ascending, in batches."""
+        """Yield the next coordinates below `prefix` that lead to stored chunks, ascending, in batches."""
         if len(prefix) >= len(self._counts):
             return
         row, end = self._rows(prefix)
@@ -98,25 +98,25 @@ class ChunkTable:
         return int(first), int(last)
 
     def _position(self, prefix: Index) -> int:
-        """Row-major number of the first grid cell below `prefix`; NotFound outside the grid."""
+        """Return the row-major number of the first grid cell below `prefix`. Raises NotFound outside the grid."""
         if len(prefix) > len(self._counts) or any(not 0 <= i < n for i, n in zip(prefix, self._counts, strict=False)):
             raise NotFound(f"chunk {list(prefix)} is outside the grid")
         return sum(i * stride for i, stride in zip(prefix, self._strides, strict=False))
 
 
 class TableCache:
-    """Tables by key within a budget of bytes; the least recently used go first. One load per table. Thread-safe."""
+    """Tables by key within a budget of bytes, least recently used first. Single flight: one load per table. Thread-safe."""
 
     def __init__(self, budget: int) -> None:
         self._tables: LRU[Hashable, ChunkTable] = LRU(budget)
         self._loading: Locks[Hashable] = Locks()
 
     def get(self, key: Hashable, load: Callable[[], ChunkTable]) -> ChunkTable:
-        """The table of `key`, loaded by one caller while others of the same key wait."""
+        """Return the table of `key`, loaded by one caller while others with the same key wait."""
         found = self._tables.get(key)
         if found is not None:
             return found
-        nowait.must_wait()
+        asking.before_waiting()
         with self._loading.of(key):
             found = self._tables.get(key)
             if found is None:
@@ -133,5 +133,5 @@ def _product(counts: Sequence[int]) -> int:
 
 
 def _narrow(column: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
-    """The same numbers in 32 bits where they fit."""
+    """Return the same numbers in 32 bits if they fit."""
     return column.astype(np.uint32) if not len(column) or int(column.max()) < 1 << 32 else column

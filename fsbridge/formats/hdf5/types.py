@@ -1,24 +1,24 @@
-"""HDF5 datatypes as the model shows them. Not here: how the child describes them (`child/h5types.py`), fill values.
+"""HDF5 datatypes as the model shows them. Not here: the child's descriptions (`child/h5types.py`), fill values.
 
-| HDF5 | shown as |
-| --- | --- |
-| integer, IEEE float of 2, 4, 8 bytes, either order | the same |
-| bool (h5py's enum FALSE, TRUE) | bool |
-| enum | its base type; names in attribute `_ENUM` |
-| complex (compound r, i; HDF5 2.0's own) of float32, float64 | complex64, complex128 |
-| fixed string | null_terminated_bytes of the same size |
-| opaque `NUMPY:<M8[us]` (h5py) | numpy.datetime64, timedelta64 |
-| compound | structured; gaps are fields `_gapN` of raw bytes, so the item size stays |
-| array type | more dimensions; inside a compound the same, of which Zarr v3 knows the bytes only |
-| array type whose fill value differs within one element | raw_bytes |
-| bitfield | unsigned integer |
-| integer or bitfield with unused bits, wherever it is in a type | its value, in all bits |
-| variable-length string; reference (its path, empty: refers to nothing) | string; `_DTYPE` says which kind of reference |
-| variable-length sequence | variable_length_bytes: the elements' bytes, their type in `_VLEN` |
-| compound, array or sequence with pointers inside | string: one JSON text per element, marked by `_JSON` |
-| long double, other floats, opaque, time | raw_bytes |
+    | HDF5 | shown as |
+    | --- | --- |
+    | integer, IEEE float of 2, 4, 8 bytes, either order | the same |
+    | bool (h5py's enum FALSE, TRUE) | bool |
+    | enum | its base type; names in attribute `_ENUM` |
+    | complex (compound r, i; HDF5 2.0's own) of float32, float64 | complex64, complex128 |
+    | fixed string | null_terminated_bytes of the same size |
+    | opaque `NUMPY:<M8[us]` (h5py) | numpy.datetime64, timedelta64 |
+    | compound | structured; gaps are fields `_gapN` of raw bytes, so the item size stays |
+    | array type | more dimensions; inside a compound an array, whose bytes alone Zarr v3 knows |
+    | array type whose fill value differs within one element | raw_bytes |
+    | bitfield | unsigned integer |
+    | integer or bitfield with unused bits, anywhere in a type | its value, in all bits |
+    | variable-length string; reference (its path, or empty) | string; `_DTYPE` names the kind of reference |
+    | variable-length sequence | variable_length_bytes: the elements' bytes, their type in `_VLEN` |
+    | compound, array or sequence with pointers inside | string: one JSON text per element, marked by `_JSON` |
+    | long double, other floats, opaque, time | raw_bytes |
 
-The true type of everything is in the native metadata (`--xattrs`, `fsbridge info`).
+The true type is always in the native metadata (`--xattrs`, `fsbridge info`).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _SUFFIX = {"little": "LE", "big": "BE"}
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """How elements are shown: their type, the dimensions of an array type, the last decoding step, extra attributes."""
+class ShownType:
+    """How elements are shown: type, dimensions of an array type, last decoding step, extra attributes."""
 
     dtype: DataType
     dims: tuple[int, ...]
@@ -53,20 +53,20 @@ class Shown:
     attributes: Mapping[str, JSON]
 
 
-def shown(described: Described, form: str, fill: bytes | None) -> Shown:
-    """The type of a dataset, `fill` being the bytes of its fill value; CorruptData for what contradicts itself."""
+def shown(described: Described, form: str, fill: bytes | None) -> ShownType:
+    """Return how a dataset with fill value bytes `fill` is shown. Raises CorruptData for contradictions."""
     try:
         return _shown(described, form, fill)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CorruptData(f"impossible datatype: {error!r}") from None
 
 
-def _shown(described: Described, form: str, fill: bytes | None) -> Shown:
+def _shown(described: Described, form: str, fill: bytes | None) -> ShownType:
     dims: tuple[int, ...] = ()
     native = spell(described)
     if form == "raw" and described["class"] == "array" and fill is not None and not _even(fill, numpy_type(described)):
-        # No other format has a fill value of which the parts differ: each array is one element, its bytes as they are.
-        return Shown(dtypes.data_type(np.dtype(f"V{described['size']}"), native, True), (), None, {})
+        # No other format has a fill value whose parts differ, so each array is shown as one element of raw bytes.
+        return ShownType(dtypes.data_type(np.dtype(f"V{described['size']}"), native, True), (), None, {})
     if form in ("raw", "converted"):
         while described["class"] == "array":
             dims += tuple(described["dims"])
@@ -76,17 +76,17 @@ def _shown(described: Described, form: str, fill: bytes | None) -> Shown:
         element = numpy_type(described)
         names = dict(described["members"]) if described["class"] == "enum" else {}
         attributes = {"_ENUM": names} if names else {}
-        return Shown(dtypes.data_type(element, native, True), dims, dtypes.normaliser(element, True), attributes)
+        return ShownType(dtypes.data_type(element, native, True), dims, dtypes.normaliser(element, True), attributes)
     if form == "sequences":
         element = numpy_type(described["base"])
-        return Shown(_named(dtypes.BYTES, native), (), None, {"_VLEN": dtypes.spell(element)})
+        return ShownType(_named(dtypes.BYTES, native), (), None, {"_VLEN": dtypes.spell(element)})
     if described["class"] == "reference":
-        return Shown(_named(dtypes.STRING, native), (), None, {"_DTYPE": f"{described['kind']}_reference"})
-    return Shown(_named(dtypes.STRING, native), (), None, {"_JSON": native} if form == "json" else {})
+        return ShownType(_named(dtypes.STRING, native), (), None, {"_DTYPE": f"{described['kind']}_reference"})
+    return ShownType(_named(dtypes.STRING, native), (), None, {"_JSON": native} if form == "json" else {})
 
 
 def numpy_type(described: Described) -> np.dtype[Any]:
-    """Stored elements as numpy has them: void where it has no such type, compounds with their gaps as fields."""
+    """Return the numpy type of stored elements: void if numpy has none, compounds with their gaps as fields."""
     size = described["size"]
     if type(size) is not int or not 1 <= size <= dtypes.MAX_ITEMSIZE:
         raise CorruptData(f"datatype of {size} bytes")
@@ -127,7 +127,7 @@ def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | N
 
 
 def _even(fill: bytes, dtype: np.dtype[Any]) -> bool:
-    """Whether all elements of an array are equal."""
+    """Tell whether all elements of an array are equal."""
     return fill == fill[: dtype.base.itemsize] * math.prod(dtype.shape)
 
 
@@ -136,7 +136,7 @@ def _possible(dims: tuple[Any, ...]) -> bool:
 
 
 def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
-    """Fields in the order of their offsets, gaps between them as raw bytes."""
+    """Return fields in the order of their offsets, with gaps between them as raw bytes."""
     found: list[tuple[str, np.dtype[Any]]] = []
     taken = {_clean(name) for name, _, _ in fields}
     position = gaps = 0
@@ -160,12 +160,12 @@ def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
     gap(size)
     names = [name for name, _ in found]
     if len(set(names)) != len(names) or "" in names:
-        return None  # shown as raw bytes: numpy and Zarr tell fields apart by name
+        return None  # shown as raw bytes, because numpy and Zarr tell fields apart by name
     return np.dtype(found)
 
 
 def _clean(name: str) -> str:
-    """A field's name that JSON can hold; bytes that are no UTF-8 are spelled out."""
+    """Return a field's name for JSON. Bytes that are not UTF-8 are escaped."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
@@ -174,7 +174,7 @@ def _named(dtype: DataType, native: str) -> DataType:
 
 
 def spell(described: Described) -> str:
-    """The type in HDF5's own words, as h5dump says it: `H5T_STD_I32LE`, `H5T_COMPOUND{a: H5T_IEEE_F64BE}`."""
+    """Return the type in HDF5's own words, as h5dump prints it: `H5T_STD_I32LE`, `H5T_COMPOUND{a: H5T_IEEE_F64BE}`."""
     name, size = described["class"], described["size"]
     suffix = _SUFFIX.get(described.get("order", ""), "")
     if name == "integer" and "precision" not in described:

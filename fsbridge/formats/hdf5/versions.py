@@ -1,4 +1,6 @@
-"""A data file, versions of it, exact reads, and whether it is still the same: on local disks here, elsewhere in `remote.py`.
+"""A local data file, versions of it, exact reads, and whether it is unchanged.
+
+`remote.py` has the same for remote stores.
 
 Not here: HDF5.
 """
@@ -8,24 +10,25 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from stat import S_ISREG
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fsbridge import confinement
+from fsbridge import asking, confinement
+from fsbridge.asking import WouldWait
 from fsbridge.children.client import Supply
-from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale, WouldWait
-from fsbridge.formats.hdf5 import beside
-from fsbridge.store import Stat, nowait
+from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
+from fsbridge.formats.hdf5 import file_search
+from fsbridge.store import Stat
 from fsbridge.store.local import cached
-from fsbridge.store.local.acl import stat_within_list
 from fsbridge.store.local.status import SECOND_NS, stat_of
 
 Result = TypeVar("Result")
 
 _LASTING = (errno.ELOOP, errno.ENAMETOOLONG)
-"""Errors of a path that stay as long as it does."""
+"""Errors of a path that last as long as the path."""
 
 
 class DataVersion(Protocol):
@@ -35,86 +38,90 @@ class DataVersion(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """What a child that may open the file may open; it differs when another file has taken its place."""
+        """Identifies the file itself: a child may open this one, and no other that has taken its place."""
 
     @property
     def opening(self) -> dict[str, Any]:
-        """What a child has to know to open the file, beside its name."""
+        """What a child must know to open the file, beside its name."""
 
     @property
     def supply(self) -> Supply | None:
-        """Gives a child what it asks for while it answers; None: it reads the file itself."""
+        """Answers a child's questions for bytes; None if the child reads the file itself."""
 
     @property
     def unchanged(self) -> bool:
-        """Whether nobody is known to have written to the file since it was opened."""
+        """False once the file is known to have been written to since it was opened."""
 
     def check(self) -> None:
-        """Stale when the file has been written to since it was opened."""
+        """Raise Stale if the file has been written to since it was opened."""
 
     def read(self, address: int, size: int) -> bytes | bytearray | memoryview:
-        """Exactly `size` bytes at `address` of this version; CorruptData beyond the end, Stale if it changed."""
+        """Return exactly `size` bytes at `address` of this version.
+
+        Raises CorruptData beyond the end, Stale if it changed.
+        """
 
     def read_into(self, address: int, out: memoryview) -> None:
-        """As `read`, into `out`."""
+        """Read as `read` does, into `out`."""
 
     def fetch(self, address: int, size: int) -> None:
-        """Have bytes sent that will be read, if the file is far away."""
+        """Prefetch bytes, if the file is remote."""
 
 
 class DataFile(Protocol):
-    """A data file, which may be replaced. `name`: its path or URL, one for each file. `far`: reading it takes requests."""
+    """A data file, which may be replaced. `name` is its path or URL. `is_remote`: reading it takes requests."""
 
     name: str
-    far: bool
+    is_remote: bool
 
     @property
     def readable(self) -> Sequence[str]:
-        """What a child has to open to read it."""
+        """Paths that a child must open to read the file."""
 
     def look(self) -> Stat:
-        """What is there now; NotFound, AccessDenied, or what else keeps it from being read."""
+        """Return what is there now. Raises NotFound, AccessDenied, or what else keeps it from being read."""
 
     def open(self, seen: Stat) -> DataVersion:
-        """The version that is there now; `seen`: what `look` has just said."""
+        """Return the current version. `seen` is what `look` has just returned."""
 
     def beside(self, name: str) -> str:
-        """The name of the file that a link of this one calls `name`."""
+        """Return the name of the file that a link of this one calls `name`."""
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:
-        """Whether the file `name` lies in one of `folders`, and can be read at all."""
+        """Tell whether the file `name` lies in one of `folders` and can be read at all."""
 
     def permission(self, name: str) -> str:
-        """What permits reading the file `name`, which is not within the allowed folders."""
+        """Return which option permits reading the file `name` outside the allowed folders."""
 
     def other(self, name: str, folders: Sequence[str]) -> DataFile:
-        """The file `name`, as long as it lies in one of `folders`."""
+        """Return the file `name`, which must lie in one of `folders`."""
 
     def stats(self, names: Sequence[str]) -> Sequence[Stat | None]:
-        """What is there now of files that hold data of this one; None for one that is not there."""
+        """Return what is there now for files that hold data of this one; None for a missing file."""
 
 
-class LocalFile:
+class LocalDataFile:
     """A file by its path, which may lead through symbolic links that are switched."""
 
-    far = False
+    is_remote = False
 
-    def __init__(self, path: str, within: Sequence[str] | None = None) -> None:
-        """`within`: folders that it has to lie in, wherever links lead."""
+    def __init__(self, path: str, within: Sequence[str] | None = None, check: Callable[[str], None] | None = None) -> None:
+        """`within`: folders that it must lie in, wherever links lead. `check`: see `access.file_check`."""
         self.name = os.path.abspath(path)
         self._within = within
-        self._near = False  # whether looking at it takes no waiting once it is known
+        self._check = check
+        self._near = False  # whether looking at it never waits once it is known
 
     @property
     def readable(self) -> Sequence[str]:
         return (os.path.realpath(self.name),) if self._within is None else ()
 
     def look(self) -> Stat:
-        if not nowait.mode.waits:
-            if not self._near:
+        if not asking.context.may_wait:
+            if not self._near or self._check is not None:
                 raise WouldWait
             return stat_of(cached.look_cached(self.name))
-        return stat_of(translated(self.name, lambda: os.stat(self.name)))
+        return translated(self.name, partial(_look, self.name, self._check))
 
     def open(self, seen: Stat) -> FileVersion:
         found = FileVersion(self.name)
@@ -126,8 +133,8 @@ class LocalFile:
         return found
 
     def beside(self, name: str) -> str:
-        tried = beside.places(beside.folders(self.name), name)
-        return beside.without_links(tried[beside.first(tried) or 0])
+        tried = file_search.places(file_search.folders(self.name), name)
+        return file_search.without_links(tried[file_search.first(tried) or 0])
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:
         name = os.path.realpath(name)
@@ -136,15 +143,15 @@ class LocalFile:
     def permission(self, name: str) -> str:
         return f"--allow-external {os.path.dirname(os.path.realpath(name))} permits reading it"
 
-    def other(self, name: str, folders: Sequence[str]) -> LocalFile:
-        return LocalFile(name, folders)
+    def other(self, name: str, folders: Sequence[str]) -> LocalDataFile:
+        return LocalDataFile(name, folders, self._check)
 
     def stats(self, names: Sequence[str]) -> list[Stat | None]:
-        return [_stat_or_none(name) for name in names]
+        return [_stat_or_none(name, self._check) for name in names]
 
 
 class FileVersion:
-    """A descriptor of one version of the file, closed when the last reader lets go of it."""
+    """A descriptor of one version of the file. It is closed when its last user drops this object."""
 
     __slots__ = ("fd", "identity", "name", "stat")
 
@@ -155,7 +162,7 @@ class FileVersion:
         found = os.fstat(self.fd)
         if not S_ISREG(found.st_mode):
             raise IsADirectory(f"{path}: not a file")
-        self.stat = stat_within_list(self.fd, stat_of(found))
+        self.stat = stat_of(found)
         self.identity = (found.st_dev, found.st_ino)
 
     def __del__(self) -> None:
@@ -164,7 +171,7 @@ class FileVersion:
 
     @property
     def opening(self) -> dict[str, Any]:
-        return {"path": beside.without_links(self.name), "device": self.identity[0], "inode": self.identity[1]}
+        return {"path": file_search.without_links(self.name), "device": self.identity[0], "inode": self.identity[1]}
 
     @property
     def supply(self) -> None:
@@ -175,27 +182,30 @@ class FileVersion:
         return stat_of(os.fstat(self.fd)).version == self.stat.version
 
     def check(self) -> None:
-        """Stale when the file has been written to since it was opened."""
+        """Raise Stale if the file has been written to since it was opened."""
         if not self.unchanged:
             raise Stale(f"{self.name}: changed while it was read")
 
     def read(self, address: int, size: int) -> memoryview:
-        """Exactly `size` bytes at `address` of this version; CorruptData beyond the end, Stale if it changed."""
+        """Return exactly `size` bytes at `address` of this version.
+
+        Raises CorruptData beyond the end, Stale if it changed.
+        """
         self._inside(address, size)
         data = np.empty(size, np.uint8).data
         self.read_into(address, data)
         return data
 
     def read_into(self, address: int, out: memoryview) -> None:
-        """As `read`, into `out`."""
+        """Read as `read` does, into `out`."""
         self._inside(address, len(out))
-        if not nowait.mode.waits:
+        if not asking.context.may_wait:
             out[:] = cached.read_cached(self.fd, address, len(out))
             out = out[:0]
         while out:
             try:
                 got = os.preadv(self.fd, [out], address)
-            except OSError as error:  # of a failing disk
+            except OSError as error:  # a failing disk
                 error.filename = self.name
                 raise
             if not got:
@@ -205,7 +215,7 @@ class FileVersion:
         self.check()
 
     def fetch(self, address: int, size: int) -> None:
-        """Nothing is nearer than the file itself."""
+        """Do nothing, because the file itself is local."""
 
     def _inside(self, address: int, size: int) -> None:
         if address + size > self.stat.size:
@@ -213,24 +223,32 @@ class FileVersion:
 
 
 def lasting(stat: Stat) -> bool:
-    """Whether a change after this look shows. On a file system of whole seconds one within the same second does not.
+    """Tell whether a later change will show in the stat.
 
-    Finer clocks tick every few milliseconds, in which nobody reads a file and rewrites it.
+    On a file system with whole seconds, a change within the same second does not show. Finer clocks tick every few
+    milliseconds, too short to read a file and rewrite it.
     """
     return stat.settled or stat.mtime_ns % SECOND_NS != 0
 
 
-def _stat_or_none(path: str) -> Stat | None:
+def _look(path: str, check: Callable[[str], None] | None) -> Stat:
+    if check is not None:
+        check(path)
+    return stat_of(os.stat(path))
+
+
+def _stat_or_none(path: str, check: Callable[[str], None] | None) -> Stat | None:
     try:
-        return translated(path, lambda: stat_within_list(path, stat_of(os.stat(path))))
+        return translated(path, partial(_look, path, check))
     except NotFound:
         return None
 
 
 def translated(path: str, call: Callable[[], Result]) -> Result:
-    """`call`, with an OSError that says something about the file as one of ours.
+    """Call, and turn an OSError that says something about the file into one of our errors.
 
-    Any other says that it cannot be looked at now: as damage it would leave a member out of what is made meanwhile.
+    Any other OSError means that the file cannot be looked at now. Reported as damage, it would leave a member out of what
+    is made meanwhile.
     """
     try:
         return call()

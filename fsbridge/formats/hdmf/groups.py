@@ -1,12 +1,12 @@
-"""hdmf-zarr's links (NWB): members of a group that exist only as an entry in its attributes.
+"""hdmf-zarr's links (NWB): members of a group that exist only as entries in its attributes; and how its stores are known.
 
     "zarr_link": [{"name": "timestamps", "path": "/acquisition/ts/timestamps", "source": "."}]     Zarr v2, hdmf-zarr <= 0.13
     "_LINKS":    [{"name": ..., "path": ..., "source": ...}]                                       Zarr v3, hdmf-zarr >= 0.14
 
-`source` is the folder of the file that holds the target, relative to the one that holds the link; "." is this file, whose
-root is the nearest group above with a `.specloc`. A link inside the file becomes a relative symbolic link. One that leads to
-another file is left out with a log line, or, if that file lies in an allowed directory, its target is mounted in its place.
-Not here: references in data (`references.py`).
+`source` is the folder of the file that holds the target, relative to the file that holds the link. "." is this file,
+whose root is the nearest group above with a `.specloc`. A link inside the file becomes a relative symbolic link. If it
+leads to another file in an allowed directory, its target is mounted in its place; other links are left out with a log
+line. Not here: references in data (`references.py`).
 """
 
 from __future__ import annotations
@@ -16,29 +16,34 @@ import os
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooDeep
+import numpy as np
+
+from fsbridge import asking
+from fsbridge.codecs import Decoder, table
+from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, TooDeep
 from fsbridge.formats.format import Opener
-from fsbridge.formats.keyed.hierarchy import KeyedGroup
-from fsbridge.metadata import JSON
+from fsbridge.formats.keyed.dialect import Dialect
+from fsbridge.formats.keyed.hierarchy import Hierarchy, KeyedGroup
+from fsbridge.metadata import JSON, DataType
 from fsbridge.model import Child, Group, Link, Node, Source, as_array
-from fsbridge.store import ROOT, Key, is_path, nowait
+from fsbridge.store import ROOT, Key, is_path
 
 log = logging.getLogger(__name__)
 
 ATTRIBUTES = ("zarr_link", "_LINKS")
-"""Where a group's links stand, in either generation."""
+"""The attributes that hold a group's links, in either generation."""
 
 ROOT_MARK = ".specloc"
-"""Attribute that both generations give the root of a file: where its cached specifications are."""
+"""Both generations give the root of a file this attribute: where its cached specifications are."""
 
 MAX_HOPS = 40
-"""Links followed on the way to one target, as Linux does."""
+"""Most links followed on the way to one target, as in Linux."""
 MAX_NESTED = 8
-"""Links mounted in their place inside each other: they can form a circle."""
+"""Most links mounted inside each other, because they can form a circle."""
 MAX_REMARKS = 1000
-"""Links that a log line was written about."""
+"""Most links that are logged."""
 
 
 class LinkRecord(NamedTuple):
@@ -49,20 +54,22 @@ class LinkRecord(NamedTuple):
 
 
 class Hops:
-    """Counts the links on the way to one target, those to other files among them: two files can lead to each other."""
+    """Counts the links on the way to one target, including those to other files, because two files can lead to each
+    other.
+    """
 
     def __init__(self) -> None:
         self._left = MAX_HOPS
 
     def one_more(self, place: str) -> None:
-        """TooDeep where it is one too many."""
+        """Count one link. Raises TooDeep if that is one too many."""
         self._left -= 1
         if self._left < 0:
             raise TooDeep(f"{place}: more than {MAX_HOPS} links on the way")
 
 
 def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
-    """The links among a group's attributes by name; entries that are none, lead out by `..` or to no path are left out."""
+    """Return a group's links by name. Entries that are malformed or lead out by `..` are left out."""
     found: dict[str, LinkRecord] = {}
     for attribute in ATTRIBUTES:
         entries = attributes.get(attribute)
@@ -84,8 +91,9 @@ def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
 class HdmfGroup(KeyedGroup):
     """A group of a Zarr hierarchy, with its links.
 
-    `top` is the highest group that is mounted around it: a link to somewhere outside of it is mounted in its place, since a
-    symbolic link would lead to something else. `nested` counts such places above this group. `opener`: for other files.
+    `top` is the highest group that is mounted around it. A link to somewhere outside `top` is mounted in its place,
+    because a symbolic link would lead to something else. `nested` counts such places above this group. `opener` opens
+    other files.
     """
 
     opener: Opener
@@ -93,18 +101,18 @@ class HdmfGroup(KeyedGroup):
     nested: int = 0
 
     def native(self) -> Mapping[str, JSON]:
-        """Also the links that lead to other files."""
+        """Return also the links that lead to other files."""
         found = KeyedGroup.native(self)
         outside = {name: entry._asdict() for name, entry in self._links().items() if not self._is_here(entry)}
         return {**found, "external links": outside} if outside else found
 
     def children(self) -> Iterator[Child]:
-        """Directories, then links; a directory hides a link of its name. Damaged attributes hide only links."""
+        """Yield directories, then links. A directory hides a link of its name. Damaged attributes hide only links."""
         try:
             missing = dict(self._links())
         except PASSING:
             raise
-        except FsbridgeError:  # whoever reads the attributes, or looks for a link, is told
+        except FsbridgeError:  # the error is reported when the attributes or a link are asked for
             missing = {}
         for child in KeyedGroup.children(self):
             missing.pop(child.name, None)
@@ -120,11 +128,11 @@ class HdmfGroup(KeyedGroup):
                 self._remark(name, entry)
 
     def child(self, name: str) -> Node:
-        """The member `name`: a directory, or what a link says."""
+        """Return the member `name`: a directory, or the target of a link."""
         return self.member(name, Hops())
 
     def member(self, name: str, hops: Hops) -> Node:
-        """The same on the way to something else; TooDeep when `hops` allows no further link."""
+        """Return a member on the way to something else. Raises TooDeep if `hops` allows no further link."""
         try:
             node = KeyedGroup.child(self, name)
         except NotFound:
@@ -135,7 +143,7 @@ class HdmfGroup(KeyedGroup):
         return self._below(node, self.top, self.nested)
 
     def _below(self, node: Node, top: Key, nested: int) -> Node:
-        """A member as a group of the same file, whatever its own attributes say of it."""
+        """Return a member as a group of the same file, whatever its own attributes say."""
         if isinstance(node, KeyedGroup):
             return HdmfGroup(node.hierarchy, node.key, self.opener, top, nested)
         return node
@@ -165,7 +173,7 @@ class HdmfGroup(KeyedGroup):
         return links(self.attributes())
 
     def _file(self) -> Key:
-        """Root of the file that this group belongs to: a mark says so, or there are no groups above it."""
+        """Return the root of the file that this group belongs to: it has a mark, or there are no groups above it."""
         top = key = self.key
         while ROOT_MARK not in self.hierarchy.group_attributes(key):
             if not self.hierarchy.group_documents(key):
@@ -177,7 +185,7 @@ class HdmfGroup(KeyedGroup):
         return key
 
     def _symlink(self, entry: LinkRecord) -> str | None:
-        """The relative target of a link that a symbolic link can express."""
+        """Return the relative target of a link, or None if a symbolic link cannot express it."""
         if not self._is_here(entry):
             return None
         target = "/".join(part for part in (self._file(), entry.path) if part)
@@ -186,19 +194,19 @@ class HdmfGroup(KeyedGroup):
         return posixpath.relpath(f"/{target}", f"/{self.key}")
 
     def _is_here(self, entry: LinkRecord) -> bool:
-        """Whether a link leads into the file that it is in."""
+        """Tell whether a link leads into the file that it is in."""
         if entry.source in (".", ""):
             return True
         return self._folder(entry) == os.path.realpath(self.hierarchy.keyed.store.describe(self._file()))
 
     def _folder(self, entry: LinkRecord) -> str | None:
-        """The real path of the file that a link leads to; None in stores that are no directories."""
-        nowait.must_wait()
+        """Return the real path of the file that a link leads to, or None in stores that are not directories."""
+        asking.before_waiting()
         root = self.hierarchy.keyed.store.describe(self._file())
         return os.path.realpath(os.path.join(root, entry.source)) if os.path.isdir(root) else None
 
     def _allowed(self, entry: LinkRecord) -> str | None:
-        """The real path of the file that a link leads to, if it may be followed."""
+        """Return the real path of the file that a link leads to, if it may be followed."""
         path = self._folder(entry)
         allowed = (os.path.realpath(folder).rstrip("/") + "/" for folder in self.hierarchy.keyed.config.allow_external)
         if path is None or not any(f"{path}/".startswith(folder) for folder in allowed) or not os.path.isdir(path):
@@ -212,7 +220,7 @@ class HdmfGroup(KeyedGroup):
         return self.hierarchy.keyed.store.describe(self.key)
 
     def _remark(self, name: str, entry: LinkRecord) -> None:
-        """Say once that a link is not followed."""
+        """Log once that a link is not followed."""
         place, said = self._place(), self.hierarchy.keyed.remarks
         if (place, name) not in said and len(said) < MAX_REMARKS:
             said.add((place, name))
@@ -221,7 +229,7 @@ class HdmfGroup(KeyedGroup):
 
 
 def resolve(root: Node, path: str, hops: Hops | None = None) -> Node:
-    """The node at `path` below `root`, links on the way followed; NotFound, TooDeep where those are too many."""
+    """Return the node at `path` below `root`, following links. Raises NotFound, or TooDeep for too many links."""
     trail, pending, hops = [root], path.split("/")[::-1], hops or Hops()
     while pending:
         part = pending.pop()
@@ -240,3 +248,40 @@ def resolve(root: Node, path: str, hops: Hops | None = None) -> Node:
         else:
             trail.append(node)
     return trail[-1]
+
+
+class HdmfDialect(Dialect):
+    """Recognises hdmf's stores by their attributes. `opener` opens the files of links."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+
+    def group(self, hierarchy: Hierarchy, key: Key) -> Group:
+        """Return a group with links, or the root of a file, which makes the groups below it groups of the same file."""
+        try:
+            attributes = hierarchy.group_attributes(key)
+        except PASSING:
+            raise  # its links must not seem absent
+        except (FsbridgeError, OSError) as error:  # the error is reported when the attributes are read
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise
+            attributes = {}
+        if not any(name in attributes for name in (*ATTRIBUTES, ROOT_MARK)):
+            return super().group(hierarchy, key)
+        return HdmfGroup(hierarchy, key, self._opener)
+
+    def objects(
+        self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
+    ) -> tuple[DataType, Decoder] | None:
+        """Handle pickles, by hdmf-zarr's rules only, and references in JSON.
+
+        hdmf-zarr marks an array of references by `zarr_dtype`, which is `str` or `scalar` for text.
+        """
+        name = codec.get("id") if isinstance(codec, dict) else None
+        if name != "pickle" and not (name == "json2" and attributes.get("zarr_dtype") == "object"):
+            return None
+        from fsbridge.formats.hdmf import references
+
+        if name == "pickle":
+            return references.pickled(stored, items, native)
+        return references.json_references(native, table.object_decoder(codec, items)[0])

@@ -1,11 +1,11 @@
 """hdmf-zarr's datasets of references in Zarr v2, as plain types: each reference becomes the path that it leads to.
 
-An array of references (`|O`) becomes an array of strings; a struct with reference fields keeps its other fields, and each
+An array of references (`|O`) becomes an array of strings. A struct with reference fields keeps its other fields, and each
 reference field becomes text of fixed width: `PATH_CHARACTERS` UTF-32 characters, as hdmf-zarr >= 0.14 itself writes (its
-COMPOUND_DTYPE_MIN_STRING_LENGTH). A longer path is Unsupported, never cut.
+COMPOUND_DTYPE_MIN_STRING_LENGTH). A longer path is Unsupported and never cut.
 
-Source: files written by hdmf-zarr 0.13: filter `pickle`, or `json2` when it was told so. Zarr v3 files (>= 0.14) hold paths
-already. Not here: reading the pickle language (`unpickle.py`), links and groups (`groups.py`).
+Source: files written by hdmf-zarr 0.13, with filter `pickle`, or with `json2` on request. Zarr v3 files (>= 0.14) hold
+paths already. Not here: reading the pickle language (`unpickle.py`), links and groups (`groups.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import Buffer, Decoder, objects
+from fsbridge.codecs.chain import CodecAbilities
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.hdmf.unpickle import read_object_array
@@ -28,9 +29,10 @@ PATH_CHARACTERS = 512
 
 
 def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:
-    """How elements of numpy type `stored`, objects or structs with objects, are shown, and their pickled chunk's decoder.
+    """Return how elements of `stored`, objects or structs with objects, are shown, and the decoder of their pickled
+    chunk.
 
-    `items` is the number of elements of a chunk, `native` the type as the source spells it.
+    `items` is the number of elements of a chunk, `native` the source's name of the type.
     """
     if stored.fields is None:
         return replace(dtypes.STRING, native=native), PickledPaths(items)
@@ -40,12 +42,12 @@ def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, D
 
 
 def json_references(native: str, json2: Decoder) -> tuple[DataType, Decoder]:
-    """`json2` on an array of references: the texts it gives become paths (both as `vlen-utf8`)."""
+    """Return the decoder for `json2` on an array of references: its texts become paths (both as `vlen-utf8`)."""
     return replace(dtypes.STRING, native=native), JSONPaths(json2)
 
 
 def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """The struct with text in the place of references, little-endian."""
+    """Return the struct with text in place of references, little-endian."""
     described: list[tuple[str, Any]] = []
     for name in stored.names or ():
         field = stored[name]
@@ -56,8 +58,8 @@ def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class PickledPaths:
-    """A pickled array of references to `vlen-utf8`."""
+class PickledPaths(CodecAbilities):
+    """Decodes a pickled array of references to `vlen-utf8`."""
 
     items: int
     name: str = "pickle"
@@ -70,8 +72,8 @@ class PickledPaths:
 
 
 @dataclass(frozen=True, slots=True)
-class PickledStructs:
-    """A pickled array of structs with references to packed structs of type `stored`."""
+class PickledStructs(CodecAbilities):
+    """Decodes a pickled array of structs with references to packed structs of type `stored`."""
 
     items: int
     stored: np.dtype[Any]
@@ -100,8 +102,8 @@ class PickledStructs:
 
 
 @dataclass(frozen=True, slots=True)
-class JSONPaths:
-    """JSON documents of references to their paths (`vlen-utf8`)."""
+class JSONPaths(CodecAbilities):
+    """Decodes JSON documents of references to their paths (`vlen-utf8`)."""
 
     json2: Decoder
     name: str = "json2"
@@ -131,7 +133,7 @@ def _elements(data: Buffer, items: int) -> Sequence[Any]:
 
 
 def _path(element: Any) -> str:
-    """The target of a reference; text is a path already; nothing (0 is Zarr's fill value) is the empty path."""
+    """Return the path of a reference. Text is a path already; None, and 0 (Zarr's fill value), are the empty path."""
     if isinstance(element, dict):
         element = element.get("path")
         if not isinstance(element, str):

@@ -1,17 +1,18 @@
 """Pickled object arrays, read without executing anything: the few values that can be in them, as plain data.
 
-This is not Python's unpickler with a filter but a reader of the pickle language that cannot call anything: a global name is
-a pair of strings, and "calling" one makes a record of the call. Afterwards the one shape that numpy writes for an array of
-objects (hdmf-zarr's datasets of references) is recognised in these records; everything else is Unsupported. Work and memory
-are bounded by the length of the pickle and `MAX_STEPS`. Not here: what the elements mean (`groups.py`).
+`pickletools.genops` reads the opcodes and their arguments. This module performs them, and cannot call anything: a global
+name is a pair of strings, and "calling" one makes a record of the call. Afterwards the one shape that numpy writes for an
+array of objects (hdmf-zarr's datasets of references) is recognised in these records; everything else is Unsupported. Work
+and memory are limited by the length of the pickle and `MAX_STEPS`. Not here: what the elements mean (`references.py`).
 
-Source: Lib/pickletools.py (the opcodes), numpy's `ndarray.__reduce__` (the array).
+Source: pickletools (the opcodes), numpy's `ndarray.__reduce__` (the array).
 """
 
 from __future__ import annotations
 
+import io
 import math
-import struct
+import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,16 +20,16 @@ from typing import Any
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 
 MAX_STEPS = 4_000_000
-"""Opcodes of one pickle: about twenty for each reference, two seconds at worst."""
+"""Most opcodes of one pickle: about twenty for each reference, three seconds at worst."""
 MAX_KEYS = 64
-"""Keys of one dictionary: a reference has four. A tuple may name one dictionary again and again."""
-MAX_INT_BYTES = 16
-"""Longest integer: real ones are indexes."""
+"""Most keys of one dictionary: a reference has four, but a tuple may name one dictionary again and again."""
+MAX_INT_BITS = 127
+"""Most bits of an integer: real ones are indexes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """A name that the pickle refers to; never imported."""
+    """A name that the pickle refers to. It is never imported."""
 
     module: str
     name: str
@@ -66,22 +67,28 @@ _REFERENCE = Global("hdmf_zarr.utils", "ZarrReference")
 
 
 def read_object_array(data: bytes | bytearray | memoryview) -> PickledArray:
-    """The array of objects pickled in all of `data`.
+    """Return the array of objects pickled in all of `data`.
 
-    Raises Unsupported for any pickle of something else, CorruptData for bytes that are no pickle, TooLarge above MAX_STEPS.
+    Raises Unsupported for any other pickle, CorruptData for bytes that are not a pickle, TooLarge above MAX_STEPS.
     """
-    machine = _Machine(bytes(data))
+    stream = io.BytesIO(data)
     try:
-        value = machine.run()
+        value = _run(stream)
+        left = len(data) - stream.tell()
     except FsbridgeError:
         raise
-    except (IndexError, ValueError, TypeError, KeyError, struct.error) as error:
-        raise CorruptData(f"damaged pickle: {error!r} before byte {machine.position}") from None
+    except (IndexError, ValueError, TypeError, KeyError) as error:
+        raise CorruptData(f"damaged pickle: {error!r} before byte {stream.tell()}") from None
+    if left:
+        raise CorruptData(f"{left} bytes follow the pickle")
     return _array(value)
 
 
 def _array(value: Any) -> PickledArray:
-    """The array that `value` records: `_reconstruct(ndarray, (0,), b'b')`, state (1, shape, dtype, F-order, items)."""
+    """Return the array that `value` records.
+
+    numpy writes `_reconstruct(ndarray, (0,), b'b')` with the state (1, shape, dtype, F-order, items).
+    """
     if not isinstance(value, Made) or value.what.name != "_reconstruct" or not isinstance(value.state, tuple):
         raise Unsupported("a pickle of something other than a numpy array")
     if len(value.state) != 5:
@@ -103,7 +110,7 @@ def _array(value: Any) -> PickledArray:
 
 
 def _is_object_dtype(value: Any) -> bool:
-    """`dtype('O8', ...)`, or a struct, `dtype('V<n>', ...)` with fields: numpy stores only arrays with objects as lists."""
+    """Recognise `dtype('O8', ...)`, or a struct `dtype('V<n>', ...)`: numpy stores only arrays with objects as lists."""
     if not isinstance(value, Made) or value.what != Global("numpy", "dtype") or not value.arguments:
         return False
     code = value.arguments[0]
@@ -111,7 +118,7 @@ def _is_object_dtype(value: Any) -> bool:
 
 
 def _plain(item: Any) -> Any:
-    """An element as plain data: a reference is the dictionary it holds; tuples are a struct's fields."""
+    """Return an element as plain data. A reference becomes its dictionary; tuples are a struct's fields."""
     if isinstance(item, Made | dict):
         return _reference(item)
     if isinstance(item, tuple):
@@ -138,60 +145,23 @@ _MARK = object()
 
 
 class _Machine:
-    """The pickle machine: a stack, a memo, and opcodes that only move data. `position`: next byte."""
+    """What a pickle has made so far: a stack and a memo."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.position = 0
+    __slots__ = ("memo", "stack")
+
+    def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
 
-    def run(self) -> Any:
-        """The value before STOP, which must be the last byte."""
-        for _ in range(MAX_STEPS):
-            opcode = self.data[self.position : self.position + 1]
-            self.position += 1
-            if opcode == b".":
-                break
-            if opcode == b"":
-                raise CorruptData("the pickle ends too early")
-            action = _ACTIONS.get(opcode)
-            if action is None:
-                raise Unsupported(f"pickle opcode {opcode!r}")
-            action(self)
-        else:
-            raise TooLarge(f"a pickle of more than {MAX_STEPS} opcodes")
-        if self.position != len(self.data) or len(self.stack) != 1:
-            raise CorruptData(f"{len(self.data) - self.position} bytes follow the pickle")
-        return self.stack[0]
-
-    def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
-        if not 0 <= size <= len(self.data) - self.position:
-            raise CorruptData(f"a pickled value of {size} bytes where {len(self.data) - self.position} are left")
-        self.position += size
-        return self.data[self.position - size : self.position]
-
-    def number(self, form: str) -> Any:
-        """One number in `struct` format."""
-        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
-
-    def line(self) -> str:
-        """Text up to the end of the line."""
-        end = self.data.index(b"\n", self.position)
-        text = self.data[self.position : end].decode("utf-8")
-        self.position = end + 1
-        return text
-
     def pop(self) -> Any:
-        """The top of the stack, which must not be a mark."""
+        """Take the top of the stack, which must not be a mark."""
         value = self.stack.pop()
         if value is _MARK:
             raise CorruptData("a pickle that takes a mark for a value")
         return value
 
     def pop_mark(self) -> list[Any]:
-        """Everything above the topmost mark, and the mark."""
+        """Take everything above the topmost mark, and the mark."""
         items: list[Any] = []
         while (value := self.stack.pop()) is not _MARK:
             items.append(value)
@@ -199,19 +169,39 @@ class _Machine:
         return items
 
 
-def _push(read: Callable[[_Machine], Any]) -> Callable[[_Machine], None]:
-    """An opcode that pushes what `read` reads."""
+def _run(stream: io.BytesIO) -> Any:
+    """Return the value that is left on the stack at STOP. `stream` is then behind it."""
+    machine, codes = _Machine(), stream.getbuffer()
+    steps = pickletools.genops(stream)
+    for _ in range(MAX_STEPS):
+        code = chr(codes[stream.tell()])
+        known = _ACTIONS.get(code)
+        if known is None:  # its argument is not read
+            raise Unsupported(f"pickle opcode {code!r}")
+        action, pushes = known
+        opcode, argument, _ = next(steps)
+        found = action(machine, argument)
+        if pushes:
+            machine.stack.append(found)
+        elif opcode.name == "STOP":
+            break
+    else:
+        raise TooLarge(f"a pickle of more than {MAX_STEPS} opcodes")
+    if len(machine.stack) != 1:
+        raise CorruptData(f"a pickle that leaves {len(machine.stack)} values")
+    return machine.stack[0]
 
-    def action(machine: _Machine) -> None:
-        machine.stack.append(read(machine))
 
-    return action
+def _text(argument: str) -> str:
+    """Check an argument, because pickletools lets halves of characters pass."""
+    argument.encode("utf-8")
+    return argument
 
 
-def _long(machine: _Machine, size: int) -> int:
-    if size > MAX_INT_BYTES:
-        raise Unsupported(f"a pickled integer of {size} bytes")
-    return int.from_bytes(machine.take(size), "little", signed=True)
+def _integer(argument: int) -> int:
+    if argument.bit_length() > MAX_INT_BITS:
+        raise Unsupported(f"a pickled integer of {argument.bit_length()} bits")
+    return argument
 
 
 def _global(module: Any, name: Any) -> Global:
@@ -226,7 +216,7 @@ def _stack_global(machine: _Machine) -> Global:
 
 
 def _make(machine: _Machine) -> Made:
-    """REDUCE and NEWOBJ: a record of the call."""
+    """Record the call of REDUCE or NEWOBJ."""
     arguments, what = machine.pop(), machine.pop()
     if not isinstance(what, Global) or not isinstance(arguments, tuple):
         raise Unsupported("a pickle that calls something other than a name")
@@ -268,65 +258,8 @@ def _memoize(machine: _Machine, index: int) -> None:
     machine.memo[index] = machine.stack[-1]
 
 
-def _tuple_of(count: int) -> Callable[[_Machine], tuple[Any, ...]]:
-    return lambda machine: tuple([machine.pop() for _ in range(count)][::-1])
-
-
-def _text(machine: _Machine, size: int) -> str:
-    return machine.take(size).decode("utf-8")
-
-
-_ACTIONS: dict[bytes, Callable[[_Machine], None]] = {
-    b"\x80": lambda m: _check_protocol(m.number("<B")),
-    b"\x95": lambda m: _check_frame(m, m.number("<Q")),
-    b"(": lambda m: m.stack.append(_MARK),
-    b"0": lambda m: _discard(m.stack.pop()),
-    b"1": lambda m: _discard(m.pop_mark()),
-    b"N": _push(lambda m: None),
-    b"\x88": _push(lambda m: True),
-    b"\x89": _push(lambda m: False),
-    b"J": _push(lambda m: m.number("<i")),
-    b"K": _push(lambda m: m.number("<B")),
-    b"M": _push(lambda m: m.number("<H")),
-    b"\x8a": _push(lambda m: _long(m, m.number("<B"))),
-    b"\x8b": _push(lambda m: _long(m, m.number("<i"))),
-    b"G": _push(lambda m: m.number(">d")),
-    b"C": _push(lambda m: m.take(m.number("<B"))),
-    b"B": _push(lambda m: m.take(m.number("<I"))),
-    b"\x8e": _push(lambda m: m.take(m.number("<Q"))),
-    b"U": _push(lambda m: m.take(m.number("<B")).decode("latin-1")),  # Python 2's str
-    b"T": _push(lambda m: m.take(m.number("<i")).decode("latin-1")),
-    b"\x8c": _push(lambda m: _text(m, m.number("<B"))),
-    b"X": _push(lambda m: _text(m, m.number("<I"))),
-    b"\x8d": _push(lambda m: _text(m, m.number("<Q"))),
-    b"]": _push(lambda m: []),
-    b"}": _push(lambda m: {}),
-    b")": _push(lambda m: ()),
-    b"l": _push(lambda m: m.pop_mark()),
-    b"d": _push(lambda m: _dict(m.pop_mark())),
-    b"t": _push(lambda m: tuple(m.pop_mark())),
-    b"\x85": _push(_tuple_of(1)),
-    b"\x86": _push(_tuple_of(2)),
-    b"\x87": _push(_tuple_of(3)),
-    b"a": lambda m: _append(m, [m.pop()]),
-    b"e": lambda m: _append(m, m.pop_mark()),
-    b"s": lambda m: _set_items(m, [m.pop(), m.pop()][::-1]),
-    b"u": lambda m: _set_items(m, m.pop_mark()),
-    b"q": lambda m: _memoize(m, m.number("<B")),
-    b"r": lambda m: _memoize(m, m.number("<I")),
-    b"\x94": lambda m: _memoize(m, len(m.memo)),
-    b"h": _push(lambda m: m.memo[m.number("<B")]),
-    b"j": _push(lambda m: m.memo[m.number("<I")]),
-    b"c": _push(lambda m: _global(m.line(), m.line())),
-    b"\x93": _push(_stack_global),
-    b"R": _push(_make),
-    b"\x81": _push(_make),
-    b"b": _build,
-}
-
-
-def _discard(value: Any) -> None:
-    """POP: the value is not wanted."""
+def _tuple_of(machine: _Machine, count: int) -> tuple[Any, ...]:
+    return tuple([machine.pop() for _ in range(count)][::-1])
 
 
 def _check_protocol(number: int) -> None:
@@ -334,6 +267,50 @@ def _check_protocol(number: int) -> None:
         raise Unsupported(f"pickle protocol {number}")
 
 
-def _check_frame(machine: _Machine, size: int) -> None:
-    if size > len(machine.data) - machine.position:
-        raise CorruptData("a pickle frame that is longer than the pickle")
+_PUSHED: dict[str, Callable[[_Machine, Any], Any]] = {
+    "NONE": lambda machine, argument: None,
+    "NEWTRUE": lambda machine, argument: True,
+    "NEWFALSE": lambda machine, argument: False,
+    "BININT BININT1 BININT2 LONG1 LONG4": lambda machine, argument: _integer(argument),
+    "BINFLOAT SHORT_BINBYTES BINBYTES BINBYTES8 SHORT_BINSTRING BINSTRING": lambda machine, argument: argument,
+    "SHORT_BINUNICODE BINUNICODE BINUNICODE8": lambda machine, argument: _text(argument),
+    "MARK": lambda machine, argument: _MARK,
+    "EMPTY_LIST": lambda machine, argument: [],
+    "EMPTY_DICT": lambda machine, argument: {},
+    "EMPTY_TUPLE": lambda machine, argument: (),
+    "LIST": lambda machine, argument: machine.pop_mark(),
+    "DICT": lambda machine, argument: _dict(machine.pop_mark()),
+    "TUPLE": lambda machine, argument: tuple(machine.pop_mark()),
+    "TUPLE1": lambda machine, argument: _tuple_of(machine, 1),
+    "TUPLE2": lambda machine, argument: _tuple_of(machine, 2),
+    "TUPLE3": lambda machine, argument: _tuple_of(machine, 3),
+    "BINGET LONG_BINGET": lambda machine, argument: machine.memo[argument],
+    "GLOBAL": lambda machine, argument: _global(*argument.split(" ", 1)),
+    "STACK_GLOBAL": lambda machine, argument: _stack_global(machine),
+    "REDUCE NEWOBJ": lambda machine, argument: _make(machine),
+}
+"""What an opcode puts on the stack, given its argument."""
+
+_DONE: dict[str, Callable[[_Machine, Any], object]] = {
+    "PROTO": lambda machine, argument: _check_protocol(argument),
+    "FRAME STOP": lambda machine, argument: None,
+    "POP": lambda machine, argument: machine.stack.pop(),
+    "POP_MARK": lambda machine, argument: machine.pop_mark(),
+    "APPEND": lambda machine, argument: _append(machine, [machine.pop()]),
+    "APPENDS": lambda machine, argument: _append(machine, machine.pop_mark()),
+    "SETITEM": lambda machine, argument: _set_items(machine, [machine.pop(), machine.pop()][::-1]),
+    "SETITEMS": lambda machine, argument: _set_items(machine, machine.pop_mark()),
+    "BINPUT LONG_BINPUT": lambda machine, argument: _memoize(machine, argument),
+    "MEMOIZE": lambda machine, argument: _memoize(machine, len(machine.memo)),
+    "BUILD": lambda machine, argument: _build(machine),
+}
+"""What other opcodes do."""
+
+_CODES = {opcode.name: opcode.code for opcode in pickletools.opcodes}
+_ACTIONS = {
+    _CODES[name]: (action, pushes)
+    for pushes, table in ((True, _PUSHED), (False, _DONE))
+    for names, action in table.items()
+    for name in names.split()
+}
+"""By the byte of an opcode: what it does, and whether that is put on the stack."""

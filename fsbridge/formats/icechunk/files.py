@@ -1,4 +1,4 @@
-"""Icechunk's files: identifiers, the envelope around every metadata file, names. Not here: what is inside (`records.py`).
+"""Icechunk's files: identifiers, the envelope around every metadata file, names. Not here: their contents (`records.py`).
 
 Facts: the Icechunk specification, "Metadata file header" and "Object ids" (https://icechunk.io/en/latest/spec).
 """
@@ -18,20 +18,20 @@ HEADER_BYTES = 39
 """Magic (12), the writer's name (24), version of the specification, type of file, compression."""
 
 VERSIONS = (1, 2)
-"""Of the specification."""
+"""Versions of the specification."""
 
 KINDS: dict[str, int] = {"snapshot": 1, "manifest": 2, "repository": 6}
 Kind = Literal["snapshot", "manifest", "repository"]
 
 ID_BYTES = 12
-"""Of a snapshot, a manifest or a chunk; a node has 8."""
+"""Bytes of the identifier of a snapshot, a manifest or a chunk. That of a node has 8."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _DIGITS = {letter: value for value, letter in enumerate(_ALPHABET)}
 
 
 def spell(identifier: bytes) -> str:
-    """An identifier as file names have it: Crockford's base 32, most significant bits first, zero bits at the end."""
+    """Return an identifier as in file names: Crockford's base 32, most significant bits first, zero bits at the end."""
     bits = 8 * len(identifier)
     length = -(-bits // 5)
     number = int.from_bytes(identifier) << (5 * length - bits)
@@ -39,7 +39,7 @@ def spell(identifier: bytes) -> str:
 
 
 def parse_id(text: str, size: int = ID_BYTES) -> bytes:
-    """The identifier that `text` spells, canonically; NotFound for any other text."""
+    """Return the identifier that `text` spells in its canonical form. Raises NotFound for any other text."""
     length = -(-8 * size // 5)
     if len(text) == length and all(letter in _DIGITS for letter in text):
         number = 0
@@ -52,16 +52,16 @@ def parse_id(text: str, size: int = ID_BYTES) -> bytes:
 
 
 _PLAIN = " !$&'()+,:;=@"
-"""What stands for itself in the name of a ref's file besides letters, digits and `-._`."""
+"""Characters that stand for themselves in the name of a ref's file, besides letters, digits and `-._`."""
 
 
 def ref_file(name: str) -> str:
-    """What the file of a ref is called by version 1 where icechunk stores by way of `object_store`: all but S3."""
+    """Return the file name of a ref in version 1 if icechunk stores through `object_store`: everywhere but on S3."""
     return urllib.parse.quote(name, _PLAIN, errors="surrogateescape").replace("~", "%7E")
 
 
 def ref_name(file: str) -> str:
-    """The ref whose file is called so, spelled by `ref_file` or as it is."""
+    """Return the ref of a file name, which is spelled by `ref_file` or not at all."""
     name = urllib.parse.unquote(file, errors="surrogateescape")
     return name if "/" not in name and ref_file(name) == file else file
 
@@ -74,9 +74,9 @@ class Payload(NamedTuple):
 
 
 def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
-    """What a metadata file holds, at most `limit` bytes.
+    """Return the contents of a metadata file, at most `limit` bytes.
 
-    CorruptData unless it is a file of that kind, Unsupported for a later version, TooLarge.
+    Raises CorruptData unless it is a file of that kind, Unsupported for a later version, TooLarge.
     """
     if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
         raise CorruptData("no metadata file of Icechunk")

@@ -1,44 +1,52 @@
-"""FlatBuffers, read without trust: tables, vectors and strings by field number, and columns of thousands of tables at once.
+"""FlatBuffers and FlexBuffers, read without trust.
 
-Every position is checked before it is used: what a buffer says can be CorruptData, and nothing else. Offsets are relative
-to where they stand (https://flatbuffers.dev/internals). Not here: what the fields mean (`records.py`).
+FlatBuffers are read as tables, vectors and strings by field number, and as columns of thousands of tables at a time
+(https://flatbuffers.dev/internals). FlexBuffers hold a commit's metadata in version 2 of Icechunk; they describe themselves,
+beginning with the root's type and width in the last two bytes. Offsets are relative to their own position. Every position is
+checked before use, so a bad buffer is only ever CorruptData. Not here: what the fields mean (`records.py`).
 """
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fsbridge.errors import CorruptData, TooLarge
+from fsbridge.metadata import JSON
 
 Positions = npt.NDArray[np.int64]
 
 MAX_TABLES = 1_000_000
-"""Of a vector whose tables become objects: nodes of a snapshot, commits of a repository; each takes some hundred bytes."""
+"""Most tables of a vector that become objects: nodes of a snapshot, commits of a repository.
+
+Each takes some hundred bytes.
+"""
 
 BLOCK_TABLES = 65536
-"""Tables whose columns are read at a time: the numbers in between take some MiB."""
+"""Tables whose columns are read at a time, so that intermediate numbers take only some MiB."""
 
 _U16, _U32, _U64, _I32 = (struct.Struct(f"<{code}") for code in "HIQi")
 
 
 class Table(NamedTuple):
-    """The table at `position` of `data`. Fields are numbered as the schema lists them; a union takes two numbers."""
+    """The table at `position` of `data`. Fields are numbered in the order of the schema; a union takes two numbers."""
 
     data: memoryview
     position: int
 
     @classmethod
     def root(cls, data: memoryview) -> Table:
-        """The table that the buffer begins with a reference to."""
+        """Return the table that the buffer's first bytes refer to."""
         return cls(data, _number(data, 0, _U32))
 
     def at(self, field: int) -> int | None:
-        """Where the field's value stands; None when it is left at its default."""
+        """Return where the field's value is, or None if the field has its default."""
         vtable = self.position - _number(self.data, self.position, _I32)
         size = _number(self.data, vtable, _U16)
         entry = 4 + 2 * field
@@ -48,27 +56,27 @@ class Table(NamedTuple):
         return self.position + offset if offset else None
 
     def u8(self, field: int) -> int:
-        """An unsigned byte; 0 is the default of all numbers."""
+        """Return an unsigned byte. 0 is the default of all numbers."""
         found = self.at(field)
         return 0 if found is None else self.data[_inside(self.data, found, 1)]
 
     def u32(self, field: int) -> int:
-        """An unsigned number of four bytes."""
+        """Return an unsigned number of four bytes."""
         found = self.at(field)
         return 0 if found is None else _number(self.data, found, _U32)
 
     def i32(self, field: int) -> int:
-        """A signed number of four bytes."""
+        """Return a signed number of four bytes."""
         found = self.at(field)
         return 0 if found is None else _number(self.data, found, _I32)
 
     def u64(self, field: int) -> int:
-        """An unsigned number of eight bytes."""
+        """Return an unsigned number of eight bytes."""
         found = self.at(field)
         return 0 if found is None else _number(self.data, found, _U64)
 
     def struct(self, field: int, size: int) -> bytes | None:
-        """`size` bytes that stand in the table itself."""
+        """Return `size` bytes that are in the table itself."""
         found = self.at(field)
         if found is None:
             return None
@@ -76,12 +84,12 @@ class Table(NamedTuple):
         return bytes(self.data[found : found + size])
 
     def table(self, field: int) -> Table | None:
-        """A table that the field refers to."""
+        """Return the table that the field refers to."""
         found = self.at(field)
         return None if found is None else Table(self.data, found + _number(self.data, found, _U32))
 
     def span(self, field: int, width: int = 1) -> tuple[int, int] | None:
-        """Where a vector's first element stands, and how many of `width` bytes there are."""
+        """Return where a vector's first element is, and how many elements of `width` bytes there are."""
         found = self.at(field)
         if found is None:
             return None
@@ -91,12 +99,12 @@ class Table(NamedTuple):
         return start + 4, count
 
     def blob(self, field: int) -> bytes | None:
-        """A vector of bytes."""
+        """Return a vector of bytes."""
         found = self.span(field)
         return None if found is None else bytes(self.data[found[0] : found[0] + found[1]])
 
     def text(self, field: int) -> str | None:
-        """A string."""
+        """Return a string."""
         found = self.blob(field)
         try:
             return None if found is None else found.decode()
@@ -104,19 +112,19 @@ class Table(NamedTuple):
             raise CorruptData("a string that is no UTF-8") from None
 
     def vector(self, field: int) -> Tables:
-        """The tables of a vector of references; none when there is none. TooLarge for more than are taken one by one."""
+        """Return the tables of a vector of references, none if there is no vector. Raises TooLarge for too many."""
         start, count = self.span(field, 4) or (0, 0)
         if count > MAX_TABLES:
             raise TooLarge(f"{count} tables in one vector; fsbridge takes {MAX_TABLES}")
         return Tables(self.data, start, count)
 
-    def columns(self, field: int) -> Iterator[Columns]:
-        """The tables of a vector of references, field by field, some thousands at a time."""
+    def columns(self, field: int) -> Iterator[TableColumns]:
+        """Yield the tables of a vector of references as columns, some thousands at a time."""
         start, count = self.span(field, 4) or (0, 0)
         data = np.frombuffer(self.data, np.uint8)
         for first in range(0, count, BLOCK_TABLES):
             positions = start + 4 * np.arange(first, min(first + BLOCK_TABLES, count), dtype=np.int64)
-            yield Columns(data, positions + _gather(data, positions, "<u4"))
+            yield TableColumns(data, positions + _gather(data, positions, "<u4"))
 
 
 class Tables:
@@ -132,19 +140,22 @@ class Tables:
         return map(self.__getitem__, range(self._count))
 
     def __getitem__(self, number: int) -> Table:
-        """`number` is one of `range(len(self))`."""
+        """Return one table. `number` is one of `range(len(self))`."""
         position = self._start + 4 * number
         return Table(self._data, position + _number(self._data, position, _U32))
 
 
-class Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """Many tables of one kind."""
 
     data: npt.NDArray[np.uint8]
     positions: Positions
 
     def vectors(self, field: int, length: int) -> npt.NDArray[np.uint32]:
-        """Vectors (n, length) of unsigned numbers of four bytes; CorruptData where one is missing or has another length."""
+        """Return vectors (n, length) of unsigned numbers of four bytes.
+
+        Raises CorruptData if one is missing or has another length.
+        """
         vtables = self.positions - _gather(self.data, self.positions, "<i4")
         entry = 4 + 2 * field
         there = _gather(self.data, vtables, "<u2") >= entry + 2
@@ -173,13 +184,124 @@ def _number(data: memoryview, position: int, form: struct.Struct) -> int:
 
 
 def _gather(data: npt.NDArray[np.uint8], positions: Positions, dtype: str) -> Positions:
-    """The number of that type at each position."""
+    """Return the number of type `dtype` at each position."""
     width = np.dtype(dtype).itemsize
     if len(positions) and (positions.min() < 0 or positions.max() + width > len(data)):
         raise CorruptData(f"a reference beyond the {len(data)} bytes")
-    if (positions % width).any():  # FlatBuffers are aligned, but need not be
+    if (positions % width).any():  # FlatBuffers are usually aligned, but need not be
         found = data[positions[:, None] + np.arange(width)].view(dtype).reshape(len(positions))
     else:
         found = data[: len(data) // width * width].view(dtype)[positions // width]
     numbers: Positions = found.astype(np.int64)
     return numbers
+
+
+MAX_VALUES = 10_000
+"""Most values in one buffer. References may share values, so a few bytes can stand for very many."""
+
+MAX_DEPTH = 64
+
+_NULL, _INT, _UINT, _FLOAT, _KEY, _STRING = range(6)
+_INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT, _MAP, _VECTOR = range(6, 11)
+_TYPED = {11: _INT, 12: _UINT, 13: _FLOAT, 14: _KEY}
+_BOOL, _BOOLS = 26, 36
+_FLOATS = {2: "<e", 4: "<f", 8: "<d"}
+
+
+def loads(data: bytes) -> JSON:
+    """Return the JSON value in the FlexBuffer `data`. Raises CorruptData for anything else."""
+    return _Reader(data).root()
+
+
+@dataclass(slots=True)
+class _Reader:
+    data: bytes
+    count: int = 0
+
+    def root(self) -> JSON:
+        if len(self.data) < 3:
+            raise CorruptData("a FlexBuffer of fewer than three bytes")
+        width, kind = self.data[-1], self.data[-2]
+        if width not in (1, 2, 4, 8):
+            raise CorruptData(f"a FlexBuffer's root of {width} bytes")
+        return self._value(len(self.data) - 2 - width, width, kind, 0)
+
+    def _value(self, position: int, width: int, packed: int, depth: int) -> JSON:
+        """Return the value whose `width` bytes are at `position`. `packed` tells the width of what they refer to."""
+        self.count += 1
+        if self.count > MAX_VALUES or depth > MAX_DEPTH:
+            raise CorruptData("a FlexBuffer of too many values")
+        kind, below = packed >> 2, 1 << (packed & 3)
+        if kind == _NULL:
+            return None
+        if kind == _BOOL:
+            return bool(self._number(position, width))
+        if kind in (_INT, _UINT, _FLOAT):
+            return self._scalar(position, width, kind)
+        target = position - self._number(position, width)
+        if kind in (_INDIRECT_INT, _INDIRECT_UINT, _INDIRECT_FLOAT):
+            return self._scalar(target, below, kind - _INDIRECT_INT + _INT)
+        if kind == _KEY:
+            return self._key(target)
+        if kind == _STRING:
+            return self._text(self._bytes(target, self._length(target, below)))
+        if kind == _MAP:
+            return self._map(target, below, depth)
+        if kind in (_VECTOR, _BOOLS, *_TYPED):
+            return self._vector(target, below, kind, depth)
+        raise CorruptData(f"a FlexBuffer value of type {kind}, which is no JSON")
+
+    def _map(self, target: int, width: int, depth: int) -> dict[str, JSON]:
+        keys_at = target - 3 * width
+        keys = keys_at - self._number(keys_at, width)
+        key_width = self._number(keys_at + width, width)
+        if key_width not in (1, 2, 4, 8):
+            raise CorruptData(f"a FlexBuffer's keys of {key_width} bytes")
+        names = self._vector(keys, key_width, 14, depth)
+        values = self._vector(target, width, _VECTOR, depth)
+        if len(names) != len(values):
+            raise CorruptData(f"a FlexBuffer's map of {len(names)} keys and {len(values)} values")
+        return dict(zip(names, values, strict=True))
+
+    def _vector(self, target: int, width: int, kind: int, depth: int) -> list[JSON]:
+        length = self._length(target, width)
+        self._bytes(target, length * width)
+        if self.count + length > MAX_VALUES:
+            raise CorruptData("a FlexBuffer of too many values")
+        element = _BOOL if kind == _BOOLS else _TYPED.get(kind)
+        if element is not None:
+            return [self._value(target + i * width, width, element << 2, depth + 1) for i in range(length)]
+        kinds = self._bytes(target + length * width, length)
+        return [self._value(target + i * width, width, kinds[i], depth + 1) for i in range(length)]
+
+    def _length(self, target: int, width: int) -> int:
+        return self._number(target - width, width)
+
+    def _scalar(self, position: int, width: int, kind: int) -> int | float | None:
+        if kind != _FLOAT:
+            return int.from_bytes(self._bytes(position, width), "little", signed=kind == _INT)
+        if width not in _FLOATS:
+            raise CorruptData("a FlexBuffer's float of one byte")
+        found: float = struct.unpack(_FLOATS[width], self._bytes(position, width))[0]
+        return found if math.isfinite(found) else None
+
+    def _key(self, target: int) -> str:
+        self._bytes(target, 1)
+        end = self.data.find(b"\0", target)
+        if end < 0:
+            raise CorruptData("a FlexBuffer's key without an end")
+        return self._text(self.data[target:end])
+
+    def _text(self, raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise CorruptData("a FlexBuffer's string that is no UTF-8") from None
+
+    def _number(self, position: int, width: int) -> int:
+        return int.from_bytes(self._bytes(position, width), "little")
+
+    def _bytes(self, position: int, size: int) -> bytes:
+        if position < 0 or position + size > len(self.data):
+            raise CorruptData(f"a FlexBuffer's reference to byte {position + size} of {len(self.data)}")
+        return self.data[position : position + size]

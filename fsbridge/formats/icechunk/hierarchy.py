@@ -10,32 +10,29 @@ Not here: files (`repository.py`), keys of a snapshot (`snapshot_store.py`); Zar
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Unsupported
+from fsbridge.formats.format import ICECHUNK
 from fsbridge.formats.icechunk.records import Commit
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.icechunk.snapshot_store import SnapshotStore
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
-from fsbridge.model import Child, Group, Node, Source
-from fsbridge.owner import Owners
+from fsbridge.model import Child, Group, GroupAbilities, Node, Source, SourceAbilities
 from fsbridge.store import Key, Store
-
-OPEN_HIERARCHIES = 256
-"""Branches, tags and snapshots whose opened hierarchies are kept; one takes some KiB."""
 
 OpenZarr = Callable[[Store, Config], Source]
 
 
-class IcechunkSource:
-    """`model.Source` over the repository at `key` of `store`, which is closed with it if `owned`."""
+class IcechunkSource(SourceAbilities):
+    """`model.Source` for the repository at `key` of `store`. The store is closed with it if `owned`."""
 
-    format = "icechunk"
+    format = ICECHUNK
 
     def __init__(self, store: Store, key: Key, config: Config, open_zarr: OpenZarr, owned: bool = True) -> None:
         self._store = store
@@ -43,16 +40,14 @@ class IcechunkSource:
         self._config = config
         self._open_zarr = open_zarr
         self._lock = threading.Lock()
-        self._opened = LRU[tuple[str, str], Source](OPEN_HIERARCHIES)
+        # Up to 256 opened hierarchies of branches, tags and snapshots are kept. One takes some KiB.
+        self._opened = LRU[tuple[str, str], Source](256)
         self.repository = Repository(store, key, config)
-        self.root: Group = RootGroup(self)
-        self.repository.check()  # a repository that cannot be read is said now
-
-    def format_at(self, path: Sequence[str]) -> str:
-        return self.format
+        self.root: Group = IcechunkRoot(self)
+        self.repository.check()  # a repository that cannot be read is reported now
 
     def hierarchy(self, folder: str, name: str, resolve: Callable[[], str]) -> Node:
-        """The root of the hierarchy that is shown as `folder/name`; `resolve` tells its snapshot."""
+        """Return the root of the hierarchy that is shown as `folder/name`. `resolve` returns its snapshot."""
         with self._lock:
             source = self._opened.get((folder, name))
             if source is None:
@@ -69,8 +64,8 @@ class IcechunkSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
-    """What every group above the hierarchies holds."""
+class _RepositoryGroup(GroupAbilities):
+    """What every group above the hierarchies has."""
 
     source: IcechunkSource
 
@@ -80,16 +75,11 @@ class _Level:
     def mtime_ns(self) -> int:
         return self.source.repository.mtime_ns
 
-    def owners(self) -> Owners:
-        repository = self.source.repository
-        owner = repository.store.stat(repository.key).owner
-        return Owners(owner, owner)
-
     def native(self) -> Mapping[str, JSON]:
         return {}
 
 
-class RootGroup(_Level):
+class IcechunkRoot(_RepositoryGroup):
     """The repository."""
 
     def attributes(self) -> Mapping[str, JSON]:
@@ -108,22 +98,22 @@ class RootGroup(_Level):
 
 
 @dataclass(frozen=True, slots=True)
-class RefsGroup(_Level):
-    """All branches, or all tags; the attributes tell the snapshot of each."""
+class RefsGroup(_RepositoryGroup):
+    """All branches, or all tags. The attributes tell the snapshot of each."""
 
     name: str
 
     def attributes(self) -> Mapping[str, JSON]:
         try:
             return dict(self._refs())
-        except Unsupported:  # nothing is listed there, and each is found by its name
+        except Unsupported:  # the store cannot list, but each is found by its name
             return {}
 
     def children(self) -> Iterator[Child]:
         for name, id in sorted(self._refs().items()):
             try:
                 mtime_ns = self.source.repository.commit(id).written_ns
-            except FsbridgeError:  # whoever opens it is told; its neighbours are listed
+            except FsbridgeError:  # the error is reported when it is opened; its neighbours are listed
                 mtime_ns = self.mtime_ns
             yield Child(name, mtime_ns)
 
@@ -138,8 +128,8 @@ class RefsGroup(_Level):
         return repository.branches() if self.name == "branches" else repository.tags()
 
 
-class SnapshotsGroup(_Level):
-    """All commits; the attributes tell their history."""
+class SnapshotsGroup(_RepositoryGroup):
+    """All commits. The attributes tell their history."""
 
     def attributes(self) -> Mapping[str, JSON]:
         return {id: _described(commit) for id, commit in sorted(self.source.repository.commits().items())}
@@ -159,7 +149,7 @@ def _described(commit: Commit) -> dict[str, JSON]:
     seconds, rest = divmod(commit.written_ns, 10**9)
     try:
         written = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest // 1000).isoformat()
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # a time outside the calendar
         written = f"{seconds} s"
     return {
         "parent": commit.parent,

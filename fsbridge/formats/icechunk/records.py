@@ -1,7 +1,7 @@
-"""What Icechunk's metadata files say of history and hierarchy: refs and commits, the nodes of a snapshot.
+"""What Icechunk's metadata files say about history and hierarchy: refs and commits, the nodes of a snapshot.
 
-Field numbers are those of the schemas `repo.fbs` and `snapshot.fbs` of the specification, versions 1 and 2. Not here: where
-chunks are (`manifests.py`), files and their envelopes (`files.py`), which of them to read (`repository.py`).
+Field numbers are those of the schemas `repo.fbs` and `snapshot.fbs` of the specification, versions 1 and 2. Not here:
+where chunks are (`manifests.py`), files and their envelopes (`files.py`), which files to read (`repository.py`).
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ import numpy.typing as npt
 
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound
-from fsbridge.formats.icechunk import flexbuffers
+from fsbridge.formats.icechunk import flatbuffers
 from fsbridge.formats.icechunk.files import ID_BYTES, Payload, spell
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.metadata import JSON, Index
 from fsbridge.store import ROOT, Key
 
 NODE_ID_BYTES = 8
-NODE_BYTES = 500
-"""Memory that a node takes besides what the snapshot says of it."""
 
 ARRAY = 1
-"""Number of `ArrayNodeData` in the union of a node's data; a group's is 2."""
+"""Number of `ArrayNodeData` in the union of a node's data. A group has 2."""
 
 MAX_DEPTH = 1000
 
 PATHS_FACTOR, PATHS_LEAST, PATH_BYTES = 2, MIB, 64
-"""The paths of all directories may take so many times the bytes of their snapshot, and this much more; each takes so much
-beside its characters. A node takes more than that beside its path, so only directories that are none can be too many."""
+"""Limits the memory for the paths of all directories: PATHS_FACTOR times the bytes of their snapshot, plus PATHS_LEAST.
+
+A path takes PATH_BYTES beside its characters. A node takes more than that beside its path, so only directories that are
+not nodes can be too many.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A snapshot as history tells of it. Identifiers are spelled as file names are."""
+    """A snapshot in the history. Identifiers are spelled as in file names."""
 
     id: str
     parent: str | None
@@ -49,10 +50,12 @@ class Commit:
 
 
 class History(Mapping[str, Commit]):
-    """All commits by identifier, each made when it is asked for; all refs by name, with the identifier of their snapshot."""
+    """All commits by identifier, each made when it is asked for, and all refs by name, with the identifier of their
+    snapshot.
+    """
 
     def __init__(self, payload: Payload) -> None:
-        """`payload`: the table `Repo`, which there is from version 2 on; CorruptData, TooLarge."""
+        """Read `payload`, the table `Repo` (from version 2). Raises CorruptData, TooLarge."""
         repo = self._repo = Table.root(payload.data)
         self._rows = repo.vector(4)
         self.branches = {ref.text(0) or "": self._id(ref.u32(1)) for ref in repo.vector(2)}
@@ -60,9 +63,9 @@ class History(Mapping[str, Commit]):
 
     @cached_property
     def containers(self) -> Mapping[str, str]:
-        """URLs by the names by which locations of virtual chunks may call them; CorruptData."""
+        """URLs by the names that locations of virtual chunks may use for them. Raises CorruptData."""
         stored = self._repo.blob(9)
-        config = flexbuffers.loads(stored) if stored else None
+        config = flatbuffers.loads(stored) if stored else None
         named = config.get("virtual_chunk_containers") if isinstance(config, dict) else None
         found = {}
         for container in named.values() if isinstance(named, dict) else ():
@@ -92,8 +95,8 @@ class History(Mapping[str, Commit]):
         return len(self._numbers)
 
 
-class Node(NamedTuple):
-    """A group or an array. `document`: its `zarr.json`; `data`: an array's table, None of a group."""
+class SnapshotNode(NamedTuple):
+    """A group or an array. `document` is its `zarr.json`, `data` an array's table (None for a group)."""
 
     id: bytes
     document: bytes
@@ -101,13 +104,13 @@ class Node(NamedTuple):
 
 
 class Manifests(NamedTuple):
-    """Where the chunks of an array are told of: identifiers, and per manifest and dimension the coordinates [from, to)."""
+    """The manifests of an array: identifiers, and for each manifest and dimension the coordinates [from, to)."""
 
     ids: list[str]
     extents: npt.NDArray[np.uint32]  # (manifests, rank, 2)
 
     def of(self, prefix: Index) -> list[str]:
-        """Those that may tell of chunks whose coordinates begin with `prefix`."""
+        """Return the manifests that may have chunks whose coordinates begin with `prefix`."""
         near = self.extents[:, : len(prefix)]
         asked = np.array(prefix, np.int64)
         holds = ((near[:, :, 0] <= asked) & (asked < near[:, :, 1])).all(axis=1)
@@ -115,13 +118,13 @@ class Manifests(NamedTuple):
 
 
 class Snapshot:
-    """A state of the whole hierarchy: its nodes by path, and the names of what lies in every directory.
+    """A state of the whole hierarchy: its nodes by path, and the names in every directory.
 
-    The snapshot is kept as it was decoded; a node is made of it when it is asked for.
+    The snapshot is kept as it was decoded. A node is made from it when it is asked for.
     """
 
     def __init__(self, payload: Payload, id: str) -> None:
-        """`payload`: the table `Snapshot`, which must be that of `id`; CorruptData."""
+        """Read `payload`, the table `Snapshot` of `id`. Raises CorruptData."""
         table = Table.root(payload.data)
         if table_id(table, 0) != id:
             raise CorruptData(f"snapshot {id} says that it is {table_id(table, 0)}")
@@ -136,7 +139,8 @@ class Snapshot:
         self._room = PATHS_FACTOR * len(payload.data) + PATHS_LEAST
         for node in nodes:
             self._add(node)
-        self.nbytes = len(payload.data) + NODE_BYTES * len(nodes)
+        # A node takes 500 bytes of memory besides its bytes in the snapshot.
+        self.nbytes = len(payload.data) + 500 * len(nodes)
 
     def _add(self, node: Table) -> None:
         path = node.text(1)
@@ -162,22 +166,22 @@ class Snapshot:
             self.members[key] = []
             self.members[key.parent].append(key.name)
 
-    def node(self, key: Key) -> Node | None:
-        """The group or array at `key`, if there is one; CorruptData."""
+    def node(self, key: Key) -> SnapshotNode | None:
+        """Return the group or array at `key`, or None. Raises CorruptData."""
         node = self._nodes.get(key)
         if node is None:
             return None
         id, document = node.struct(0, NODE_ID_BYTES), node.blob(2)
         if id is None or document is None:
             raise CorruptData(f"the node /{key} has no identifier or no metadata")
-        return Node(id, document, node.table(4) if node.u8(3) == ARRAY else None)
+        return SnapshotNode(id, document, node.table(4) if node.u8(3) == ARRAY else None)
 
     def __iter__(self) -> Iterator[Key]:
-        """The paths of all nodes."""
+        """Yield the paths of all nodes."""
         return iter(self._nodes)
 
     def manifests(self, key: Key) -> Manifests:
-        """Of the array at `key`."""
+        """Return the manifests of the array at `key`."""
         found = self._manifests.get(key)
         if found is None:
             node = self.node(key)
@@ -199,7 +203,7 @@ def _parse_manifests(array: Table) -> Manifests:
 
 
 def table_id(table: Table, field: int) -> str:
-    """The identifier in a field; CorruptData when there is none."""
+    """Return the identifier in a field. Raises CorruptData if there is none."""
     found = table.struct(field, ID_BYTES)
     if found is None:
         raise CorruptData("a reference without an identifier")
@@ -207,14 +211,17 @@ def table_id(table: Table, field: int) -> str:
 
 
 def _metadata(table: Table, field: int, version: int) -> dict[str, JSON]:
-    """A commit's own attributes: MessagePack in version 1, FlexBuffers in version 2. A damaged one says so itself."""
+    """Return a commit's own attributes.
+
+    MessagePack in version 1, FlexBuffers in version 2. A damaged one becomes its error.
+    """
     found: dict[str, JSON] = {}
     for item in table.vector(field):
         name, value = item.text(0), item.blob(1)
         if name is None or value is None:
             raise CorruptData("metadata of a commit without name or value")
         try:
-            found[name] = flexbuffers.loads(value) if version > 1 else _unpacked(value)
+            found[name] = flatbuffers.loads(value) if version > 1 else _unpacked(value)
         except FsbridgeError as error:
             found[name] = f"unreadable: {error}"
     return found

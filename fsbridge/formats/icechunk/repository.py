@@ -1,43 +1,38 @@
-"""An Icechunk repository: which files hold its history, its snapshots and its manifests, and what was read of them lately.
+"""An Icechunk repository: which files hold its history, snapshots and manifests, and what was read of them lately.
 
-Version 1 keeps each ref in an object of its own (`refs/branch.main/ref.json`), version 2 all of them, and the history, in
-one (`repo`). Every other file is written once and never again, so only refs are asked for anew. Not here: what the files
-say (`records.py`), the keys of a snapshot (`snapshot_store.py`).
+Version 1 keeps each ref in an object of its own (`refs/branch.main/ref.json`); version 2 keeps all refs and the history
+in one object (`repo`). Every other file is written once and never again, so only refs are looked at again. Not here: the
+contents of files (`records.py`), the keys of a snapshot (`snapshot_store.py`).
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge
 from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, ref_file, ref_name, unwrap
-from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Manifest, Native, Virtual
-from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
+from fsbridge.formats.icechunk.manifests import Chunk, Manifest, ManifestTable, Native, Virtual
+from fsbridge.formats.icechunk.records import Commit, History, Snapshot, SnapshotNode
 from fsbridge.formats.icechunk.virtual import VirtualObjects
 from fsbridge.formats.strict_json import Fields, parse_object
-from fsbridge.idle import IdleThreads
 from fsbridge.locks import Locks
 from fsbridge.lru import LRU
-from fsbridge.owner import Owner, everybody, restricted
 from fsbridge.store import Key, Stat, Store, Stored
-
-log = logging.getLogger(__name__)
+from fsbridge.workers import Workers
 
 SNAPSHOTS_BYTES = 32 * MIB
-"""Of snapshots that are kept."""
+"""Bytes of snapshots that are kept."""
 
 MANIFESTS_BYTES = 64 * MIB
-"""Of manifests that are kept; one that is larger is the only one."""
+"""Bytes of manifests that are kept. A larger one is the only one."""
 
-MANIFESTS_AHEAD = 2
-"""Manifests that are read at a time for chunks that will be wanted soon."""
 
 MAX_COMMITS = 10_000
-"""Commits that are listed; version 1 tells of them one by one."""
+"""Most commits that are listed. In version 1 each is read by itself."""
 
 BRANCH, TAG = "branch.", "tag."
 
@@ -54,7 +49,7 @@ class Repository:
         self._limits = config.limits
         self._most_bytes = config.cache_size
         self.far = store.far or bool(config.external_urls)
-        """Whether chunks may come over a network."""
+        """True if chunks may come over a network."""
         self._reading: Locks[tuple[str, str]] = Locks()
         self._history: tuple[Hashable, History] | None = None
         self._refs_known = LRU[str, tuple[Hashable, str]](MAX_COMMITS)
@@ -62,8 +57,9 @@ class Repository:
         self._commits = LRU[str, tuple[Hashable, Commit]](MAX_COMMITS)
         self._manifests = LRU[str, Manifest](MANIFESTS_BYTES)
         self._decoding = threading.Lock()
-        self.ahead = IdleThreads(_reported, MANIFESTS_AHEAD, "manifest")
-        """For what waits for a manifest that nobody has read yet."""
+        # At most two manifests are prefetched at a time.
+        self.ahead = Workers("manifest", 2)
+        """Runs prefetches that wait for an unread manifest."""
         try:
             store.stat(key / "repo", (0, None))
             self.version = 2
@@ -71,20 +67,25 @@ class Repository:
             self.version = 1
 
     def close(self) -> None:
-        """Let go of what virtual chunks lie in; the store is its owner's."""
+        """Close the stores of virtual chunks. The repository's store belongs to its owner."""
         self.virtual.close()
 
     def place(self, path: str = "") -> str:
-        """A file of the repository, for a message."""
+        """Return a file of the repository, for a message."""
         key = self.key
         for name in filter(None, path.split("/")):
             key = key / name
         return self.store.describe(key)
 
+    def check_access(self, folder: str, id: str) -> None:
+        """Raise AccessDenied where those for whom the mount is may not read a file: what was read of it is remembered."""
+        with suppress(NotFound):  # whoever reads it is told
+            self.store.check_access(self.key / folder / id)
+
     # ---- refs and history
 
     def check(self) -> None:
-        """Raise what whoever looks at the branches would meet; where nothing is listed, of the one that is always there."""
+        """Raise what a look at the branches raises; without listing, what the branch that always exists raises."""
         if self.version > 1 or self.store.listable:
             self.branches()
         else:
@@ -92,26 +93,26 @@ class Repository:
 
     @property
     def mtime_ns(self) -> int:
-        """When a ref was changed last, or, of version 1 without its directory, the branch that is always there."""
+        """When a ref last changed; in version 1 without directories, when the branch `main` did."""
         if self.version > 1:
             return self.store.stat(self.key / "repo").mtime_ns
         refs = self.key / "refs"
         return self.store.stat(refs / f"{BRANCH}main" / "ref.json" if self.store.prefixes else refs).mtime_ns
 
     def branches(self) -> Mapping[str, str]:
-        """All branches by name, and the snapshots they point to now."""
+        """Return all branches by name, and the snapshots they point to now."""
         return self.history().branches if self.version > 1 else dict(self._refs(BRANCH))
 
     def tags(self) -> Mapping[str, str]:
-        """All tags by name, and their snapshots."""
+        """Return all tags by name, and their snapshots."""
         return self.history().tags if self.version > 1 else dict(self._refs(TAG))
 
     def branch(self, name: str) -> str:
-        """The snapshot that a branch points to now; NotFound."""
+        """Return the snapshot that a branch points to now. Raises NotFound."""
         return self._named(name, BRANCH, "branch")
 
     def tag(self, name: str) -> str:
-        """The snapshot of a tag; NotFound."""
+        """Return the snapshot of a tag. Raises NotFound."""
         return self._named(name, TAG, "tag")
 
     def _named(self, name: str, prefix: str, kind: str) -> str:
@@ -127,7 +128,7 @@ class Repository:
         raise NotFound(f"{self.place('refs')}: no {kind} {name!r}")
 
     def history(self) -> History:
-        """Version 2: refs and commits as they are now. CorruptData when the object is gone."""
+        """Return the current refs and commits of version 2. Raises CorruptData if the object is gone."""
         key = self.key / "repo"
         try:
             stat = self.store.stat(key, (0, None))
@@ -149,7 +150,7 @@ class Repository:
                     yield ref_name(member.name[len(prefix) :]), found
 
     def _ref(self, name: str) -> str | None:
-        """Version 1: what a ref points to; None for no ref, or a tag that was deleted."""
+        """Return the snapshot of a ref in version 1, or None if there is no such ref or its tag was deleted."""
         folder = self.key / "refs" / name
         if name.startswith(TAG) and self._there(folder / "ref.json.deleted"):
             return None
@@ -175,7 +176,7 @@ class Repository:
         return True
 
     def containers(self) -> Mapping[str, str]:
-        """URLs by the names by which locations of virtual chunks may call them, as the last look at a branch or tag told.
+        """Return URLs by the names that locations of virtual chunks may use, as of the last look at a branch or tag.
 
         Version 1 has no such names.
         """
@@ -185,12 +186,12 @@ class Repository:
         return (self.history() if known is None else known[1]).containers
 
     def commit(self, id: str) -> Commit:
-        """A commit that a ref or another commit names."""
+        """Return a commit that a ref or another commit names."""
         found = self.history().get(id) if self.version > 1 else None
         return self.snapshot(id).commit if found is None else found
 
     def commits(self) -> Mapping[str, Commit]:
-        """The ancestry of all refs; TooLarge for more than are listed."""
+        """Return the ancestry of all refs. Raises TooLarge for more than are listed."""
         if self.version > 1:
             found: Mapping[str, Commit] = self.history()
         else:
@@ -200,7 +201,7 @@ class Repository:
         return found
 
     def _ancestry(self) -> Mapping[str, Commit]:
-        """One that cannot be read is told of by its error, and hides no other."""
+        """Read the ancestry of all refs. A commit that cannot be read appears with its error and hides no other."""
         found: dict[str, Commit] = {}
         listed = self._listed_snapshots()
         for first in (*self.branches().values(), *self.tags().values()):
@@ -211,7 +212,7 @@ class Repository:
                     commit = self._commit_now(id, listed)
                 except CorruptData as error:
                     if above is not None and (parent := self._parent_now(above, id)) != id:
-                        above, id = None, parent  # once: a store that tells another one each time would never end
+                        above, id = None, parent  # once only: a store that gives another parent each time would never end
                         continue
                     commit = Commit(id, None, 0, "", {"_ERROR": str(error)})
                 found[id] = commit
@@ -219,18 +220,18 @@ class Repository:
         return found
 
     def _listed_snapshots(self) -> Mapping[str, Hashable]:
-        """The versions of all snapshots, None for one that cannot be told from the next; nothing where nothing is listed."""
+        """Return the versions of all snapshots, None for an unsettled one; nothing if the store cannot list."""
         try:
             members = self.store.list(self.key / "snapshots", stats=True) if self.store.listable else ()
             stats = ((member.name, member.stat) for member in members)
             return {name: stat.version if stat.settled else None for name, stat in stats if stat is not None}
-        except (NotFound, AccessDenied, CorruptData):  # whoever reads one of them is told what that means for it
+        except (NotFound, AccessDenied, CorruptData):  # the error is reported for each snapshot that is read
             return {}
 
     def _commit_now(self, id: str, listed: Mapping[str, Hashable]) -> Commit:
-        """What a snapshot tells of itself, in the version that is listed; where none is, what it told when it was read.
+        """Return the commit of a snapshot in its listed version; without a listing, as it was when it was read.
 
-        Expiring cuts history: icechunk 1 writes the last snapshot that stays once more, with another parent.
+        Expiring cuts history: icechunk 1 writes the last remaining snapshot again, with another parent.
         """
         if id not in listed:
             return self.snapshot(id).commit
@@ -238,7 +239,7 @@ class Repository:
         if version is not None and known is not None and known[0] == version:
             return known[1]
         commit = self._read_snapshot(id).commit
-        if version is not None and self._version_now(id) == version:  # else it may have been another one that was read
+        if version is not None and self._version_now(id) == version:  # otherwise another version may have been read
             self._commits.put(id, (version, commit))
         return commit
 
@@ -249,7 +250,7 @@ class Repository:
             return None
 
     def _parent_now(self, id: str, before: str) -> str | None:
-        """The same of a snapshot whose parent is gone, where nobody has listed it lately."""
+        """Read a snapshot again whose parent is gone, and return its present parent."""
         try:
             return self._read_snapshot(id).commit.parent
         except CorruptData:  # gone as well
@@ -258,7 +259,7 @@ class Repository:
     # ---- files that never change
 
     def known(self, id: str) -> bool:
-        """Whether there is a snapshot of that name: one of the history, in version 1 any that is stored, too."""
+        """Tell whether a snapshot of that name exists: one of the history, in version 1 also any stored one."""
         try:
             parse_id(id)
             if self.version > 1:
@@ -268,7 +269,7 @@ class Repository:
             return False
 
     def snapshot(self, id: str) -> Snapshot:
-        """The snapshot that something refers to; CorruptData when it is missing."""
+        """Return the snapshot that something refers to. Raises CorruptData if it is missing."""
         return self._once(("snapshots", id), lambda: self._snapshots.get(id), lambda: self._read_snapshot(id))
 
     def _read_snapshot(self, id: str) -> Snapshot:
@@ -276,15 +277,15 @@ class Repository:
         return self._snapshots.put(id, found, found.nbytes)
 
     def known_snapshot(self, id: str) -> Snapshot | None:
-        """A snapshot that is in memory."""
+        """Return a snapshot if it is in memory."""
         return self._snapshots.get(id)
 
     def holds(self, manifest: str) -> bool:
-        """Whether a manifest is in memory."""
+        """Tell whether a manifest is in memory."""
         return self._manifests.get(manifest) is not None
 
-    def table(self, manifest: str, node: Node, rank: int) -> ChunkTable:
-        """The chunks of an array in one of its manifests."""
+    def table(self, manifest: str, node: SnapshotNode, rank: int) -> ManifestTable:
+        """Return the chunks of an array in one of its manifests."""
         found = self._once(
             ("manifests", manifest), lambda: self._manifests.get(manifest), lambda: self._read_manifest(manifest)
         )
@@ -299,7 +300,7 @@ class Repository:
         return self._manifests.put(id, found, found.nbytes)
 
     def _once(self, file: tuple[str, str], known: Callable[[], T | None], read: Callable[[], T]) -> T:
-        """What is `known`, else what one caller has `read` while others that want the same file wait."""
+        """Return what is `known`, else what one caller has `read` while others that want the same file wait."""
         found = known()
         if found is not None:
             return found
@@ -308,7 +309,9 @@ class Repository:
             return read() if found is None else found
 
     def _file(self, folder: str, id: str, kind: Kind, parse: Callable[[Payload, str], T]) -> T:
-        """A file that is parsed when no other is: the largest ones take as much memory as all chunks may."""
+        """Read a file and parse it while no other is parsed, because the largest ones take as much memory as all chunks
+        may.
+        """
         data, _ = self._stored(f"{folder}/{id}", self.key / folder / id)
         with self._decoding:
             return self._parsed(f"{folder}/{id}", lambda: parse(unwrap(data, kind, self._most_bytes), id))
@@ -328,28 +331,18 @@ class Repository:
             raise error.at(self.place(path)) from None
 
     def chunk(self, id: str, start: int, length: int) -> bytes:
-        """Bytes of a chunk object; CorruptData when it is missing or too short."""
+        """Return bytes of a chunk object. Raises CorruptData if it is missing or too short."""
         try:
             return self.store.read_range(self.key / "chunks" / id, start, length)[0]
         except NotFound:
             raise CorruptData(f"{self.place(f'chunks/{id}')} is missing") from None
 
     def fetch(self, chunk: Chunk, first: int, length: int) -> None:
-        """`length` bytes of a chunk from its byte `first` on will be wanted soon; a store far away sends them meanwhile."""
+        """Prefetch `length` bytes of a chunk from its byte `first`, if the store is remote."""
         if isinstance(chunk, Native):
             self.store.fetch(self.key / "chunks" / chunk.id, (chunk.start + first, length))
         elif isinstance(chunk, Virtual):
             self.virtual.fetch(chunk, first, length)
-
-    def owner(self, folder: str, id: str) -> Owner | None:
-        """Who may read a file, given the modes of its directory and its own; None for one that is gone."""
-        if self.store.prefixes:  # objects have no owner, and asking for one is a request
-            return everybody()
-        try:
-            above, own = self.store.stat(self.key / folder), self.store.stat(self.key / folder / id)
-        except NotFound:
-            return None
-        return restricted(own.owner, above.owner)
 
 
 def _checked(id: str) -> None:
@@ -357,7 +350,3 @@ def _checked(id: str) -> None:
         parse_id(id, ID_BYTES)
     except NotFound as error:
         raise CorruptData(str(error)) from None
-
-
-def _reported(error: Exception) -> None:
-    log.error("sending ahead: %r", error)

@@ -1,8 +1,8 @@
 """A snapshot of an Icechunk repository as a store of Zarr v3: `zarr.json` of every node, `c/0/1` of every chunk.
 
-The snapshot may be another one at each call (that of a branch), so versions tell of contents: a chunk that two snapshots
-share is one version. Which chunks there are is known from manifests, so one that is absent costs no request.
-Not here: the repository's files (`repository.py`), Zarr.
+The snapshot may be another one at each call (that of a branch), so versions are those of contents: a chunk that two
+snapshots share has one version. Manifests tell which chunks exist, so an absent chunk costs no request. Not here: the
+repository's files (`repository.py`), Zarr.
 """
 
 from __future__ import annotations
@@ -18,35 +18,32 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Unsupported
-from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Inline, Virtual
-from fsbridge.formats.icechunk.records import Node, Snapshot
+from fsbridge.formats.icechunk.manifests import Chunk, Inline, ManifestTable, Virtual
+from fsbridge.formats.icechunk.records import Snapshot, SnapshotNode
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.metadata import Index, parse_coordinate
-from fsbridge.owner import Owner, searchable
-from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, StoreAbilities
 from fsbridge.store.bounds import check_limit, check_range
 
 DOCUMENT = "zarr.json"
 CHUNKS = "c"
-MAX_COORDINATES = 1 << 32
-"""Icechunk's coordinates have four bytes."""
 
 
 class _Below(NamedTuple):
-    """What a key is below an array: the beginning of chunk coordinates, or all of them."""
+    """A key below an array: the beginning of chunk coordinates, or all of them."""
 
     array: Key
-    node: Node
+    node: SnapshotNode
     prefix: Index
 
 
-class SnapshotStore:
-    """`store.Store` over the snapshot that `resolve` names, which is asked at every call; `name` is for messages."""
+class SnapshotStore(StoreAbilities):
+    """`store.Store` for the snapshot that `resolve` returns at each call. `name` is for messages."""
 
     prefixes = False
     listable = True
-    at_once = None
     together = nullcontext
 
     def __init__(self, repository: Repository, resolve: Callable[[], str], name: str) -> None:
@@ -60,14 +57,17 @@ class SnapshotStore:
         return "/".join(filter(None, [self._repository.place(), self._name, key]))
 
     def close(self) -> None:
-        """Nothing is held: the repository is its source's."""
+        """Do nothing, because the repository belongs to its source."""
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Of a chunk in the snapshot that was looked at last. A manifest that is not in memory is read on another thread."""
+        """Prefetch a chunk of the snapshot that was looked at last.
+
+        A manifest that is not in memory is read on another thread.
+        """
         snapshot = self._repository.known_snapshot(self._latest)
         if snapshot is None:
             return
-        with suppress(FsbridgeError):  # whoever reads it is told
+        with suppress(FsbridgeError):  # the error is reported when the chunk is read
             below = self._below(snapshot, key)
             fetch = partial(self._fetch, snapshot, key, below, read)
             if all(map(self._repository.holds, snapshot.manifests(below.array).of(below.prefix))):
@@ -83,10 +83,10 @@ class SnapshotStore:
             self._repository.fetch(chunk, first, length)
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """A manifest tells of all chunks anyway."""
+        """Do nothing, because a manifest lists all chunks anyway."""
 
     def opened(self, key: Key) -> None:
-        """What a chunk is, its manifest tells without opening it."""
+        """Do nothing, because the manifest describes the chunk."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         snapshot = self._snapshot()
@@ -97,7 +97,7 @@ class SnapshotStore:
             return self._document_stat(snapshot, node)
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
-            if below.prefix and not any(True for _ in self._tables(snapshot, below)):  # else there are manifests, unread
+            if below.prefix and not any(True for _ in self._tables(snapshot, below)):  # there are manifests
                 raise self._absent(key)
             return self._directory(snapshot)
         return self._chunk_stat(snapshot, key, self._chunk(snapshot, key, below))
@@ -135,7 +135,7 @@ class SnapshotStore:
                 try:
                     stat = self.stat(key / name)
                 except NotFound:
-                    continue  # another snapshot, by now
+                    continue  # the snapshot has changed meanwhile
                 yield Member(name, stat.is_dir, stat if stats else None)
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
@@ -155,7 +155,7 @@ class SnapshotStore:
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         snapshot = self._snapshot()
-        times = Times()
+        times: list[int | None] = []
         if key in snapshot.members:
             there = {name for batch in self.names(key) for name in batch}
         else:
@@ -164,7 +164,7 @@ class SnapshotStore:
         return times
 
     def commit(self, array: Key) -> Hashable:
-        """What is another one whenever a chunk of `array` is: its manifests, which are written once and never changed."""
+        """Return what changes whenever a chunk of `array` does: its manifests, which are written once and never changed."""
         snapshot = self._snapshot()
         node = self._node(snapshot, array)
         return None if node is None or node.data is None else tuple(snapshot.manifests(array).ids)
@@ -172,23 +172,25 @@ class SnapshotStore:
     # ---- what a key is
 
     def _snapshot(self) -> Snapshot:
+        before_waiting()
         self._latest = id = self._resolve()
+        self._repository.check_access("snapshots", id)
         return self._repository.snapshot(id)
 
     def _absent(self, key: Key) -> NotFound:
         return NotFound(f"{self.describe(key)}: not in this snapshot")
 
-    def _documented(self, snapshot: Snapshot, key: Key) -> Node | None:
+    def _documented(self, snapshot: Snapshot, key: Key) -> SnapshotNode | None:
         return self._node(snapshot, key.parent) if key.name == DOCUMENT and key != ROOT else None
 
-    def _node(self, snapshot: Snapshot, key: Key) -> Node | None:
+    def _node(self, snapshot: Snapshot, key: Key) -> SnapshotNode | None:
         try:
             return snapshot.node(key)
         except FsbridgeError as error:
             raise error.at(self.describe(key)) from None
 
     def _below(self, snapshot: Snapshot, key: Key) -> _Below:
-        """The array that `key` lies below, and the coordinates that it spells; NotFound."""
+        """Return the array that `key` lies below, and the coordinates that it spells. Raises NotFound."""
         parts = key.split("/")
         for length in range(len(parts) - 1, -1, -1):
             array = Key("/".join(parts[:length]))
@@ -198,7 +200,8 @@ class SnapshotStore:
             if parts[length] != CHUNKS:
                 break
             spelled = parts[length + 1 :]
-            coordinates = [parse_coordinate(part, MAX_COORDINATES) for part in spelled]
+            # Icechunk's coordinates have four bytes.
+            coordinates = [parse_coordinate(part, (1 << 32)) for part in spelled]
             prefix = tuple(coordinate for coordinate in coordinates if coordinate is not None)
             if len(prefix) < len(spelled) or not snapshot.manifests(array).ids:
                 break
@@ -211,17 +214,21 @@ class SnapshotStore:
     def _rank(self, snapshot: Snapshot, below: _Below) -> int:
         return int(snapshot.manifests(below.array).extents.shape[1])
 
-    def _tables(self, snapshot: Snapshot, below: _Below) -> Iterator[tuple[ChunkTable, int, int]]:
-        """The manifests that hold chunks of that prefix, and the rows [low, high) of these."""
+    def _tables(self, snapshot: Snapshot, below: _Below) -> Iterator[tuple[ManifestTable, int, int]]:
+        """Yield the manifests that hold chunks of that prefix, and their rows [low, high)."""
         rank = self._rank(snapshot, below)
         for manifest in snapshot.manifests(below.array).of(below.prefix):
+            self._repository.check_access("manifests", manifest)
             table = self._repository.table(manifest, below.node, rank)
             low, high = table.range(below.prefix)
             if low < high:
                 yield table, low, high
 
     def _coordinates(self, snapshot: Snapshot, key: Key) -> npt.NDArray[np.uint32]:
-        """The coordinates that follow those of `key`, sorted, each once; NotFound unless it is a directory of chunks."""
+        """Return the coordinates that follow those of `key`, sorted, each once.
+
+        Raises NotFound unless it is a directory of chunks.
+        """
         below = self._below(snapshot, key)
         depth = len(below.prefix)
         if depth >= self._rank(snapshot, below):
@@ -252,15 +259,13 @@ class SnapshotStore:
     # ---- what is told of it
 
     def _directory(self, snapshot: Snapshot) -> Stat:
-        id = snapshot.commit.id
-        return Stat(True, 0, snapshot.commit.written_ns, id, searchable(self._repository.owner("snapshots", id)))
+        return Stat(True, 0, snapshot.commit.written_ns, snapshot.commit.id)
 
-    def _document_stat(self, snapshot: Snapshot, node: Node) -> Stat:
-        owner = self._repository.owner("snapshots", snapshot.commit.id)
-        return self._file(snapshot, len(node.document), blake2b(node.document, digest_size=16).digest(), owner)
+    def _document_stat(self, snapshot: Snapshot, node: SnapshotNode) -> Stat:
+        return self._file(snapshot, len(node.document), blake2b(node.document, digest_size=16).digest())
 
-    def _file(self, snapshot: Snapshot, size: int, version: object, owner: Owner | None) -> Stat:
-        return Stat(False, size, snapshot.commit.written_ns, version, owner)
+    def _file(self, snapshot: Snapshot, size: int, version: object) -> Stat:
+        return Stat(False, size, snapshot.commit.written_ns, version)
 
     def _chunk_stat(self, snapshot: Snapshot, key: Key, chunk: Chunk) -> Stat:
         if isinstance(chunk, Virtual):
@@ -270,12 +275,13 @@ class SnapshotStore:
                 raise error.at(self.describe(key)) from None
         if isinstance(chunk, Inline):
             version = blake2b(chunk.content, digest_size=16).digest()
-            return self._file(snapshot, chunk.length, version, self._repository.owner("snapshots", snapshot.commit.id))
-        return self._file(snapshot, chunk.length, chunk, self._repository.owner("chunks", chunk.id))
+            return self._file(snapshot, chunk.length, version)
+        self._repository.check_access("chunks", chunk.id)
+        return self._file(snapshot, chunk.length, chunk)
 
     def _virtual_stat(self, snapshot: Snapshot, chunk: Virtual, file: Stat) -> Stat:
         version = (chunk.location, chunk.start, chunk.length, file.version)
-        return self._file(snapshot, chunk.length, version, file.owner)._replace(settled=file.settled)
+        return self._file(snapshot, chunk.length, version)._replace(settled=file.settled)
 
     def _bytes(self, snapshot: Snapshot, key: Key, chunk: Chunk, first: int, length: int) -> tuple[bytes, Stat]:
         if isinstance(chunk, Virtual):
@@ -289,12 +295,15 @@ class SnapshotStore:
             return chunk.content[first : first + length], stat
         return self._repository.chunk(chunk.id, chunk.start + first, length), stat
 
-    def _check_encoding(self, node: Node, key: Key) -> None:
-        """Icechunk knows chunks by their coordinates; under keys of another spelling they would all seem to be absent."""
+    def _check_encoding(self, node: SnapshotNode, key: Key) -> None:
+        """Refuse other spellings of chunk keys.
+
+        Icechunk knows chunks by coordinates, so they would all seem to be absent.
+        """
         try:
             found = json.loads(node.document).get("chunk_key_encoding")
         except (ValueError, AttributeError, RecursionError):
-            return  # whoever parses it says what is wrong
+            return  # the parser reports what is wrong
         name = found.get("name") if isinstance(found, dict) else found
         configuration = found.get("configuration", {}) if isinstance(found, dict) else {}
         if name != "default" or not isinstance(configuration, dict) or configuration.get("separator", "/") != "/":

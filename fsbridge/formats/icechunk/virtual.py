@@ -1,7 +1,7 @@
 """Virtual chunks: bytes in objects beside the repository, in directories and below URLs that the user allows (P4).
 
-A reference may tell of which version its object was, by an ETag or the time of its last change: then bytes of another one
-are an error, as in icechunk. What a repository says of servers and credentials is not used. Not here: who refers to them.
+A reference may name the version of its object, by an ETag or the time of its last change. Then bytes of another version
+are an error, as in icechunk. What a repository says about servers and credentials is not used. Not here: the references.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _Place: TypeAlias = tuple[str, Callable[[], Store], Key]
 
 
 class VirtualObjects:
-    """The objects in what `config.allow_external` names. Thread-safe."""
+    """The objects below what `config.allow_external` names. Thread-safe."""
 
     def __init__(self, config: Config, containers: Callable[[], Mapping[str, str]]) -> None:
-        """`containers`: URLs by the names that locations may begin with instead."""
+        """`containers` returns URLs by the names that locations may begin with instead."""
         self._config = config
         self._containers = containers
         self._locations = [parse_url(url) for url in config.external_urls]
@@ -41,13 +41,13 @@ class VirtualObjects:
         self._stores: dict[str, Store] = {}
 
     def close(self) -> None:
-        """Let go of the directories, and of what is known of servers."""
+        """Close the directories and the connections to servers."""
         with self._lock:
             while self._stores:
                 self._stores.popitem()[1].close()
 
     def stat(self, chunk: Virtual) -> Stat:
-        """The object as it is now; CorruptData when it is missing, or not the one that was referred to."""
+        """Return the object as it is now. Raises CorruptData if it is missing, or not the version that was referred to."""
         try:
             store, key = self._find(chunk.location)
             return _checked(chunk, store, store.stat(key, (chunk.start, chunk.length)))
@@ -55,9 +55,9 @@ class VirtualObjects:
             raise CorruptData(f"{error}, where a virtual chunk should be") from None
 
     def read(self, chunk: Virtual, first: int, length: int) -> tuple[bytes, Stat]:
-        """`length` bytes of the chunk from its byte `first` on, and the object's stat as they were read.
+        """Return `length` bytes of the chunk from its byte `first`, and the object's stat.
 
-        Errors as of `stat`, CorruptData when the object is too short.
+        Raises what `stat` does, and CorruptData if the object is too short.
         """
         try:
             store, key = self._find(chunk.location)
@@ -67,7 +67,10 @@ class VirtualObjects:
         return data, _checked(chunk, store, stat)
 
     def fetch(self, chunk: Virtual, first: int, length: int) -> None:
-        """These bytes of the chunk will be wanted soon. Does not block: a web server is asked when it is read."""
+        """Prefetch these bytes of the chunk.
+
+        Does not block, so nothing is prefetched from a web server that was never asked.
+        """
         name, make, key = self._place(chunk.location)
         if name in self._stores or (is_url(name) and not name.startswith("http")):
             self._opened(name, make).fetch(key, (chunk.start + first, length))
@@ -90,7 +93,7 @@ class VirtualObjects:
         for folder in self._config.external_folders:
             inside = path.removeprefix(folder.rstrip("/") + "/")
             if inside != path:
-                return folder, partial(LocalStore, folder, owners=self._config.allow_other), Key.parse(inside)
+                return folder, partial(LocalStore, folder, everybody=self._config.for_everybody), Key.parse(inside)
         raise _refused(path, path.rpartition("/")[0])
 
     def _object(self, location: str) -> _Place:
@@ -117,13 +120,13 @@ class VirtualObjects:
         return found
 
     def _reached(self, location: Location) -> Store:
-        """Servers and regions that were named for the repository are those of its own kind of store."""
+        """Open a store. Servers and regions that were named for the repository are those of its own kind of store only."""
         source = parse_url(self._config.source) if self._config.is_remote else location
         remote = self._config.remote
         remote = remote if source.kind == location.kind else replace(remote, endpoint="", region="")
         try:
             store = object_store(location, replace(self._config, remote=remote))
-            if location.kind == "http":  # a server that has a page for every name has it for chunks that are gone
+            if location.kind == "http":  # a server that has a page for every name also has it for missing chunks
                 store.begin()
         except SetupError as error:
             raise Unsupported(str(error)) from None
@@ -146,7 +149,7 @@ def _checked(chunk: Virtual, store: Store, stat: Stat) -> Stat:
 
 
 def _inside(allowed: Location, place: Location) -> str | None:
-    """The key that `place` has in the store at `allowed`; None when it is not below it."""
+    """Return the key of `place` in the store at `allowed`, or None if it is not below it."""
     if (allowed.kind, allowed.root) != (place.kind, place.root) or place.account not in ("", allowed.account):
         return None
     above = f"{allowed.path}/" if allowed.path else ""

@@ -17,8 +17,7 @@ from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, PlacedChunkFiles, stored_once
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
-from fsbridge.model import Batch
-from fsbridge.owner import Owner
+from fsbridge.model import Pairs
 from fsbridge.store import Key, Stat, Store
 
 FIRST_DIRECTORIES = 256
@@ -59,9 +58,6 @@ class NestedChunkFiles(PlacedChunkFiles):
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
         return stat.mtime_ns
 
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        return self.store.stat(self.directory if self.store.prefixes else self._prefix_key(prefix)).owner
-
     def _any(self, key: Key, stat: Stat) -> bool:
         """Whether the array's own directory holds a chunk. A small one is listed for that, and is then known to `scan`."""
         if stat.size > SMALL_DIRECTORY_BYTES:
@@ -69,7 +65,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         first = list(islice(self._listed((), key, stat), 2))  # two: then it has come to its end, and is remembered
         return any(map(len, first))
 
-    def _scan(self, prefix: Index) -> Iterator[Batch]:
+    def _scan(self, prefix: Index) -> Iterator[Pairs]:
         depth = len(prefix)
         directory = self._prefix_key(prefix)
         if prefix:  # the listing of many a chunk directory begins
@@ -82,14 +78,12 @@ class NestedChunkFiles(PlacedChunkFiles):
         except NotFound:
             return
 
-    def _listed(self, prefix: Index, directory: Key, before: Stat) -> Iterator[Batch]:
+    def _listed(self, prefix: Index, directory: Key, before: Stat) -> Iterator[Pairs]:
         """The listing of `directory`, which is as `before`: what changes during it changes the next one."""
         depth = len(prefix)
-        return self.listed.through(
-            self._listing(prefix), before.version, self.counts[depth], lambda: self._scan_directory(directory, depth)
-        )
+        return self.listed.through(self._listing(prefix), before.version, lambda: self._scan_directory(directory, depth))
 
-    def _scan_directory(self, directory: Key, depth: int) -> Iterator[Batch]:
+    def _scan_directory(self, directory: Key, depth: int) -> Iterator[Pairs]:
         for coordinates in self._members(directory, depth):
             yield self._dated(directory, "", sorted(coordinates))
 

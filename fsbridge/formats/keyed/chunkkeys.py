@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from fsbridge.metadata import Index
+from fsbridge.metadata import Index, parse_coordinate
 
 SPREAD_NAMES = 64
 """Names that `ChunkKeys.spread` gives at least, where there are as many; at most about so many times as many."""
@@ -37,6 +37,17 @@ class ChunkKeys(NamedTuple):
             return self.prefix or "0"
         below = self.separator.join(map(str, index))
         return f"{self.prefix}{self.separator}{below}" if self.prefix else below
+
+    def decode(self, name: str, counts: Sequence[int]) -> Index | None:
+        """The chunk of a grid of `counts` whose key is `name`; None if that is the key of none."""
+        if not counts:
+            return () if name == self.encode(()) else None
+        start = f"{self.prefix}{self.separator}" if self.prefix else ""
+        names = name.removeprefix(start).split(self.separator)
+        if not name.startswith(start) or len(names) != len(counts):
+            return None
+        found = [parse_coordinate(one, count) for one, count in zip(names, counts, strict=True)]
+        return None if None in found else tuple(i for i in found if i is not None)
 
     def spread(self, counts: Sequence[int]) -> list[str]:
         """Beginnings of the names of chunks in one directory, evenly among all of a grid of `counts`, dozens if it can."""

@@ -10,12 +10,11 @@ from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.placedchunks import ChunkFiles
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Batch, ChunkInfo, OpenChunk
-from fsbridge.owner import Owner
+from fsbridge.model import ChunkAbilities, ChunkInfo, OpenChunk, Pairs
 from fsbridge.store import OpenedObject
 
 
-class KeyedChunks:
+class KeyedChunks(ChunkAbilities):
     """Chunk files that a codec chain decodes, and nothing else."""
 
     def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
@@ -29,9 +28,6 @@ class KeyedChunks:
     def find_prefix(self, prefix: Index) -> int:
         return self.files.find_prefix(prefix)
 
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        return self.files.prefix_owner(prefix)
-
     def absent(self, indices: Sequence[Index]) -> set[Index]:
         return self.files.absent(indices)
 
@@ -41,7 +37,10 @@ class KeyedChunks:
     def commit(self) -> Hashable:
         return self.files.commit()
 
-    def scan(self, prefix: Index) -> Iterator[Batch]:
+    def strays(self) -> Iterator[str]:
+        return self.files.strays()
+
+    def scan(self, prefix: Index) -> Iterator[Pairs]:
         return self.files.scan(prefix)
 
     def fetch(self, index: Index) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.metadata import JSON
 from fsbridge.store import ROOT, Key
@@ -57,6 +58,31 @@ class Copies:
             yield json.dumps({name: copy[name] for name in copy if name != "consolidated_metadata"}, indent=2).encode()
         if self._name != "zarr.json":
             yield json.dumps(copy, indent=4, sort_keys=True, separators=(",", ": ")).encode()
+
+
+def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator[str]:
+    """Describe the documents below a group that are not as the copies in its document `name` say."""
+    whole = documents.read(group / name)
+    found: JSON = None if whole is None else whole.values
+    for step in ("consolidated_metadata", "metadata") if name == "zarr.json" else ("metadata",):
+        found = found.get(step) if isinstance(found, dict) else None
+    for path, copy in found.items() if isinstance(found, dict) else ():
+        try:
+            key = Key.parse(f"{group}/{path}".strip("/"))
+            document = documents.read(key / name if name == "zarr.json" else key)
+        except NotFound:
+            document = None
+        except FsbridgeError:  # whoever opens it is told
+            continue
+        if document is None:
+            yield f"{name} has a copy of {path}, which is not there"
+        elif _own(document.values) != _own(copy):
+            yield f"{name} has a copy of {path} that is not what is stored there"
+
+
+def _own(document: JSON) -> JSON:
+    """A document without the copies in it."""
+    return {k: v for k, v in document.items() if k != "consolidated_metadata"} if isinstance(document, dict) else document
 
 
 def _above(directory: Key) -> Iterator[Key]:

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.placedchunks import PlacedChunkFiles
 from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.metadata import ChunkGrid, Index
-from fsbridge.model import Batch
-from fsbridge.owner import Owner
+from fsbridge.model import Pairs
 from fsbridge.store import Key, Store
 
 WINDOW_CHUNKS = 1 << 20
@@ -61,10 +61,7 @@ class FlatChunkFiles(PlacedChunkFiles):
             return self.store.stat(self.directory).mtime_ns
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        return self.store.stat(self.directory).owner
-
-    def _scan(self, prefix: Index) -> Iterator[Batch]:
+    def _scan(self, prefix: Index) -> Iterator[Pairs]:
         depth = len(prefix)
         making = self._join()
         stored = making.wait(WAIT_SECONDS)
@@ -74,11 +71,9 @@ class FlatChunkFiles(PlacedChunkFiles):
         if depth < len(self.counts) - 1:
             yield from self._known(stored, prefix)
             return
-        yield from self.listed.through(
-            self._listing(prefix), stored.serial, self.counts[depth], lambda: self._known(stored, prefix)
-        )
+        yield from self.listed.through(self._listing(prefix), stored.serial, lambda: self._known(stored, prefix))
 
-    def _arriving(self, making: Listing, prefix: Index) -> Iterator[Batch]:
+    def _arriving(self, making: Listing, prefix: Index) -> Iterator[Pairs]:
         """The listing while a long pass is under way: in the order in which the store gives the chunks."""
         all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
         first = np.uint64(self._linear(prefix) * all_below)
@@ -94,21 +89,21 @@ class FlatChunkFiles(PlacedChunkFiles):
             if new:
                 yield self._with_times(prefix, sorted(new))
             elif numbers is None or time.monotonic() - said > LOOK_SECONDS:
-                yield Batch((), time.monotonic())  # still at work: of millions of chunks all may be known, or elsewhere
+                yield ()  # still at work: of millions of chunks all may be known, or elsewhere
             else:
                 continue
             said = time.monotonic()
 
-    def _known(self, stored: StoredChunks, prefix: Index) -> Iterator[Batch]:
+    def _known(self, stored: StoredChunks, prefix: Index) -> Iterator[Pairs]:
         for coordinates in self._coordinates(stored, prefix):
             yield self._with_times(prefix, coordinates)
 
-    def _with_times(self, prefix: Index, coordinates: list[int]) -> Batch:
+    def _with_times(self, prefix: Index, coordinates: list[int]) -> Pairs:
         """Chunks with their mtimes; what stands for a group of chunks has the store directory's."""
         if len(prefix) == len(self.counts) - 1:
             return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
         stat = self.store.stat(self.directory)
-        return Batch([(coordinate, stat.mtime_ns) for coordinate in coordinates], time.monotonic(), stat.owner)
+        return [(coordinate, stat.mtime_ns) for coordinate in coordinates]
 
     def _coordinates(self, stored: StoredChunks, prefix: Index) -> Iterator[list[int]]:
         """The next coordinates of the stored chunks that begin with `prefix`, in batches."""
@@ -140,6 +135,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         return start < stop
 
     def _join(self) -> Listing:
+        before_waiting()
         if self._strides[0] >= 2**64:
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
         return self._directories.join(self.directory, self.variant, self._read)

@@ -11,15 +11,25 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
-from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.formats.documents import Document
+from fsbridge.formats.keyed.copies import contradictions
 from fsbridge.formats.keyed.named_members import named_members
 from fsbridge.formats.keyed.store import DOCUMENTS, KeyedStore
-from fsbridge.metadata import JSON, ArrayMetadata, Index
-from fsbridge.model import Array, AtOnce, Brief, Child, Chunks, Group, Node, as_array
-from fsbridge.owner import Owners
-from fsbridge.store import ROOT, Key, abilities
-from fsbridge.store.local.glimpse import Glimpse
+from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
+from fsbridge.model import (
+    Array,
+    ArrayAbilities,
+    Brief,
+    Child,
+    Chunks,
+    Group,
+    GroupAbilities,
+    Node,
+    SourceAbilities,
+    as_array,
+)
+from fsbridge.store import ROOT, Glimpse, Key
 
 Version = tuple[Hashable, ...]
 """Versions of the documents that a node was made of; None for a document that was absent."""
@@ -52,7 +62,7 @@ class Hierarchy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedGroup:
+class KeyedGroup(GroupAbilities):
     """A directory that is no array. Each subdirectory is a member, with or without documents of its own."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -61,30 +71,19 @@ class KeyedGroup:
     key: Key
 
     @property
-    def at_once(self) -> AtOnce | None:
-        """See `model.at_once`."""
-        return self.hierarchy.keyed.store.at_once
-
-    def current(self) -> bool:
-        """Whether there still is a group."""
-        try:
-            return self.hierarchy.keyed.store.stat(self.key).is_dir and self.hierarchy.open(self.key).kind == "group"
-        except (FsbridgeError, OSError):
-            return False
-
-    @property
     def mtime_ns(self) -> int:
         """The directory's."""
         return self.hierarchy.keyed.store.stat(self.key).mtime_ns
-
-    def owners(self) -> Owners:
-        return self.hierarchy.keyed.owners(self.key)
 
     def attributes(self) -> Mapping[str, JSON]:
         return self.hierarchy.group_attributes(self.key)
 
     def native(self) -> Mapping[str, JSON]:
         return self.hierarchy.group_documents(self.key)
+
+    def contradictions(self) -> Iterator[str]:
+        for name in self.hierarchy.consolidated:
+            yield from contradictions(self.hierarchy.keyed.documents, name, self.key)
 
     def children(self) -> Iterator[Child]:
         self.hierarchy.keyed.listed_groups.put(self.key, True)
@@ -94,7 +93,7 @@ class KeyedGroup:
             return
         for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
             if entry.stat is not None and (entry.is_dir or (entry.hidden and _may_be_member(entry.name))):
-                yield Child(entry.name, entry.stat.mtime_ns, owner=entry.stat.owner if entry.is_dir else None)
+                yield Child(entry.name, entry.stat.mtime_ns)
 
     def _named(self) -> list[str] | None:
         hierarchy = self.hierarchy
@@ -107,16 +106,19 @@ class KeyedGroup:
             if documents.knows(key):
                 documents.foresee(key)
 
+    @property
+    def costly(self) -> bool:
+        return True
+
     def lacks(self, name: str) -> bool:
-        """Whether a listing that is at hand, and may be old, has no such member: to ask for it takes requests."""
-        return abilities.lacks(self.hierarchy.keyed.store, self.key / name)
+        return self.hierarchy.keyed.store.lacks(self.key / name)
 
     def brief(self, name: str) -> Brief | None:
-        """See `model.brief`."""
+        """See `model.GroupAbilities.brief`."""
         keyed, key = self.hierarchy.keyed, self.key / name
-        if keyed.glimpse is None or key.count("/") >= keyed.config.limits.depth:
+        if key.count("/") >= keyed.config.limits.depth:
             return None
-        found = keyed.glimpse(key)
+        found = keyed.store.glimpse(key)
         if found is None:
             return None
         try:
@@ -131,7 +133,7 @@ class KeyedGroup:
             raise TooDeep(f"{keyed.store.describe(key)}: more than {keyed.config.limits.depth} nested groups")
         if keyed.store.prefixes:  # its document is evidence of it, at the price that it has anyway
             node = self.hierarchy.open(key)
-            if as_array(node) is not None or keyed.store.stat(key).is_dir:
+            if as_array(node) is not None or keyed.store.holds(key):
                 return node
         if not keyed.store.stat(key).is_dir:
             raise NotFound(f"{keyed.store.describe(key)}: a file, not a group or array")
@@ -139,7 +141,7 @@ class KeyedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedArray:
+class KeyedArray(ArrayAbilities):
     """One version of an array's metadata. `check` tells whether the store still has this version."""
 
     kind: ClassVar[Literal["array"]] = "array"
@@ -149,9 +151,8 @@ class KeyedArray:
     documents_ns: int
     chunks: Chunks
     check: Callable[[], bool]
-    owners: Callable[[], Owners]
-    directory_ns: Callable[[], int] | None
-    at_once: AtOnce | None = None
+    keyed: KeyedStore
+    key: Key
     fetch: Callable[[Index], object] | None = None
     later_ns: Callable[[], int] | None = None
 
@@ -162,6 +163,9 @@ class KeyedArray:
 
     def current(self) -> bool:
         return _current(self.check)
+
+    def directory_ns(self) -> int | None:
+        return self.keyed.directory_ns(self.key)
 
     def watch(self) -> DocumentWatch:
         """`current`, without the metadata."""
@@ -191,20 +195,22 @@ def _current(check: Callable[[], bool]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedSource:
+class KeyedSource(SourceAbilities):
     """An opened hierarchy. `owned`: the store is closed with it."""
 
-    format: str
+    format: Format
     hierarchy: Hierarchy
     key: Key = ROOT
     owned: bool = True
 
     @property
     def root(self) -> Group | Array:
-        return self.hierarchy.open(self.key)
-
-    def format_at(self, path: Sequence[str]) -> str:
-        return self.format
+        node, keyed = self.hierarchy.open(self.key), self.hierarchy.keyed
+        if keyed.store.prefixes and as_array(node) is None:
+            told = any(keyed.documents.known(self.key / name) is not None for name in DOCUMENTS)
+            if not told and not keyed.store.holds(self.key):
+                raise Stale(f"{keyed.store.describe(self.key)}: no longer there")
+        return node
 
     def together(self) -> AbstractContextManager[None]:
         """See `store.Store.together`."""
@@ -212,7 +218,7 @@ class KeyedSource:
 
     @property
     def rests(self) -> bool:
-        return not self.owned or hasattr(self.hierarchy.keyed.store, "rest")
+        return not self.owned or self.hierarchy.keyed.store.rests
 
     @property
     def anchor(self) -> KeyedStore:

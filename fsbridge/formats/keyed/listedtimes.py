@@ -1,24 +1,24 @@
 """What listings have found, remembered for further listings: `find` and then `du` ask the store once.
 
-A listing is remembered for a part of the time that the kernel may show it anyway (`config.listed_again`), while its
-directory's version stays the same, and until a look at one of its members finds another mtime: so none shows an older
-mtime than a look-up before it. Not here: which chunks there are (`chunkfiles.py`).
+A listing is used again while it is young enough for the question (`asking`), while its directory's version stays the same,
+and until a look at one of its members finds another mtime: so none shows an older mtime than a look-up before it. Not here:
+which chunks there are (`chunkfiles.py`).
 """
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from fsbridge.config import MIB, listed_again
+from fsbridge.asking import context, oldest, used
+from fsbridge.config import MIB
 from fsbridge.droppable import register
-from fsbridge.model import Batch
-from fsbridge.owner import Owner
+from fsbridge.model import Pairs
 from fsbridge.store import compact
 
 BATCH_ENTRIES = 4096
@@ -40,14 +40,12 @@ class _Listing:
 
     version: Hashable
     asked: float
-    expires: float
     parts: list[tuple[array[int], Sequence[int]]]
-    owners: list[Owner | None] = field(default_factory=list)
     nbytes: int = LISTING_BYTES
 
-    def batches(self) -> Iterator[Batch]:
-        for (coordinates, mtimes), owner in zip(self.parts, self.owners, strict=True):
-            yield Batch(list(zip(coordinates, mtimes, strict=True)), self.asked, owner)
+    def batches(self) -> Iterator[Pairs]:
+        for coordinates, mtimes in self.parts:
+            yield list(zip(coordinates, mtimes, strict=True))
 
     def says(self, coordinate: int, mtime_ns: int) -> bool:
         """Whether the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""
@@ -60,10 +58,9 @@ class _Listing:
 
 
 class ListedTimes:
-    """The listings of one store; the least recently used go first. `ttl`: seconds, infinite for an immutable store."""
+    """The listings of one store; the least recently used go first."""
 
-    def __init__(self, ttl: float = 0.0, budget: int = LISTED_BYTES) -> None:
-        self._ttl = ttl
+    def __init__(self, budget: int = LISTED_BYTES) -> None:
         self._budget = budget
         self._lock = threading.Lock()
         self._known: OrderedDict[Hashable, _Listing] = OrderedDict()
@@ -78,26 +75,21 @@ class ListedTimes:
             for directory in list(self._known):
                 self._drop(directory)
 
-    def through(
-        self, directory: Hashable, version: Hashable, extent: int, scan: Callable[[], Iterator[Batch]]
-    ) -> Iterator[Batch]:
-        """The listing of `directory`, which has `version` now: the remembered one, else `scan`'s, which is then remembered.
-
-        `extent`: how many members there may be, which decides for how long they may be shown.
-        """
-        keep = listed_again(self._ttl, extent)
-        if not keep:
+    def through(self, directory: Hashable, version: Hashable, scan: Callable[[], Iterator[Pairs]]) -> Iterator[Pairs]:
+        """The listing of `directory`, which has `version`: the remembered one, else `scan`'s, which is then remembered."""
+        if context.listed == math.inf:
             yield from scan()
             return
-        now = time.monotonic()
         with self._lock:
             known = self._known.get(directory)
             if known is not None:
                 self._known.move_to_end(directory)
-        if known is not None and known.version == version and now < known.expires:
-            yield from known.batches()
+        if known is not None and known.version == version and known.asked >= context.listed:
+            for batch in known.batches():
+                used(known.asked)  # by each step of its reader, who may take his time
+                yield batch
             return
-        this = self._begin(directory, _Listing(version, now, now + keep, []))
+        this = self._begin(directory, _Listing(version, oldest(), []))
         ended = False
         try:
             for batch in scan():
@@ -128,7 +120,7 @@ class ListedTimes:
                 self._trim()
         return this
 
-    def _more(self, directory: Hashable, this: _Listing, batch: Batch) -> None:
+    def _more(self, directory: Hashable, this: _Listing, batch: Pairs) -> None:
         """Remember a batch of the listing under way if there is, or can be made, room for it."""
         part = array("q", [coordinate for coordinate, _ in batch]), compact([mtime_ns for _, mtime_ns in batch])
         nbytes = 16 * len(batch)
@@ -136,7 +128,6 @@ class ListedTimes:
             if self._under_way.get(directory) is not this:
                 return
             this.parts.append(part)
-            this.owners.append(batch.owner)
             this.nbytes += nbytes
             self.nbytes += nbytes
             if this.nbytes > self._budget // 2:
@@ -157,19 +148,14 @@ class ListedTimes:
             self._trim()
 
     def _trim(self) -> None:
-        now = time.monotonic()
-        while self._known:
-            oldest, listing = next(iter(self._known.items()))
-            if self.nbytes <= self._budget and len(self._known) <= MOST_LISTINGS and now < listing.expires:
-                return
-            self._drop(oldest)
+        while self._known and (self.nbytes > self._budget or len(self._known) > MOST_LISTINGS):
+            self._drop(next(iter(self._known)))
 
     def _give_up(self, directory: Hashable) -> None:
         listing = self._under_way.pop(directory, None)
         if listing is not None:
             self.nbytes -= listing.nbytes
             listing.parts.clear()
-            listing.owners.clear()
 
     def _drop(self, directory: Hashable) -> None:
         listing = self._known.pop(directory, None)

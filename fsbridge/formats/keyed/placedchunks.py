@@ -5,7 +5,6 @@ Not here: how they are called (`chunkkeys.py`), listings (`chunkfiles.py`, `flat
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
@@ -15,15 +14,18 @@ from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.unlisted import UnlistedChunks
-from fsbridge.metadata import ChunkGrid, Index
-from fsbridge.model import Batch, ChunkInfo
-from fsbridge.owner import Owner
-from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times, abilities
+from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
+from fsbridge.model import ChunkInfo, Pairs
+from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store
 
 LEAST_NAMES, MEMBERS_EACH = 16, 16
 """How many chunks are looked for by a pass over their directory, and how many members of it for each: passing by one takes a
 thirtieth of the time in which a chunk is found not to be there.
 """
+
+
+BESIDE_CHUNKS = frozenset(("zarr.json", "attributes.json"))
+"""Documents in an array's directory whose names do not begin with a dot."""
 
 
 class ChunkFiles(Protocol):
@@ -42,7 +44,7 @@ class ChunkFiles(Protocol):
         """The same with the object held open; None in a store where that is not worth it."""
 
     def absent(self, indices: Sequence[Index]) -> set[Index]:
-        """See `model.absent`."""
+        """See `model.ChunkAbilities.absent`."""
 
     def find_prefix(self, prefix: Index) -> int: ...
 
@@ -50,14 +52,14 @@ class ChunkFiles(Protocol):
         """mtime of the directory that all chunks are in, or below; 0 while it is not there. Lists nothing."""
 
     def commit(self) -> Hashable:
-        """See `model.commit`."""
+        """See `model.ChunkAbilities.commit`."""
 
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        """Whose the directory is that holds what begins with `prefix`."""
-
-    def scan(self, prefix: Index) -> Iterator[Batch]: ...
+    def scan(self, prefix: Index) -> Iterator[Pairs]: ...
 
     def count(self) -> int: ...
+
+    def strays(self) -> Iterator[str]:
+        """See `model.ChunkAbilities.strays`."""
 
 
 class PlacedChunkFiles(ABC):
@@ -107,14 +109,14 @@ class PlacedChunkFiles(ABC):
             if len(names) < LEAST_NAMES:
                 continue
             with suppress(FsbridgeError, OSError):  # who looks at each is told
-                lacking = abilities.lacking(self.store, Key(directory), names, MEMBERS_EACH * len(names))
+                lacking = self.store.lacking(Key(directory), names, MEMBERS_EACH * len(names))
                 found.update(map(names.__getitem__, lacking or ()))
         return found
 
     def _seen(self, index: Index, stat: Stat) -> ChunkInfo:
         if index:
             self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
-        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled, stat.owner)
+        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled)
 
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
@@ -123,7 +125,7 @@ class PlacedChunkFiles(ABC):
             return self.store.stat(self.directory).mtime_ns
         return self._find_directory(prefix)
 
-    def scan(self, prefix: Index) -> Iterator[Batch]:
+    def scan(self, prefix: Index) -> Iterator[Pairs]:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
             return iter(())
         return self._scan(prefix) if self.asked is None else self.asked.scan(prefix)
@@ -133,31 +135,54 @@ class PlacedChunkFiles(ABC):
             return stored_once(self, ())
         return self._count() if self.asked is None else len(self.asked.stored())
 
+    def strays(self) -> Iterator[str]:
+        """See `model.ChunkAbilities.strays`. A store that cannot be listed has none that anybody could find."""
+        return self._strays(self.directory, "") if self.asked is None else iter(())
+
+    def _strays(self, directory: Key, below: str) -> Iterator[str]:
+        for entry in self.store.list(directory):
+            key, name = directory / entry.name, below + entry.name
+            if entry.name.startswith(".") or (not below and entry.name in BESIDE_CHUNKS):
+                continue
+            if not entry.is_dir:
+                if not entry.hidden and self.keys.decode(name, self.counts) is None:
+                    yield f"{self.store.describe(key)}: no chunk of a grid of {list(self.counts)}"
+            elif self._leads(name):
+                yield from self._strays(key, f"{name}/")
+            elif self.keys.decode(name, self.counts) is None:  # else whoever decodes that chunk is told
+                yield f"{self.store.describe(key)}: a directory that no chunk is in"
+
+    def _leads(self, name: str) -> bool:
+        """Whether a directory's path is the beginning of keys."""
+        start = f"{self.keys.prefix}/" if self.keys.prefix else ""
+        if self.keys.separator != "/" or not f"{name}/".startswith(start):
+            return False
+        names = [one for one in f"{name}/"[len(start) :].split("/") if one]
+        counts = self.counts[: len(names)]
+        return len(names) < len(self.counts) and all(
+            parse_coordinate(one, count) is not None for one, count in zip(names, counts, strict=True)
+        )
+
     @abstractmethod
     def _find_directory(self, prefix: Index) -> int:
         """`find_prefix` of part of an index within the grid, in a store of directories."""
 
     @abstractmethod
-    def _scan(self, prefix: Index) -> Iterator[Batch]:
+    def _scan(self, prefix: Index) -> Iterator[Pairs]:
         """`scan` of the same, in a store that can be listed."""
 
     @abstractmethod
     def _count(self) -> int:
         """`count` in such a store."""
 
-    @abstractmethod
-    def prefix_owner(self, prefix: Index) -> Owner | None: ...
-
     def _listing(self, prefix: Index) -> Hashable:
         """What the listing of `prefix` is remembered under."""
         return self.directory, self.variant, prefix
 
-    def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Batch:
+    def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Pairs:
         """Members of the store's `directory`, whose names are `start` and a coordinate, with their mtimes as of now."""
-        asked = time.monotonic()
         found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
-        pairs = [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
-        return Batch(pairs, asked, found.owner if isinstance(found, Times) else None)
+        return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
 
     def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:
         """`keys.spread` for a store to which listings are requests; others make nothing of it."""
@@ -172,7 +197,7 @@ class PlacedChunkFiles(ABC):
 
     def commit(self) -> Hashable:
         try:
-            return abilities.commit(self.store, self.directory)
+            return self.store.commit(self.directory)
         except NotFound:
             return None
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.codecs.chain import CodecAbilities
 from fsbridge.errors import Unsupported
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(CodecAbilities):
     """A step that never decodes: Unsupported, with the reason."""
 
     name: str

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Callable
 from functools import partial
 
 from fsbridge.codecs import Buffer, CodecChain
@@ -21,8 +18,7 @@ from fsbridge.formats.opened_sources import OpenedSources
 from fsbridge.lru import LRU
 from fsbridge.metadata import ChunkGrid
 from fsbridge.model import ChunkInfo
-from fsbridge.owner import Owners, restricted
-from fsbridge.store import Key, Stat, Store, abilities
+from fsbridge.store import Key, Stat, Store
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of all metadata documents of all formats of keys."""
@@ -38,13 +34,12 @@ class KeyedStore:
         self.store = store
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
-        self.flat = FlatDirectories(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
-        self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
+        self.flat = FlatDirectories(store, patience=config.metadata_deadline)
+        self.listed = ListedTimes()
         self.externals = OpenedSources[str]()
         """Other stores that links of this one led into, by path."""
         self.remarks: set[tuple[str, str]] = set()
         """Links, by directory and name, that were said not to be followed."""
-        self.glimpse = abilities.glimpse(store)
         self.listed_groups: LRU[Key, bool] = LRU(LISTED_GROUPS)
         """Groups whose members somebody has listed: who does looks at all that there is to know of them."""
 
@@ -52,18 +47,9 @@ class KeyedStore:
         """The stored chunk objects of the array at `directory`."""
         return chunk_files(self.store, directory, grid, keys, self.flat, self.listed)
 
-    def owners(self, key: Key) -> Owners:
-        """Whose the directory at `key` is, and its documents together."""
-        documents = []
-        for name in DOCUMENTS:
-            with contextlib.suppress(NotFound):
-                documents.append(self.store.stat(key / name).owner)
-        directory = self.store.stat(key).owner
-        return Owners(directory, restricted(*documents) if documents else directory)
-
-    def directory_ns(self, key: Key) -> Callable[[], int] | None:
-        """Tells the mtime of the directory at `key`, as listings show it; None far away, where each time costs a request."""
-        return None if self.store.far else lambda: self.store.stat(key).mtime_ns
+    def directory_ns(self, key: Key) -> int | None:
+        """Return the mtime of the directory at `key` as listings show it. None in a remote store: it costs a request."""
+        return None if self.store.far else self.store.stat(key).mtime_ns
 
     def limit(self, chain: CodecChain) -> int:
         """The most decoded bytes of a chunk that `chain` decodes."""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsbridge import confinement
+from fsbridge.asking import before_waiting, context, used
 from fsbridge.config import MIB
 from fsbridge.droppable import register
 from fsbridge.errors import NotFound, TimedOut, anew
@@ -121,6 +122,8 @@ class Listing:
 
     def wait(self, seconds: float) -> StoredChunks | None:
         """What is stored; None if that is not known in time. TimedOut when the store has stopped answering."""
+        if not self._over.is_set():
+            before_waiting()
         if not self._over.wait(seconds):
             if time.monotonic() - self._moved > self._patience:
                 raise TimedOut(f"{self._place}: the store has stopped listing its chunks")
@@ -167,23 +170,18 @@ class _Directory:
 class FlatDirectories:
     """The flat chunk directories of one store; what is known of the least recently used ones is forgotten first.
 
-    `immutable`: none is listed again. `patience`: seconds without anything from the store until readers give up.
-    `ttl`: seconds for which a listing does where the store cannot tell whether its directory has changed.
+    `patience`: seconds without anything from the store until readers give up.
     """
 
     def __init__(
         self,
         store: Store,
-        immutable: bool = False,
         budget: int = STORED_BYTES,
         patience: float = PATIENCE_SECONDS,
-        ttl: float = 1.0,
     ) -> None:
         self._store = store
-        self._immutable = immutable
         self._budget = budget
         self._patience = patience
-        self._ttl = ttl
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Key, Hashable], _Directory] = OrderedDict()
         register(self)
@@ -203,8 +201,10 @@ class FlatDirectories:
         with self._lock:
             directory = self._known.setdefault((key, variant), _Directory())
             self._known.move_to_end((key, variant))
-            if directory.last is not None and self._immutable:
-                return directory.last
+            last = directory.last
+        if last is not None and last.begun >= context.as_of:
+            used(last.begun)
+            return last
         try:
             now = self._store.stat(key)
         except NotFound:
@@ -229,8 +229,8 @@ class FlatDirectories:
         then = listing.directory
         if then is None or listing.state == "failed":
             return False
-        if then.version is None:
-            return time.monotonic() - listing.begun < self._ttl
+        if then.version is None:  # the store cannot tell whether the directory has changed
+            return listing.begun >= context.as_of
         return then.version == now.version and then.settled
 
     def _work(self, key: Key, directory: _Directory, read: Read) -> None:

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections.abc import Iterator, Mapping
 
+from fsbridge.asking import Kept
 from fsbridge.errors import CorruptData, NotFound, Unsupported
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.metadata import ChunkGrid, Index
-from fsbridge.model import Batch
+from fsbridge.model import Pairs
 from fsbridge.parallel import each
 from fsbridge.store import Key, Store
 
 MOST_CHUNKS = 4096
 """Chunks of an array that are asked for one by one: about four seconds at 30 ms."""
 REQUESTS_AT_ONCE = 32
-REMEMBERED_SECONDS = 60.0
-"""For which the answers are remembered, as a listing would be."""
 
 
 class UnlistedChunks:
@@ -32,31 +30,28 @@ class UnlistedChunks:
         self._directory = directory
         self._keys = keys
         self._counts = grid.counts
-        self._asked = -math.inf
-        self._stored: Mapping[Index, int] = {}
+        self._kept = Kept[Mapping[Index, int]]()
 
-    def scan(self, prefix: Index) -> Iterator[Batch]:
+    def scan(self, prefix: Index) -> Iterator[Pairs]:
         """The next coordinates of the chunks that begin with `prefix`."""
         found: dict[int, int] = {}
         for index, mtime_ns in self.stored().items():
             if index[: len(prefix)] == prefix:
                 found.setdefault(index[len(prefix)], mtime_ns)
-        yield Batch(sorted(found.items()), self._asked)
+        yield sorted(found.items())
 
     def stored(self) -> Mapping[Index, int]:
         """The stored chunks and their mtimes in ns; Unsupported for too large a grid, or what the store answers."""
-        if time.monotonic() - self._asked < REMEMBERED_SECONDS:
-            return self._stored
+        return self._kept.get(self._ask, listing=True)
+
+    def _ask(self) -> Mapping[Index, int]:
         count = math.prod(self._counts)
         if count > MOST_CHUNKS:
             place = self._store.describe(self._directory)
             raise Unsupported(f"{place}: the server lists nothing, and {count} chunks are too many to ask for each")
-        begun = time.monotonic()
         every = list(itertools.product(*map(range, self._counts)))
         times = each(self._look, every, REQUESTS_AT_ONCE)
-        self._stored = {index: mtime for index, mtime in zip(every, times, strict=True) if mtime is not None}
-        self._asked = begun
-        return self._stored
+        return {index: mtime for index, mtime in zip(every, times, strict=True) if mtime is not None}
 
     def _look(self, index: Index) -> int | None:
         below = self._keys.encode(index)

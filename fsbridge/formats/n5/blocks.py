@@ -1,14 +1,13 @@
-"""N5 blocks: the header in front of every stored block, and full chunks made of blocks that may be smaller.
+"""N5 blocks: the header before every stored block, and full chunks made of blocks that may be smaller.
 
-Not here: `attributes.json` (`hierarchy.py`), compressions (`codecs/`). Source: N5's specification and its Java writer
-(n5 2.5 to 4.0); all numbers are big-endian:
+Source: N5's specification and its Java writer (n5 2.5 to 4.0). All numbers are big-endian:
 
     mode 0 (default):    00 00 | u16 nDim | nDim x u32 size | payload
     mode 1 (varlength):  00 01 | u16 nDim | nDim x u32 size | u32 numElements | payload
     mode 2 (object):     00 02 |                              u32 numElements | payload
 
 The specification shows dimensions for mode 2, but the Java code has never written any. `numElements` counts bytes for the
-data types `string` and `object`, else elements.
+data types `string` and `object`, else elements. Not here: `attributes.json` (`hierarchy.py`), compressions (`codecs/`).
 """
 
 from __future__ import annotations
@@ -50,17 +49,17 @@ class Block:
 
     @property
     def regular(self) -> bool:
-        """Whether the header's number of elements is the one that its sizes say."""
+        """True if the header's number of elements agrees with its sizes."""
         return self.sizes is not None and self.elements == math.prod(self.sizes)
 
 
 def header_size(rank: int) -> int:
-    """Bytes of the longest header of a block with `rank` dimensions."""
+    """Return the bytes of the longest header of a block with `rank` dimensions."""
     return 8 + 4 * rank
 
 
 def parse_header(data: Buffer, rank: int) -> Block:
-    """The header at the beginning of `data`; CorruptData if it is cut short, of an unknown mode or of another rank."""
+    """Read the header at the beginning of `data`. Raises CorruptData for a cut header, an unknown mode or another rank."""
     position = _U16.size
     mode = _field(_U16, data, 0)
     if mode not in (DEFAULT, VARLENGTH, OBJECT):
@@ -83,7 +82,7 @@ def put_at_origin(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...]
 
     `sizes` and `full` are extents with the first dimension fastest; `out` has the bytes of the full block.
     """
-    # Whole elements where the processor has them: a copy by bytes is several times slower.
+    # Whole elements if the processor has them, because a copy by bytes is several times slower.
     unit = f"u{itemsize}" if itemsize in (1, 2, 4, 8) else "u1"
     tail = (itemsize // np.dtype(unit).itemsize,)
     target = np.frombuffer(out, unit).reshape(full[::-1] + tail)
@@ -92,7 +91,7 @@ def put_at_origin(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...]
 
 
 class N5Chunks(KeyedChunks):
-    """The blocks of one N5 array, shown as full chunks; of a varlength array, as the decoded bytes they hold."""
+    """The blocks of one N5 array, shown as full chunks; those of a varlength array as the decoded bytes they hold."""
 
     def __init__(
         self,
@@ -102,7 +101,7 @@ class N5Chunks(KeyedChunks):
         chain: CodecChain,
         turns_out: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`turns_out`: whether the array's blocks are not fixed, after all; asked when one of them is not."""
+        """`turns_out` is asked when a block is not fixed: it tells whether the array's blocks are not fixed after all."""
         super().__init__(keyed, files, metadata, chain)
         self._turns_out = turns_out
         self._full = cast(tuple[int, ...], metadata.grid.edges)
@@ -130,7 +129,7 @@ class N5Chunks(KeyedChunks):
             raise error.at(self.keyed.store.describe(key)) from None
 
     def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
-        """None for a block that is not full, too: others lie in between its elements in the chunk."""
+        """Return None also for a block that is not full, because its elements are not adjacent in the chunk."""
         size = self.metadata.chunk_bytes(index)
         if size is None or not self.chain.in_parts:
             return None
@@ -144,7 +143,7 @@ class N5Chunks(KeyedChunks):
         return self.keyed.encoded(self.chain, key, info, (block.payload, info.stored - block.payload), size)
 
     def size(self, index: Index, info: ChunkInfo) -> int:
-        """From the header alone, except for strings."""
+        """Return the decoded size, from the header alone except for strings."""
         if self._text or not self.metadata.varlength:
             return super().size(index, info)
         key = self.files.key(index)
@@ -163,7 +162,7 @@ class N5Chunks(KeyedChunks):
         return block
 
     def _fixed(self, data: Buffer) -> tuple[Block, tuple[int, ...]]:
-        """The header and the extents of a block whose elements are all there."""
+        """Return the header and the extents of a block that holds all of its elements."""
         block = self._header(data)
         if block.sizes is None or not block.regular:
             if self._turns_out():
@@ -172,7 +171,7 @@ class N5Chunks(KeyedChunks):
         return block, block.sizes
 
     def _strings(self, block: Block, decoded: Buffer, limit: int) -> bytes:
-        """Zarr's vlen-utf8 of the full chunk, from strings that each end in NUL."""
+        """Return Zarr's vlen-utf8 for the full chunk, from strings that each end in NUL."""
         if block.sizes is None or block.mode != VARLENGTH:
             raise CorruptData(f"N5 block of mode {block.mode} in an array of strings")
         count, total = math.prod(block.sizes), math.prod(self._full)
@@ -185,7 +184,7 @@ class N5Chunks(KeyedChunks):
 
 
 def _padded(encoded: bytes, sizes: tuple[int, ...], full: tuple[int, ...]) -> bytearray:
-    """The vlen encoding of a full chunk, made of that of a smaller one at its origin and of empty items."""
+    """Return the vlen encoding of a full chunk: a smaller one at its origin, the rest empty items."""
     found, position = bytearray(_U32_LE.pack(math.prod(full))), _U32_LE.size
     for row in np.ndindex(full[:0:-1]):  # the slowest dimension first
         width = sizes[0] if all(map(int.__lt__, row, sizes[:0:-1])) else 0

@@ -1,9 +1,9 @@
-"""N5: `attributes.json` in directories, and what it says. Not here: the bytes of blocks (`blocks.py`).
+"""N5: `attributes.json` in directories, and what it means. Not here: the bytes of blocks (`blocks.py`).
 
-Written against N5's specification 4.0.0 and its writers: n5 (Java) 1.5 to 4.0, z5, TensorStore, zarr-python 2.
+Written for N5's specification 4.0.0 and its writers: n5 (Java) 1.5 to 4.0, z5, TensorStore, zarr-python 2.
 
-Everything keeps N5's own order, first dimension fastest: `shape` is `dimensions`, a chunk's path is its grid position, and
-`order` tells that the bytes run the other way round than Zarr's.
+Everything keeps N5's own order, first dimension fastest: `shape` is `dimensions`, a chunk's path is its grid position,
+and `order` tells that the bytes are in the reverse of Zarr's order.
 """
 
 from __future__ import annotations
@@ -34,16 +34,15 @@ from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Array, Brief, Group
-from fsbridge.store import Key
-from fsbridge.store.local.glimpse import Glimpse
+from fsbridge.store import Glimpse, Key
 
 DOCUMENT = "attributes.json"
 
 MAJOR_VERSION = 4
-"""The newest specification that we know; Java refuses containers of a greater major version, too."""
+"""The newest specification that we know. Java refuses containers of a greater major version, too."""
 
 STRUCTURAL = frozenset(("n5", "dimensions", "blockSize", "dataType", "compression", "compressionType"))
-"""Attributes that describe the container or the blocks, and are no user attributes."""
+"""Attributes that describe the container or the blocks, and are not user attributes."""
 
 NUMBERS = re.compile(
     r"u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|bool|(datetime64|timedelta64)\[[0-9]*[a-zA-Z]{1,2}\]"
@@ -56,18 +55,18 @@ DECODERS: Mapping[str, Callable[[], Decoder]] = {
     "xz": xz,
     "lz4": n5_lz4,
 }
-"""Compressions that N5 names or writes in its own way; the others have the name and the bytes they have in numcodecs."""
+"""Compressions that N5 names or writes in its own way. The others have numcodecs' names and bytes."""
 
 
 class _Element(NamedTuple):
-    """What a `dataType` says: the element, and whether blocks hold what they like."""
+    """What a `dataType` means: the element, and whether blocks have any number of elements."""
 
     dtype: DataType
     varlength: bool = False
 
 
-class N5:
-    """N5's rules over one store (`keyed.Hierarchy`)."""
+class N5Hierarchy:
+    """N5's rules for one store (`keyed.Hierarchy`)."""
 
     consolidated = ()
 
@@ -76,7 +75,7 @@ class N5:
         self._kinds = Kinds(parse_dataset, _split)
         self._parse = shared(self._kinds.parse)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
-        self._irregular: set[Key] = set()  # arrays, far away, whose blocks turned out to hold varying numbers of elements
+        self._irregular: set[Key] = set()  # remote arrays whose blocks turned out to hold varying numbers of elements
 
     def open(self, key: Key) -> Group | Array:
         document = self.keyed.documents.read(key / DOCUMENT)
@@ -119,7 +118,7 @@ class N5:
         files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
-            far = self.keyed.store.prefixes  # where to look for a block first would take longer than to read one
+            far = self.keyed.store.prefixes  # looking for a block first would take longer than reading one
             varlength = key in self._irregular if far else self._stores_varlength(files)
             metadata = replace(metadata, varlength=True) if varlength else metadata
         version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
@@ -131,9 +130,8 @@ class N5:
             newest(document),
             chunks,
             partial(self._current, key, version, files if varlength is None else None, bool(varlength)),
-            partial(self.keyed.owners, key),
-            self.keyed.directory_ns(key),
-            self.keyed.store.at_once,
+            self.keyed,
+            key,
             chunks.fetch if self.keyed.store.far else None,
         )
 
@@ -141,7 +139,7 @@ class N5:
         return NestedChunkFiles(self.keyed.store, key, grid, ChunkKeys("/"), self.keyed.listed)
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:
-        """What the header of a stored block says, because N5's metadata does not; None if none is stored, or to be read."""
+        """Read the header of a stored block, because N5's metadata does not tell. Returns None if no block can be read."""
         try:
             index = files.first()
             if index is None:
@@ -152,13 +150,13 @@ class N5:
         except PASSING:
             raise
         except FsbridgeError:
-            return False  # a damaged block is its own error, not its array's
+            return False  # a damaged block is an error of its own, not of its array
         except OSError:
             return None  # so is one that the disk cannot read; its header may be asked for again
         return not block.regular
 
     def _turns_out(self, key: Key, files: NestedChunkFiles) -> bool:
-        """Whether an array was shown with fixed blocks only because nobody had looked at one."""
+        """Tell whether an array was shown with fixed blocks only because none of its blocks had been looked at."""
         if self.keyed.store.prefixes and key not in self._irregular and self._stores_varlength(files):
             self._irregular.add(key)
             return True
@@ -171,13 +169,13 @@ class N5:
 
 
 def is_dataset(values: Mapping[str, JSON]) -> bool:
-    """Java's rule: three attributes, and one that tells how blocks are compressed; anything else is a group."""
+    """Apply Java's rule: three attributes, and one that names the compression; anything else is a group."""
     compressed = any(name in values for name in ("compression", "compressionType", "codecs"))
     return compressed and all(name in values for name in ("dimensions", "blockSize", "dataType"))
 
 
 def check_version(document: Document) -> None:
-    """Refuse a root of a newer major version; a version that is absent or cannot be parsed is any version, as in Java."""
+    """Refuse a root of a newer major version. A version that is missing or malformed is any version, as in Java."""
     version = document.values.get("n5")
     found = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
     if found is not None and int(found[1]) > MAJOR_VERSION:
@@ -185,7 +183,7 @@ def check_version(document: Document) -> None:
 
 
 def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:
-    """An array's metadata and how its blocks are decoded. Raises CorruptData or Unsupported."""
+    """Return an array's metadata and how its blocks are decoded. Raises CorruptData or Unsupported."""
     fields = document.fields
     grid = ChunkGrid(fields.integers("dimensions"), fields.integers("blockSize", least=1))
     element = parse_type(fields)
@@ -225,7 +223,7 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
 
 
 def parse_type(fields: Fields) -> _Element:
-    """`dataType`; numbers are stored big-endian."""
+    """Read `dataType`. Numbers are stored big-endian."""
     name = fields.string("dataType")
     if name == "string":
         return _Element(STRING)
@@ -241,7 +239,7 @@ def parse_type(fields: Fields) -> _Element:
 
 
 def parse_compression(fields: Fields) -> tuple[Decoder, ...]:
-    """The decoders of a block's payload, in decoding order. Parameters that only writers need are not looked at."""
+    """Return the decoders of a block's payload, in decoding order. Parameters that only writers need are ignored."""
     if "compression" in fields:
         value = fields.value("compression")
         if isinstance(value, str):
@@ -254,7 +252,7 @@ def parse_compression(fields: Fields) -> tuple[Decoder, ...]:
 
 
 def _parse_codecs(fields: Fields) -> tuple[Decoder, ...]:
-    """N5 4.x's `codecs`: the block codec `n5bytes`, then codecs of its bytes in encoding order."""
+    """Read N5 4.x's `codecs`: the block codec `n5bytes`, then codecs of its bytes in encoding order."""
     decoders: list[Decoder] = []
     for position, item in enumerate(fields.sequence("codecs")):
         if isinstance(item, str):
@@ -286,8 +284,9 @@ def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
 
 
 def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:
-    """Names in N5's order: `axes` (TensorStore, n5-viewer), else those of COSEM's `transform` and xarray's
-    `_ARRAY_DIMENSIONS`, both of which are written slowest dimension first.
+    """Return dimension names in N5's order, from `axes`, COSEM's `transform` or xarray's `_ARRAY_DIMENSIONS`.
+
+    `axes` is used by TensorStore and n5-viewer. The other two are written slowest dimension first.
     """
     transform = values.get("transform")
     cosem = transform.get("axes") if isinstance(transform, dict) else None

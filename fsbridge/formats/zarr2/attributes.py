@@ -1,4 +1,4 @@
-"""`.zattrs` of an array far away: read for who wants to know what it says, so who reads chunks asks for one document less.
+"""`.zattrs` of a remote array, read only when its attributes are asked for: reading chunks takes one document less.
 
 Not here: what attributes mean (`hierarchy.py`).
 """
@@ -15,7 +15,7 @@ from fsbridge.store import Key, Stat
 class LateAttributes:
     """The `.zattrs` at `key` beside one version, `array`, of `.zarray`. Thread-safe.
 
-    As part of an array's version it stands for what they are: from the first reading on they must stay the same.
+    It is part of the array's version: once they are read, the attributes must stay the same.
     """
 
     __slots__ = ("__weakref__", "_documents", "_key", "_lock", "_stat", "array", "is_read")
@@ -29,7 +29,7 @@ class LateAttributes:
         self.is_read = False
 
     def read(self) -> Document | None:
-        """The document; None where there is none. Stale if it is not what it was when it was first read."""
+        """Return the document, or None. Raises Stale if it differs from the first reading."""
         document = self._documents.read(self._key)
         stat = None if document is None else document.stat
         with self._lock:
@@ -43,14 +43,14 @@ class LateAttributes:
         return document
 
     def current(self) -> bool:
-        """Whether they are still the same, as far as anybody knows them."""
+        """Tell whether the attributes are unchanged, as far as they were read."""
         return not self.is_read or self._documents.same(self._key, self._stat)
 
     def foresee(self) -> None:
-        """`current` is about to be asked."""
+        """Prefetch the answer of `current`."""
         if self.is_read:
             self._documents.foresee(self._key)
 
     def mtime_ns(self) -> int:
-        """The document's, once it has been read; 0 for none."""
+        """Return the document's modification time once it has been read; 0 if there is none."""
         return 0 if self._stat is None else self._stat.mtime_ns

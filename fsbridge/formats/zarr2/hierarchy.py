@@ -1,7 +1,7 @@
-"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they say. Not here: elements (`elements.py`, `types.py`).
+"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they mean. Not here: elements (`types.py`).
 
-`.zgroup` is not needed and `.zmetadata` is not believed: writers leave the one out (TensorStore) and the other behind
-(whoever does not consolidate again); the directories are the truth. NCZarr's and other documents are ignored.
+`.zgroup` is not needed and `.zmetadata` is not believed: writers leave out the first (TensorStore) and leave the second
+behind when they do not consolidate again. The directories are the truth. NCZarr's and other documents are ignored.
 """
 
 from __future__ import annotations
@@ -30,22 +30,19 @@ from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import lazy, light, shared
 from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr2.attributes import LateAttributes
-from fsbridge.formats.zarr2.elements import parse_elements
+from fsbridge.formats.zarr2.types import parse_elements
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, parse_coordinate
 from fsbridge.model import Array, Brief, Group
-from fsbridge.store import WHOLE, Key, Stat
-from fsbridge.store.local.glimpse import Glimpse
+from fsbridge.store import WHOLE, Glimpse, Key, Stat
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 
-PROBED_ENTRIES = 1024
-"""Directory entries that are looked at to find out the separator of an array whose metadata does not name it."""
 
 Separator = Literal["/", "."]
 
 
-class Zarr2:
-    """Zarr v2's rules over one store (`keyed.Hierarchy`)."""
+class Zarr2Hierarchy:
+    """Zarr v2's rules for one store (`keyed.Hierarchy`)."""
 
     consolidated = (CONSOLIDATED,)
 
@@ -66,7 +63,7 @@ class Zarr2:
         far = self.keyed.store.prefixes
         wanted = not far or self._are_wanted(key)
         if far and wanted:
-            documents.foresee(attrs)  # both at a time
+            documents.foresee(attrs)  # both documents in parallel
         document = documents.read(array)
         if document is None:
             return self._dialect.group(self, key)
@@ -105,11 +102,11 @@ class Zarr2:
         return Brief(metadata, version, newest_ns, directory.touched_ns(), repeated is not None)
 
     def _are_wanted(self, key: Key) -> bool:
-        """Whether attributes of an array far away are likely to be wanted at once: by who looks at one after the other."""
+        """Tell whether a remote array's attributes will probably be asked for: arrays are looked at one after the other."""
         return self.keyed.documents.knows(key / ATTRIBUTES) or self.keyed.listed_groups.get(key.parent) is not None
 
     def _late(self, key: Key, document: Document) -> LateAttributes:
-        """The attributes beside a version of the array's document: the same object as long as they are the same."""
+        """Return the attributes beside a version of the array's document: the same object as long as they are unchanged."""
         with self._lock:
             found = self._known.get(key)
         if found is None or found.array.version != document.stat.version or not found.current():
@@ -129,7 +126,7 @@ class Zarr2:
     def _array(
         self, key: Key, document: Document, attributes: Document | None, later: LateAttributes | None = None
     ) -> Array:
-        """`later`: of an array far away, which may have been read or not."""
+        """Make an array. `later`: a remote array's attributes, which may have been read or not."""
         metadata, chain, separator = self._parsed.made(self._parse, document, attributes)
         version = _version(document, attributes, later)
         size = document.length + (0 if attributes is None else attributes.length)
@@ -148,9 +145,8 @@ class Zarr2:
             newest(document, attributes),
             chunks,
             self._check(key, document, attributes, metadata.grid if unprobed and not separator else None, later),
-            partial(self.keyed.owners, key),
-            self.keyed.directory_ns(key),
-            self.keyed.store.at_once,
+            self.keyed,
+            key,
             chunks.fetch if self.keyed.store.far else None,
             None if later is None else later.mtime_ns,
         )
@@ -163,7 +159,7 @@ class Zarr2:
         unprobed: ChunkGrid | None,
         later: LateAttributes | None,
     ) -> Callable[[], bool]:
-        """Tells whether an array is still the one that was made of these documents."""
+        """Return what tells whether these documents are unchanged."""
         first, second = document.stat, None if attributes is None else attributes.stat  # the documents may be large
         check: Callable[[], bool]
         if later is None:
@@ -185,7 +181,7 @@ class Zarr2:
         return self._parsed.made(self._parse, document, later.read())[0]
 
     def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
-        """The separator of the chunks that are stored; None if none is.
+        """Return the separator of the stored chunks, or None if none is stored.
 
         zarr-python before 2.8 wrote nested stores (early OME-Zarr) without `dimension_separator`.
         """
@@ -199,13 +195,14 @@ class Zarr2:
                 return "."
             return "/"
         flat = re.compile(r"\.".join(["[0-9]+"] * len(counts)))
-        if self.keyed.store.prefixes:  # where to list all of a directory takes a request for each thousand of its members
+        if self.keyed.store.prefixes:  # a full listing would take a request for each thousand members
             for name in chain.from_iterable(islice(self.keyed.store.names(key), 2)):
                 if flat.fullmatch(name):
                     return "."
                 nested = nested or parse_coordinate(name, counts[0]) is not None
             return "/" if nested else None
-        for _, entry in zip(range(PROBED_ENTRIES), self.keyed.store.list(key), strict=False):
+        # 1024 directory entries are enough to find the separator of an array that does not name it.
+        for _, entry in zip(range(1024), self.keyed.store.list(key), strict=False):
             if flat.fullmatch(entry.name):
                 return "."
             nested = nested or ((entry.is_dir or entry.hidden) and parse_coordinate(entry.name, counts[0]) is not None)
@@ -221,7 +218,7 @@ def _unchanged(documents: DocumentReader, array: Key, first: Stat, attributes: K
 
 
 def _unchanged_far(documents: DocumentReader, array: Key, first: Stat, later: LateAttributes) -> bool:
-    later.foresee()  # both are asked about at a time
+    later.foresee()  # both answers in parallel
     return documents.same(array, first) and later.current()
 
 
@@ -233,7 +230,7 @@ def _parse(
 
 def _split(values: Mapping[str, JSON], attributes: Mapping[str, JSON] | None) -> Split | None:
     shape, chunks = shape_of(values, "shape"), shape_of(values, "chunks")
-    objects = "O" in str(values.get("dtype"))  # attributes tell what they are
+    objects = "O" in str(values.get("dtype"))  # attributes tell what objects are
     if objects or shape is None or chunks is None or 0 in chunks:  # the shape tells what chunks of no extent are
         return None
     own, native = attributes or {}, {ARRAY: values, **({ATTRIBUTES: attributes} if attributes is not None else {})}
@@ -246,14 +243,14 @@ def _split(values: Mapping[str, JSON], attributes: Mapping[str, JSON] | None) ->
 
 
 def parse_separator(fields: Fields) -> Separator | None:
-    """`dimension_separator`; None where the document does not say, which n5-zarr may also do by an empty string."""
+    """Read `dimension_separator`. Returns None if it is missing or empty (n5-zarr)."""
     if fields.values.get("dimension_separator") in (None, ""):
         return None
     return "/" if fields.choice("dimension_separator", ("/", ".")) == "/" else "."
 
 
 def parse_array(document: Document, attributes: Document | None, dialect: Dialect) -> tuple[ArrayMetadata, CodecChain]:
-    """An array's metadata and how its chunks are decoded. Raises CorruptData or Unsupported."""
+    """Return an array's metadata and how its chunks are decoded. Raises CorruptData or Unsupported."""
     fields = document.fields
     if fields.integer("zarr_format") != 2:
         raise Unsupported(f"{document.place}: Zarr format {fields.integer('zarr_format')} in a Zarr v2 document")
@@ -283,7 +280,7 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
 
 
 def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:
-    """xarray's convention; the attribute itself stays."""
+    """Return the names of xarray's convention. The attribute itself stays."""
     names = values.get("_ARRAY_DIMENSIONS")
     if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
         return tuple(names)

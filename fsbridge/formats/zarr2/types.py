@@ -1,27 +1,33 @@
-"""Zarr v2 element types and fill values, in every spelling that is found. Not here: object codecs, codecs.
+"""Zarr v2 elements: data types and fill values in every spelling that is found, and how elements are decoded.
 
-Facts from the Zarr v2 specification and from what zarr-python 2 and 3, z5, NCZarr, GDAL and TensorStore write.
+Facts come from the Zarr v2 specification and from what zarr-python 2 and 3, z5, NCZarr, GDAL and TensorStore write. Not
+here: object codecs and compressors (`codecs/`).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import minifloats
-from fsbridge.formats.dtypes import MAX_ITEMSIZE, padded_fill
-from fsbridge.formats.strict_json import kind
+from fsbridge.formats.dtypes import BYTES, MAX_ITEMSIZE, STRING, data_type, normaliser, padded_fill, spell
+from fsbridge.formats.keyed.dialect import Dialect
+from fsbridge.formats.keyed.refused import Refused
+from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, DataType
 
 TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|O8?|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,3}\])?)")
-"""What numpy's array interface calls a typestr. Anything else that `numpy.dtype` would take, no writer writes."""
+"""A typestr of numpy's array interface. No writer writes anything else that `numpy.dtype` would accept."""
 
 NARROW: Mapping[str, int] = {"int2": 2, "int4": 4}
 """Bits of integers that take a byte each."""
@@ -36,11 +42,11 @@ MOMENT = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}
 """A date as zarr-python 3.0.10 writes fill values."""
 
 MAX_FIELDS = 4096
-"""Fields of one struct; numpy takes quadratic time over them."""
+"""Most fields of one struct, because numpy takes quadratic time for them."""
 
 
 def parse_named(value: JSON) -> DataType | None:
-    """`dtype`, where it is one of `NAMED`: little-endian."""
+    """Read `dtype` if it is one of `NAMED`: little-endian."""
     if not isinstance(value, str) or value not in NAMED:
         return None
     size = 2 if value == "bfloat16" else 1
@@ -48,14 +54,14 @@ def parse_named(value: JSON) -> DataType | None:
 
 
 def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
-    """The bytes of one element of a type of `NAMED`, None for `null`, and Zarr v3's spelling of it. Raises CorruptData."""
+    """Return one element's bytes of a `NAMED` type, None for `null`, and Zarr v3's spelling of it. Raises CorruptData."""
     if name in NARROW:
         number = 0 if value is None else _integer(value, name, -(1 << NARROW[name] - 1), (1 << NARROW[name] - 1) - 1)
         return None if value is None else number.to_bytes(1, "little", signed=True), number
     if value is None:
         return None, 0.0
     form = minifloats.FORMATS.get(name)
-    if form is not None and form.bits < 8:  # TensorStore spells these as it does raw bytes
+    if form is not None and form.bits < 8:  # TensorStore spells these as raw bytes
         raw = _opaque(value, np.dtype("V1")) or b"\0"
         return raw, minifloats.decode(raw[0], form)
     real = _float(value, name)
@@ -66,7 +72,7 @@ def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
 
 
 def parse_type(value: JSON) -> np.dtype[Any]:
-    """`dtype`: a typestr, or a list of `[name, type]` and `[name, type, shape]` for structs; packed."""
+    """Read `dtype`: a typestr, or a list of `[name, type]` and `[name, type, shape]` for structs; packed."""
     if isinstance(value, str):
         if TYPE.fullmatch(value) is None:
             raise Unsupported(f"data type {value[:60]!r}")
@@ -77,10 +83,11 @@ def parse_type(value: JSON) -> np.dtype[Any]:
 
 
 def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
-    """The bytes of one element of `stored` (not an object type), as stored; None when the fill value is undefined (`null`).
+    """Return the stored bytes of one element of `stored` (not an object type), or None for an undefined fill value
+    (`null`).
 
-    Of dates and durations `null` means NaT: zarr-python 3 reads it so, and the date that is all zeros would pass for data.
-    Raises CorruptData for a value that no element of this type can have, TooLarge.
+    For dates and durations `null` means NaT: zarr-python 3 reads it so, and the all-zero date would pass for data. Raises
+    CorruptData for a value that no element of this type can have, TooLarge.
     """
     if value is None and stored.kind not in "mM":
         return None
@@ -127,7 +134,7 @@ def _numpy(spelling: Any) -> np.dtype[Any]:
 
 
 def _opaque(value: JSON, stored: np.dtype[Any]) -> bytes:
-    """base64, zeros behind it left out; old zarr-python writes 0, NCZarr the NUL character itself."""
+    """Read base64 without its trailing zeros. Old zarr-python writes 0, NCZarr the NUL character itself."""
     if isinstance(value, str) and value.strip("\0"):
         try:
             raw = base64.b64decode(value, validate=True)
@@ -150,7 +157,7 @@ def _text(value: JSON, stored: np.dtype[Any]) -> bytes:
 
 
 def _integer(value: JSON, stored: object, least: int, most: int) -> int:
-    """z5 writes integers as `0.0`, n5-zarr as `"0"`."""
+    """Read an integer. z5 writes integers as `0.0`, n5-zarr as `"0"`."""
     if isinstance(value, str) and DECIMAL.fullmatch(value) is not None:
         value = float(value) if set(value) & set(".eE") else int(value)
     whole = isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer())
@@ -160,7 +167,7 @@ def _integer(value: JSON, stored: object, least: int, most: int) -> int:
 
 
 def _moment(value: JSON, stored: np.dtype[Any]) -> int:
-    """A date or a duration as the number that is stored."""
+    """Return a date or a duration as the stored number."""
     if stored.kind != "M" or not isinstance(value, str) or MOMENT.fullmatch(value) is None:
         return _integer(value, stored, -(2**63), 2**63 - 1)
     try:
@@ -187,9 +194,135 @@ def _float(value: JSON, stored: object) -> float:
 
 
 def _floats(values: list[float], stored: np.dtype[Any]) -> bytes:
-    with np.errstate(all="ignore"):  # a float64 that a float32 array cannot hold is an infinity, as numpy makes it
+    with np.errstate(all="ignore"):  # a float64 that a float32 array cannot hold becomes an infinity, as in numpy
         return np.array(values).astype(stored).tobytes()
 
 
 def _refused(value: JSON, stored: object) -> CorruptData:
     return CorruptData(f"fill value {repr(value)[:60]} for elements of type {stored}")
+
+
+DOCUMENTS = ("json2", "msgpack2")
+"""Object codecs that write nested lists, in C order whatever the array's order."""
+
+
+class ParsedElements(NamedTuple):
+    """The type of a chunk's elements, how they are decoded, and their fill value."""
+
+    dtype: DataType
+    chain: CodecChain
+    fill: bytes | str | None
+    fill_spelling: JSON = None
+    """See `ArrayMetadata`."""
+
+
+def parse_elements(
+    fields: Fields, items: int, attributes: Mapping[str, JSON], dialect: Dialect, turned: bool = False
+) -> ParsedElements:
+    """Read `dtype`, `filters`, `compressor` and `fill_value`.
+
+    `items`: elements of a chunk; `attributes`: the array's. `turned`: elements are in another order than C's.
+    """
+    named = parse_named(fields.value("dtype"))
+    stored = parse_type(fields.value("dtype")) if named is None or named.numpy is None else named.numpy
+    filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
+    config = fields.value("compressor")
+    # n5-zarr may spell `no compressor` as an object without an id.
+    whole = None if filters or stored.hasobject else stored  # filters may change the elements
+    steps = [] if config in (None, {}, {"id": None}) else [_step(config, "compressor", stored, whole)]
+    value = fields.values.get("fill_value")
+    if stored.hasobject:
+        codec = filters[0] if filters else None
+        spoken = dialect.objects(stored, codec, items, _spelling(stored, codec), attributes)
+        dtype, last = spoken if spoken is not None else object_elements(stored, codec, items, turned)
+        steps += [_step(config, "filter", stored) for config in reversed(filters[1:])]
+        # A struct's fill value is a pickle in base64; real files have 0: zeros.
+        fill = object_fill(value, dtype, last.name) if not dtype.itemsize else None
+        return ParsedElements(dtype, CodecChain((*steps, last)), fill)
+    steps += [_step(config, "filter", stored) for config in reversed(filters[1:])]
+    steps += [_first_filter(config, stored, items) for config in filters[:1]]
+    if named is not None:
+        return ParsedElements(named, CodecChain(tuple(steps)), *parse_named_fill(value, named.native))
+    swap = normaliser(stored)
+    fill = parse_fill(value, stored)
+    if swap is not None:
+        steps.append(swap)
+        fill = bytes(swap.decode(fill, len(fill), len(fill), None)) if fill is not None else None
+    return ParsedElements(data_type(stored), CodecChain(tuple(steps)), fill)
+
+
+def _spelling(stored: np.dtype[Any], codec: JSON) -> str:
+    return f"{spell(stored)} ({codec.get('id') if isinstance(codec, dict) else None})"
+
+
+def object_elements(stored: np.dtype[Any], codec: JSON, items: int, turned: bool) -> tuple[DataType, Decoder]:
+    """Return the shown type of Python objects, and the step that turns their codec's output into Zarr's vlen encoding.
+
+    `codec` is the first filter, which must be an object codec. If it cannot be decoded, the array still has its metadata,
+    and its chunks are Unsupported.
+    """
+    name = codec.get("id") if isinstance(codec, dict) else None
+    native = _spelling(stored, codec)
+    if stored.fields is not None:
+        return replace(BYTES, native=native), Refused(str(name), f"structs with Python objects, encoded by {name!r}")
+    if codec is None:
+        return replace(BYTES, native=native), Refused("object", "an array of Python objects without an object codec")
+    if turned and name in DOCUMENTS:
+        return replace(STRING, native=native), Refused(
+            name, f"{name!r} in Fortran order, which zarr-python 2 reads otherwise than it writes"
+        )
+    try:
+        decoder, serializer = table.object_decoder(codec, items)
+    except Unsupported as error:
+        return replace(BYTES, native=native), Refused(str(name), str(error))
+    return replace(STRING if serializer == "vlen-utf8" else BYTES, native=native), decoder
+
+
+def object_fill(value: JSON, dtype: DataType, codec: str) -> bytes | str | None:
+    """Return the fill value of objects: any JSON, mostly 0, null or the empty string.
+
+    If elements are any JSON (json2, msgpack2) it is shown as they are: as JSON text unless it is a string. A number that
+    fills an array of texts (vlen-utf8) is Python's text of it, as zarr-python 3 reads it. Elsewhere it means the empty
+    element.
+    """
+    if value is None or value == "":
+        return None
+    if dtype.serializer == "vlen-bytes":
+        return _base64(value)
+    if isinstance(value, str):
+        return value
+    if codec == "vlen-utf8" and isinstance(value, bool | int | float):
+        return str(value)
+    return json.dumps(value) if codec in ("json2", "msgpack2") else None
+
+
+def _base64(value: JSON) -> bytes | None:
+    """Read base64, as zarr-python 3 writes. Anything else (mostly 0) means the empty element."""
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _first_filter(config: JSON, stored: np.dtype[Any], items: int) -> Decoder:
+    """Return the decoder of the first filter. zarr-python 3.0.0 to 3.0.10 took fixed-size texts and bytes for objects."""
+    fixed = table.FIXED.get(stored.kind) if stored.fields is None else None
+    if fixed is not None and isinstance(config, dict) and config.get("id") == fixed:
+        return table.fixed_decoder(fixed, stored, items)
+    return _step(config, "filter", stored)
+
+
+def _step(config: JSON, role: str, stored: np.dtype[Any], whole: np.dtype[Any] | None = None) -> Decoder:
+    """Return the decoder of a compressor or filter. An unknown one reports its reason when a chunk is read.
+
+    `whole`: the elements for a codec of whole arrays, which only a compressor without filters can be.
+    """
+    if not isinstance(config, dict):
+        raise CorruptData(f"a {role} is {kind(config)}, not an object")
+    if config.get("id") == "shuffle" and config.get("elementsize") == 0:
+        # netCDF-C means the array's own elements; numcodecs takes it for no shuffle at all and reads garbage.
+        config = {**config, "elementsize": stored.itemsize}
+    try:
+        return table.decoder(config, stored=whole)
+    except Unsupported as error:
+        return Refused(str(config.get("id")), str(error))

@@ -1,7 +1,7 @@
-"""Zarr v3's codecs of arrays to arrays: what each makes of a chunk's shape, order and elements, and what undoes it.
+"""Zarr v3's array-to-array codecs: what each makes of a chunk's shape, order and elements, and what undoes it.
 
-Transposes are described, not undone (`ArrayMetadata.order`), unless a codec that depends on neighbours (`delta`, `packbits`)
-stands before them. Not here: how the array becomes bytes, shards, codecs of bytes (`codecs.py`).
+Transposes are described and not undone (`ArrayMetadata.order`), unless a codec that depends on neighbours (`delta`,
+`packbits`) comes before them. Not here: how the array becomes bytes, shards, bytes-to-bytes codecs (`codecs.py`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DType = np.dtype[Any]
 class ArrayPhase:
     """A chunk while it is an array, after some of its codecs, in encoding order.
 
-    `shape`: that of the array which the next codec gets, `axes[k]` the chunk's axis of its axis k, `stored` its elements
-    (None: of variable length). `regular`: all chunks have this shape. `flat`: a codec has passed for which the order of
-    elements matters. `converted`: one has passed that changes values, so that the decoded chunk is made by us and
-    little-endian. `chunk_shape`: the shape of decoded chunks. `depth`: codec lists around this one. `refused`: what comes
-    next is not known.
+    `shape` is the shape of the array that the next codec gets, `axes[k]` the chunk's axis of its axis k, `stored` its
+    elements (None: of variable length). `regular`: all chunks have this shape. `flat`: after a codec for which the order
+    of elements matters. `converted`: after a codec that changes values, so that we make the decoded chunk, in little
+    endian. `chunk_shape`: the shape of decoded chunks. `depth`: number of codec lists around this one. `refused`: the
+    next codecs are not understood.
     """
 
     of: ZarrType
@@ -52,32 +52,32 @@ class ArrayPhase:
 
     @classmethod
     def begin(cls, of: ZarrType, shape: tuple[int, ...], place: str, regular: bool) -> ArrayPhase:
-        """A chunk of `shape` before its first codec."""
+        """Return a chunk of `shape` before its first codec."""
         return cls(of, place, shape, shape, tuple(range(len(shape))), of.numpy, regular)
 
     @property
     def items(self) -> int | None:
-        """Number of elements; None if chunks differ in it."""
+        """Number of elements, or None if chunks differ in it."""
         return math.prod(self.shape) if self.regular else None
 
     def refuse(self, name: str, error: Unsupported) -> ArrayPhase:
-        """The codec `name` is not known, so nothing after it can be; the array is shown, its chunks tell the reason."""
+        """Return the array after a codec that is not understood. The array is shown, and its chunks report the reason."""
         step = Refused(name[:80], f"codec {name[:80]!r}: {error}")
         return replace(self, refused=True, steps=(*self.steps, step), names=(*self.names, name[:80]))
 
     def numbers(self, fields: Fields) -> _DType:
-        """The elements, if they are numbers that numpy knows."""
+        """Return the elements, if they are numbers that numpy has."""
         if self.stored is None or self.of.narrow or self.stored.kind not in "biufcmM":
             raise Unsupported(f"{fields.place}: on data type {self.of.native[:80]!r}")
         return self.stored
 
     def convert(self, step: Decoder, stored: _DType) -> ArrayPhase:
-        """After a codec that makes elements of `stored`, which `step` undoes."""
+        """Return the array after a codec that makes elements of `stored`, which `step` undoes."""
         return replace(self, stored=stored, converted=True, steps=(*self.steps, step), names=(*self.names, step.name))
 
 
 def array_phase(array: ArrayPhase, codecs: list[tuple[str, Fields]]) -> tuple[ArrayPhase, list[tuple[str, Fields]]]:
-    """What the codecs of arrays at the beginning of a list make of `array`, and the rest of the list."""
+    """Apply the array-to-array codecs at the beginning of a list, and return the array and the rest of the list."""
     for position, (name, fields) in enumerate(codecs):
         codec = ARRAY_CODECS.get(name)
         if codec is None:
@@ -91,7 +91,7 @@ def array_phase(array: ArrayPhase, codecs: list[tuple[str, Fields]]) -> tuple[Ar
 
 
 def extension(value: JSON, place: str) -> tuple[str, Fields]:
-    """Name and configuration of an extension point, which may be a bare string (Zarr v3.1)."""
+    """Return name and configuration of an extension point, which may be a bare string (Zarr v3.1)."""
     if isinstance(value, str):
         return value, Fields({}, f"{place}: {value[:80]}")
     if not isinstance(value, dict):
@@ -104,14 +104,14 @@ def extension(value: JSON, place: str) -> tuple[str, Fields]:
 
 
 def understood(name: str, fields: Fields) -> None:
-    """Unsupported where a known codec is configured by something else than what is known of it: it may mean other bytes."""
+    """Raise Unsupported if a codec's configuration has unknown members, because its bytes may then mean something else."""
     known = MEMBERS.get(name)
     if known is not None:
         check_members(fields, known)
 
 
 def check_members(fields: Fields, known: Collection[str]) -> None:
-    """A member that we do not know must say that it need not be understood."""
+    """Raise Unsupported for an unknown member that does not say that it need not be understood."""
     for name in fields:
         value = fields.values[name]
         if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
@@ -119,7 +119,7 @@ def check_members(fields: Fields, known: Collection[str]) -> None:
 
 
 def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
-    """`order`: a permutation, or TensorStore's `"C"` and `"F"`."""
+    """Apply `order`: a permutation, or TensorStore's `"C"` and `"F"`."""
     rank = len(array.shape)
     named = fields.value("order")
     if named in ("C", "F"):
@@ -137,7 +137,7 @@ def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
-    """Differences of neighbours, over the chunk as a flat list in C order of the array at this place."""
+    """Apply differences of neighbours, over the chunk as a flat list in C order of the array at this place."""
     result = array.numbers(fields)
     _agree(fields, "dtype", result, native=True)
     stored = _little(fields.values.get("astype"), result)
@@ -145,7 +145,7 @@ def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def packbits(array: ArrayPhase, fields: Fields) -> ArrayPhase:
-    """numcodecs' layout: the array becomes one dimension of bytes."""
+    """Apply numcodecs' layout: the array becomes one dimension of bytes."""
     if array.numbers(fields).kind != "b":
         raise Unsupported(f"{fields.place}: on data type {array.of.native[:80]!r}")
     packed = array.convert(filters.packbits(), np.dtype("u1"))
@@ -181,7 +181,7 @@ def scale_offset(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def cast_value(array: ArrayPhase, fields: Fields) -> ArrayPhase:
-    """From the named Zarr type back to the array's; `scalar_map.decode` pairs stored values with the array's."""
+    """Convert from the named Zarr type to the array's. `scalar_map.decode` pairs stored values with the array's."""
     result = array.numbers(fields)
     target = parse_type(fields.value("data_type"), fields.place)
     if target.numpy is None or target.narrow or target.numpy.kind not in "iuf":
@@ -194,16 +194,16 @@ def cast_value(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:
-    """Rounded when written: nothing is to be undone."""
+    """Record the codec, which rounds when writing: nothing is undone."""
     array.numbers(fields)
     return replace(array, names=(*array.names, "bitround"))
 
 
 def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> None:
-    """The elements that a numcodecs codec says it was given are those of the array, signed or not.
+    """Check that the type a numcodecs codec names fits the array's elements, signed or not.
 
-    It lays its type over the bytes in the writer's memory without converting. `native`: of big-endian ones zarr-python
-    (3.1, 3.4) then reads other values than were written, and nothing tells which of both are the data.
+    The codec lays its type over the bytes in the writer's memory without converting. `native`: for a big-endian type
+    zarr-python (3.1, 3.4) then reads other values than it wrote, and nothing tells which of both are the data.
     """
     spelling = fields.values.get(key)
     if spelling is None:
@@ -217,7 +217,10 @@ def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> No
 
 
 def _little(spelling: JSON, default: _DType) -> _DType:
-    """A numpy type in a numcodecs configuration; its byte order is that of the writer's memory, not of the stored bytes."""
+    """Return a numpy type of a numcodecs configuration.
+
+    Its byte order is that of the writer's memory, not of the stored bytes.
+    """
     return default if spelling is None else filters.number(spelling).newbyteorder("<")
 
 
@@ -239,8 +242,10 @@ MEMBERS: Mapping[str, Collection[str]] = {
     "optional": ("mask_codecs", "data_codecs"),
     "sharding_indexed": ("chunk_shape", "codecs", "index_codecs", "index_location"),
 }
-"""What is known of the configurations that say what bytes mean. Those of compressors and checksums do not: their data tell
-everything themselves, and writers put there what they like; so do numcodecs' own.
+"""Known members of the configurations that decide what bytes mean.
+
+Compressors and checksums need none: their data describe themselves, and writers put anything there. The same holds for
+numcodecs' own codecs.
 """
 
 ARRAY_CODECS: Mapping[str, Callable[[ArrayPhase, Fields], ArrayPhase]] = {
@@ -255,4 +260,4 @@ ARRAY_CODECS: Mapping[str, Callable[[ArrayPhase, Fields], ArrayPhase]] = {
     PREFIX + "quantize": quantize,
     PREFIX + "astype": astype,
 }
-"""What each makes of the array before it; raises Unsupported where it does not know how."""
+"""What each codec makes of the array before it. Raises Unsupported if it cannot."""

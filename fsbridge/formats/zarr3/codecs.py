@@ -1,8 +1,8 @@
 """The `codecs` list of a Zarr v3 array: what undoes it, and the memory order that is left to describe.
 
-Decoders come from `codecs/`; what is kept here is the bookkeeping of the specification, in three phases: what the codecs of
-arrays make of a chunk (`array_codecs.py`), how the array becomes bytes (`SERIALIZERS`; a shard is one way, and has a list of
-codecs of its own), and the codecs of those bytes (`BytesPhase`).
+Decoders come from `codecs/`. This module does the bookkeeping of the specification, in three phases: what array-to-array
+codecs make of a chunk (`array_codecs.py`), how the array becomes bytes (`SERIALIZERS`; a shard is one way, and has a
+codec list of its own), and the codecs of those bytes (`BytesPhase`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fsbridge.codecs import CodecChain, Decoder, objects, optional, packbits, swap, table
+from fsbridge.codecs import CodecChain, Decoder, arrays, objects, optional, packbits, table
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.keyed.refused import Refused
 from fsbridge.formats.strict_json import Fields
@@ -24,24 +24,23 @@ from fsbridge.formats.zarr3.shard_index import ShardLevel
 from fsbridge.formats.zarr3.types import ZarrType
 from fsbridge.metadata import JSON, DataType
 
-MAX_CODECS = 64
 MAX_DEPTH = 8
-"""Codec lists in codec lists (shards, optional elements); nobody writes more than two."""
+"""Most codec lists inside each other (shards, optional elements). Real ones have at most two."""
 
 DEFAULT_INDEX_CODECS: Sequence[JSON] = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
 INDEX_TYPE = ZarrType("uint64", "uint64", np.dtype("<u8"), 8)
 MASK_TYPE = ZarrType("bool", "bool", np.dtype("?"))
 OWN = ("blosc", "crc32c", "gzip", "zstd")
-"""Bytes-to-bytes codecs of the specification; decoding needs none of their parameters."""
+"""Bytes-to-bytes codecs of the specification. Decoding needs none of their parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodecPipeline:
     """How the stored chunks of an array are read.
 
-    `dtype`: elements of a decoded chunk; `order`: its memory order (None: C order), as in `ArrayMetadata`.
-    `levels`: the shards around the chunks, outermost first; `chunk_shape`: the chunks in them, or those stored as such.
-    `chain` decodes one chunk; `description` names the codecs for people.
+    `dtype`: elements of a decoded chunk; `order`: its memory order (None: C order), as in `ArrayMetadata`. `levels`: the
+    shards around the chunks, outermost first; `chunk_shape`: the inner chunks, or the stored ones without shards. `chain`
+    decodes one chunk; `description` names the codecs for people.
     """
 
     dtype: DataType
@@ -61,7 +60,9 @@ class BytesPhase:
     levels: tuple[ShardLevel, ...] = ()
 
     def add(self, step: Decoder) -> BytesPhase:
-        """After one more codec of bytes: around the outermost shard, or of the chunk where there is none."""
+        """Return the phase after one more bytes-to-bytes codec: around the outermost shard or, without shards, of the
+        chunk.
+        """
         named = replace(self.array, names=(*self.array.names, step.name))
         if not self.levels:
             return replace(self, array=replace(named, steps=(*named.steps, step)))
@@ -69,7 +70,7 @@ class BytesPhase:
         return replace(self, array=named, levels=(level, *self.levels[1:]))
 
     def pipeline(self) -> CodecPipeline:
-        """The result, once the whole list is read."""
+        """Return the result, once the whole list is read."""
         array = self.array
         order = None if array.axes == tuple(range(len(array.axes))) else array.axes
         chain = CodecChain(tuple(reversed(array.steps)))
@@ -79,17 +80,18 @@ class BytesPhase:
 def parse_codecs(
     codecs: Sequence[JSON], of: ZarrType, shape: tuple[int, ...], place: str, regular: bool = True
 ) -> CodecPipeline:
-    """Read a `codecs` member for stored chunks of `shape`; CorruptData for a list that cannot be.
+    """Read a `codecs` member for stored chunks of `shape`. Raises CorruptData for an impossible list.
 
-    A codec that is not known, or not for this data type, makes every chunk Unsupported with its name. Not `regular`: other
-    chunks have other shapes. A list without an array-to-bytes codec (GDAL 3.10, zarrita.js) means little-endian `bytes`.
+    A codec that is not known, or not for this data type, makes every chunk Unsupported with its name. Not `regular`:
+    other chunks have other shapes. A list without an array-to-bytes codec (GDAL 3.10, zarrita.js) means little-endian
+    `bytes`.
     """
     return _read(codecs, ArrayPhase.begin(of, shape, place, regular)).pipeline()
 
 
 def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
-    """The three phases of one list."""
-    if len(codecs) > MAX_CODECS:
+    """Read one list in three phases."""
+    if len(codecs) > 64:
         raise CorruptData(f"{array.place}: {len(codecs)} codecs")
     if array.depth > MAX_DEPTH:
         raise CorruptData(f"{array.place}: codecs nested deeper than {MAX_DEPTH}")
@@ -106,7 +108,7 @@ def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
 
 
 def _serialize(array: ArrayPhase, rest: list[tuple[str, Fields]]) -> tuple[BytesPhase, list[tuple[str, Fields]]]:
-    """How the array becomes bytes, and the codecs after that."""
+    """Return the array as bytes, and the codecs after that."""
     if array.refused:
         return _bytes_of(array), []
     name, fields = rest[0] if rest else ("", Fields({}, array.place))
@@ -116,20 +118,20 @@ def _serialize(array: ArrayPhase, rest: list[tuple[str, Fields]]) -> tuple[Bytes
             understood(name, fields)
             return serializer(array, fields), rest[1:]
         if rest:
-            bytes_decoder(name, fields, array.stored)  # a codec that is not known may be the one that makes bytes
+            bytes_decoder(name, fields, array.stored)  # an unknown codec may be the one that makes bytes
         return _to_bytes(array, "little"), rest
     except Unsupported as error:
         return _bytes_of(array.refuse(name, error)), []
 
 
 def _bytes_of(array: ArrayPhase, endian: Literal["little", "big"] = "little", *steps: Decoder) -> BytesPhase:
-    """Bytes that `steps` decode to elements in this byte order, or in ours where values are converted."""
+    """Return bytes that `steps` decode to elements in this byte order, or in ours if values are converted."""
     dtype = array.of.shown("little" if array.converted else endian)
     return BytesPhase(replace(array, steps=(*array.steps, *steps)), dtype)
 
 
 def _bytes(array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """`endian` may be missing, also where it matters (zarr-python 3.1 reads that as little)."""
+    """Read `endian`, which may be missing, even if it matters (zarr-python 3.1 takes that as little)."""
     big = fields.values.get("endian") is not None and fields.choice("endian", ("little", "big")) == "big"
     return _to_bytes(array, "big" if big else "little")
 
@@ -139,51 +141,51 @@ def _to_bytes(array: ArrayPhase, endian: Literal["little", "big"]) -> BytesPhase
         raise CorruptData(f"{array.place}: data type {array.of.native!r} needs a codec of its own")
     if endian == "little":
         return _bytes_of(array)
-    if array.stored.fields is None and _hides_order(array.of) and not array.converted:  # no file of raw bytes could say it
+    if array.stored.fields is None and _hides_order(array.of) and not array.converted:  # raw bytes cannot express it
         stored = np.dtype(f">u{array.of.component}")
-        return _bytes_of(array, "little", swap.Swap(stored, stored.newbyteorder("<")))
+        return _bytes_of(array, "little", arrays.Swap(stored, stored.newbyteorder("<")))
     swapped = _swap(array, array.stored)
     return _bytes_of(array, endian, *([swapped] if swapped is not None else []))
 
 
 def _swap(array: ArrayPhase, stored: np.dtype[Any]) -> Decoder | None:
-    """What is described as big-endian stays so; converted values and structs become little-endian."""
+    """Return what swaps bytes: converted values and structs become little-endian, the rest is described as big-endian."""
     if stored.fields is not None:
         if _hides_order(array.of):
             raise Unsupported(f"{array.place}: big-endian {array.of.native[:80]}")
-        return swap.little_endian(stored.newbyteorder(">"))
-    return swap.little_endian(stored.newbyteorder(">")) if array.converted else None
+        return arrays.little_endian(stored.newbyteorder(">"))
+    return arrays.little_endian(stored.newbyteorder(">")) if array.converted else None
 
 
 def _hides_order(of: ZarrType) -> bool:
-    """Whether a struct has numbers that numpy sees as raw bytes."""
+    """Tell whether a struct has numbers that numpy sees as raw bytes."""
     if of.fields:
         return any(_hides_order(member) for _, member in of.fields)
     return of.component > 1 and of.numpy is not None and of.numpy.kind == "V"
 
 
 def _vlen(text: bool, array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """The decoded chunk keeps this encoding; it is only checked."""
+    """Check this encoding, which the decoded chunk keeps."""
     if array.of.name != ("string" if text else "bytes"):
         raise CorruptData(f"{fields.place}: for data type {array.of.native[:80]!r}")
     return _bytes_of(array, "little", objects.vlen_utf8(array.items) if text else objects.vlen_bytes(array.items))
 
 
 def _json2(array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """numcodecs' document of strings (zarrita.js reads it in Zarr v3 as well)."""
+    """Decode numcodecs' document of strings (zarrita.js reads it in Zarr v3 as well)."""
     if array.of.name != "string":
         raise CorruptData(f"{fields.place}: for data type {array.of.native[:80]!r}")
     return _bytes_of(array, "little", table.object_decoder({**fields.values, "id": "json2"}, array.items)[0])
 
 
 def _numbers(codec: str, array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """numcodecs' codecs of whole arrays of numbers, which are little-endian in themselves."""
+    """Decode numcodecs' codecs of whole arrays of numbers, which are always little-endian."""
     step = table.decoder({**fields.values, "id": codec}, stored=array.numbers(fields))
     return _bytes_of(replace(array, names=(*array.names, step.name)), "little", step)
 
 
 def _packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """zarr-extensions' `packbits`, with a layout of its own."""
+    """Decode zarr-extensions' `packbits`, which has a layout of its own."""
     of, stored = array.of, array.stored
     if stored is None or of.fields or stored.kind not in "biufcV" or (array.converted and stored.kind == "V"):
         raise Unsupported(f"{fields.place}: on data type {of.native[:80]!r}")
@@ -198,7 +200,7 @@ def _packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
 
 
 def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """Elements that may be missing: a mask, and the elements that are there, each with codecs of its own."""
+    """Decode elements that may be missing: a mask, and the present elements, each with codecs of its own."""
     if array.of.element is None:
         raise CorruptData(f"{fields.place}: for data type {array.of.native[:80]!r}")
     mask, data = (
@@ -219,7 +221,10 @@ def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
 
 
 def _shard(array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """`chunk_shape` is that of the array at this place, after the transposes before it (TensorStore writes those)."""
+    """Read a shard.
+
+    `chunk_shape` refers to the array at this place, after transposes before it (TensorStore writes those).
+    """
     if array.flat:
         raise Unsupported(f"{fields.place}: after a codec that depends on neighbouring elements")
     shape = fields.integers("chunk_shape", 1, 2**63 - 1, len(array.shape))
@@ -250,7 +255,7 @@ def _shard_level(array: ArrayPhase, shape: tuple[int, ...], fields: Fields) -> S
 
 
 def _fixed_size(chain: CodecChain, size: int, fields: Fields) -> int:
-    """Stored bytes of an index of `size` bytes; only codecs of fixed size are allowed."""
+    """Return the stored bytes of an index of `size` bytes. Only codecs of fixed size are allowed."""
     for step in reversed(chain.steps):
         encoded = step.encoded_size(size)
         if encoded is None:
@@ -273,13 +278,13 @@ SERIALIZERS: Mapping[str, Callable[[ArrayPhase, Fields], BytesPhase]] = {
     PREFIX + "pcodec": partial(_numbers, "pcodec"),
     PREFIX + "zfpy": partial(_numbers, "zfpy"),
 }
-"""Array-to-bytes codecs; raises Unsupported where it does not know how."""
+"""Array-to-bytes codecs. Each raises Unsupported if it cannot."""
 
 
 def bytes_decoder(name: str, fields: Fields, stored: np.dtype[Any] | None) -> Decoder:
-    """The bytes-to-bytes codec `name`: Zarr's own, or `numcodecs.<id>`.
+    """Return the decoder of the bytes-to-bytes codec `name`: Zarr's own, or `numcodecs.<id>`.
 
-    `stored`: the elements, for a `shuffle` that leaves out their size.
+    `stored`: the elements, for a `shuffle` without their size.
     """
     codec = name.removeprefix(PREFIX)
     if not (table.is_compressor(codec) if name.startswith(PREFIX) else codec in OWN):

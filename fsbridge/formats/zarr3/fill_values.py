@@ -1,4 +1,4 @@
-"""Zarr v3 fill values: what a `fill_value` member says of an element of some type. Not here: the types (`types.py`)."""
+"""Zarr v3 fill values: what a `fill_value` member means for an element of some type. Not here: the types (`types.py`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEX = re.compile(r"0x[0-9a-fA-F]+")
 
 
 def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
-    """Read a `fill_value` member: one element's little-endian packed bytes, or the text or bytes of a variable-length one.
+    """Read a `fill_value` member: the little-endian packed bytes of one element, or text or bytes of variable length.
 
     `null` (GDAL writes it) is None. Raises CorruptData for a value that the type cannot hold, TooLarge.
     """
@@ -40,7 +40,7 @@ def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
 
 
 def fill_spelling(value: JSON, of: ZarrType) -> JSON:
-    """A valid `fill_value` member in the source's own spelling, for types whose values only that tells; None for others.
+    """Return a valid `fill_value` member in the source's own spelling, for types that need it, else None.
 
     `null` is the type's zero.
     """
@@ -87,7 +87,7 @@ def _element(value: JSON, of: ZarrType, place: str) -> bytes:
 
 
 def _says_more_than_zero(value: JSON, of: ZarrType, place: str) -> bool:
-    """Whether a fill value is another one than zeros, found without making it. Errors as of `_element`."""
+    """Tell whether a fill value is not all zeros, without making it. Raises what `_element` does."""
     if isinstance(value, dict) and of.fields:
         return any(_says_more_than_zero(value[label], member, place) for label, member in _members(value, of, place))
     if of.itemsize <= dtypes.MAX_FILL_BYTES:
@@ -98,7 +98,7 @@ def _says_more_than_zero(value: JSON, of: ZarrType, place: str) -> bool:
 
 
 def _struct_fill(value: JSON, of: ZarrType, place: str) -> bytes:
-    """`struct` has an object by field name, `structured` the base64 text of the packed little-endian bytes."""
+    """Read the fill value of a `struct` (an object by field name) or `structured` (base64 of packed little-endian bytes)."""
     if isinstance(value, str):
         raw = _raw(value, of, place)
         return raw if len(raw) == of.itemsize else _bad(value, of, place)
@@ -107,7 +107,7 @@ def _struct_fill(value: JSON, of: ZarrType, place: str) -> bytes:
 
 
 def _members(value: JSON, of: ZarrType, place: str) -> tuple[tuple[str, ZarrType], ...]:
-    """The fields of a struct, of each of which `value` says something."""
+    """Return the fields of a struct, for each of which `value` must have a value."""
     if not isinstance(value, dict) or set(value) != {label for label, _ in of.fields}:
         _bad(value, of, place)
     return of.fields
@@ -131,7 +131,7 @@ def _mini_fill(value: JSON, of: ZarrType, place: str) -> bytes:
 
 
 def _integer(value: JSON, least: int, most: int, of: ZarrType, place: str) -> int:
-    """An integer, also one that a writer spells `0.0`."""
+    """Read an integer, which some writers spell `0.0`."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -160,14 +160,14 @@ def _float(value: JSON, stored: np.dtype[Any], of: ZarrType, place: str) -> byte
 
 
 def _hex(value: JSON, size: int) -> bytes | None:
-    """`"0x7fc00001"`: the bits, most significant digit first, as little-endian bytes; None for anything else."""
+    """Read `"0x7fc00001"`: bits, most significant digit first, as little-endian bytes. Returns None for anything else."""
     if not isinstance(value, str) or HEX.fullmatch(value) is None or len(value) > 2 + 2 * size:
         return None
     return int(value, 16).to_bytes(size, "little")
 
 
 def _raw(value: JSON, of: ZarrType, place: str) -> bytes:
-    """base64 text, or a list of byte values."""
+    """Read base64 text, or a list of byte values."""
     if isinstance(value, list):
         if not all(isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= 255 for item in value):
             _bad(value, of, place)

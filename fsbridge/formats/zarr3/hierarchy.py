@@ -1,17 +1,17 @@
-"""Zarr v3: `zarr.json` and the hierarchy that they make. Not here: data types (`types.py`), codecs (`codecs.py`), shards.
+"""Zarr v3: `zarr.json` and the hierarchy it describes. Not here: data types (`types.py`), codecs (`codecs.py`), shards.
 
-What writers do beyond or against the core specification (3.1), and what is made of it:
+What writers do beyond or against the core specification (3.1), and how it is handled:
 
-| found | written by | here |
-| --- | --- | --- |
-| directories without `zarr.json` | TensorStore | groups |
-| inline `consolidated_metadata` | zarr-python 3 | the directories are the truth; see `keyed/copies.py` |
-| bare strings as extension points | the 3.1 specification | accepted |
-| no `codecs`, or only bytes-to-bytes ones | GDAL 3.10, zarrita.js | little-endian `bytes` |
-| `fill_value: null` or none | GDAL 3.10 | none: zeros |
-| `rectilinear` grids | zarr-python 3.4 | read |
-| unknown members without `"must_understand": false` | | refused |
-| `storage_transformers` | | refused unless empty |
+    | found | written by | here |
+    | --- | --- | --- |
+    | directories without `zarr.json` | TensorStore | groups |
+    | inline `consolidated_metadata` | zarr-python 3 | the directories are the truth; see `keyed/copies.py` |
+    | bare strings as extension points | the 3.1 specification | accepted |
+    | no `codecs`, or only bytes-to-bytes ones | GDAL 3.10, zarrita.js | little-endian `bytes` |
+    | `fill_value: null` or none | GDAL 3.10 | none: zeros |
+    | `rectilinear` grids | zarr-python 3.4 | read |
+    | unknown members without `"must_understand": false` | | refused |
+    | `storage_transformers` | | refused unless empty |
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ from fsbridge.formats.zarr3.types import parse_type
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
 from fsbridge.model import Array, Brief, Group
-from fsbridge.store import Key
-from fsbridge.store.local.glimpse import Glimpse
+from fsbridge.store import Glimpse, Key
 
 DOCUMENT = "zarr.json"
 
@@ -57,32 +56,31 @@ ARRAY_MEMBERS = frozenset(
 )
 GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
 
-INDEX_SHARE = 8
-"""Shard indexes take at most this part of the memory given to decoded chunks: 2 million inner chunks by default."""
 
 MAX_EDGES = 1 << 20
-"""Edges of a rectilinear grid, of all dimensions: more could not be listed in one `zarr.json` of the mount."""
+"""Most edges of a rectilinear grid, over all dimensions. More could not be listed in one `zarr.json` of the mount."""
 
 
 ParsedArray: TypeAlias = tuple[ArrayMetadata, CodecPipeline, ChunkGrid, ChunkKeys]
 
 
-class Zarr3:
-    """Zarr v3's rules over one store: `keyed.Hierarchy`."""
+class Zarr3Hierarchy:
+    """Zarr v3's rules for one store: `keyed.Hierarchy`."""
 
     consolidated = (DOCUMENT,)
 
     def __init__(self, keyed: KeyedStore, dialect: Dialect) -> None:
         self.keyed = keyed
         self._dialect = dialect
-        self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
+        # Shard indexes take at most this part of the memory for decoded chunks: 2 million inner chunks by default.
+        self.shards: ShardCache = LRU(keyed.config.cache_size // 8)
         self._kinds = Kinds(_parse, _split)
         self._parse = shared(self._kinds.parse)
         self._parsed: Repeated[ParsedArray] = Repeated(lambda made: _edges_listed(made[2]))
         self._copies = Copies(keyed.documents, DOCUMENT)
 
     def open(self, key: Key) -> Group | Array:
-        """The array or group at the directory `key`; one without a document is a group."""
+        """Return the array or group at the directory `key`. A directory without a document is a group."""
         self._copies.adopt(key / DOCUMENT)
         document = self.keyed.documents.read(key / DOCUMENT)
         if document is None:
@@ -106,12 +104,12 @@ class Zarr3:
         return Brief(known[0], (told(seen.stat, seen.data).version,), seen.stat.mtime_ns, touched_ns, repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
-        """`attributes`, or nothing for a directory without a document."""
+        """Return `attributes`, empty for a directory without a document."""
         document = self.keyed.documents.read(key / DOCUMENT)
         return {} if document is None else attributes(document.fields)
 
     def group_documents(self, key: Key) -> Mapping[str, JSON]:
-        """`zarr.json`."""
+        """Return `zarr.json`."""
         document = self.keyed.documents.read(key / DOCUMENT)
         return {} if document is None else {DOCUMENT: document.values}
 
@@ -124,11 +122,8 @@ class Zarr3:
         metadata = light(metadata, document.length, lambda: parse_array(again().fields)[0])
         check = partial(self.keyed.documents.same, key / DOCUMENT, document.stat)  # the document may be large
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
-        owners, directory_ns = partial(self.keyed.owners, key), self.keyed.directory_ns(key)
-        quick = chunks.at_once if isinstance(chunks, ShardedChunks) else True
-        at_once = self.keyed.store.at_once if quick else None
         fetch = chunks.fetch if self.keyed.store.far else None
-        return KeyedArray(metadata, version, newest(document), chunks, check, owners, directory_ns, at_once, fetch)
+        return KeyedArray(metadata, version, newest(document), chunks, check, self.keyed, key, fetch)
 
     def _chunks(
         self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any
@@ -141,12 +136,12 @@ class Zarr3:
 
 
 def _is_its_own(metadata: ArrayMetadata) -> bool:
-    """Whether it holds for no other array of the same document: the reason why chunks cannot be read names this one."""
+    """Tell whether metadata belongs to one array alone: the reason why its chunks cannot be read names it."""
     return metadata.refused is not None or metadata.dtype.element is not None
 
 
 def check_format(fields: Fields) -> None:
-    """`zarr_format` is 3; a draft of 2021 has a URL there."""
+    """Check that `zarr_format` is 3. A draft of 2021 has a URL there."""
     value = fields.value("zarr_format")
     if isinstance(value, str):
         raise Unsupported(f"{fields.place}: zarr_format {value[:80]!r}, an abandoned draft of Zarr v3")
@@ -154,7 +149,7 @@ def check_format(fields: Fields) -> None:
 
 
 def attributes(fields: Fields) -> Mapping[str, JSON]:
-    """User attributes; `null` and absence are none."""
+    """Return user attributes, empty if they are `null` or missing."""
     value = fields.values.get("attributes")
     return {} if value is None else fields.mapping("attributes")
 
@@ -168,7 +163,7 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
     if not isinstance(own, dict):
         return None
     shape, grid = shape_of(values, "shape"), values.get("chunk_grid")
-    if shape is None or not isinstance(grid, dict) or grid.get("name") != "regular":  # whose chunks no shape changes
+    if shape is None or not isinstance(grid, dict) or grid.get("name") != "regular":  # its chunks depend on the shape
         return None
     said = {**values, "attributes": None, "shape": len(shape)}
 
@@ -181,9 +176,9 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
 
 
 def parse_array(fields: Fields) -> ParsedArray:
-    """Read an array's document: the metadata of its chunks, how to decode one, the grid and the keys of stored objects.
+    """Read an array's document: metadata of its chunks, how to decode one, the grid and the keys of stored objects.
 
-    Raises CorruptData for what cannot be, Unsupported for what we do not know.
+    Raises CorruptData for what is impossible, Unsupported for what is unknown.
     """
     check_members(fields, ARRAY_MEMBERS)
     if fields.values.get("storage_transformers"):
@@ -217,13 +212,13 @@ def parse_array(fields: Fields) -> ParsedArray:
 
 
 def _transformers(fields: Fields) -> str:
-    """The names of `storage_transformers`, which is not empty."""
+    """Return the names of `storage_transformers`, which is not empty."""
     listed = fields.sequence("storage_transformers")
     return ", ".join(repr(extension(item, f"{fields.place}: storage_transformers")[0][:80]) for item in listed)
 
 
 def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
-    """`chunk_grid`: `regular`, or `rectilinear` as zarr-python 3.4 writes it."""
+    """Read `chunk_grid`: `regular`, or `rectilinear` as zarr-python 3.4 writes it."""
     name, configuration = extension(fields.value("chunk_grid"), f"{fields.place}: chunk_grid")
     if name == "regular":
         check_members(configuration, ("chunk_shape",))
@@ -244,12 +239,12 @@ def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
 
 
 def _edges_listed(grid: ChunkGrid) -> int:
-    """Edges that a grid knows one by one; each takes about what a byte of a document does once it is parsed."""
+    """Return how many edges a grid lists one by one. Each takes about as much memory as a byte of a parsed document."""
     return sum(len(edge) for edge in grid.edges if isinstance(edge, tuple))
 
 
 def _edges(value: JSON, configuration: Fields, room: int) -> int | tuple[int, ...]:
-    """One edge for all chunks of a dimension, or a list of edges and `[edge, repetitions]`: at most `room`."""
+    """Return one edge for all chunks of a dimension, or expand a list of edges and `[edge, repetitions]`: at most `room`."""
     if not isinstance(value, list):
         return _edge(value, configuration)
     edges: list[int] = []
@@ -270,7 +265,7 @@ def _first_edge(edge: int | tuple[int, ...]) -> int:
 
 
 def _inner_grid(outer: ChunkGrid, pipeline: CodecPipeline, fields: Fields) -> ChunkGrid:
-    """The grid of inner chunks. The shards of a rectilinear grid may differ, but all are whole numbers of inner chunks."""
+    """Return the grid of inner chunks. Shards of a rectilinear grid may differ, but hold whole numbers of inner chunks."""
     for edges, inner in zip(outer.edges, pipeline.levels[0].cell, strict=True):
         if any(edge % inner for edge in (edges if isinstance(edges, tuple) else (edges,))):
             fields.fail("chunk_grid", f"has shards that are no whole number of chunks of {inner}")
@@ -278,7 +273,10 @@ def _inner_grid(outer: ChunkGrid, pipeline: CodecPipeline, fields: Fields) -> Ch
 
 
 def parse_keys(fields: Fields) -> ChunkKeys:
-    """`chunk_key_encoding`: `default` (separator `/`) or `v2` (separator `.`); TensorStore leaves out the configuration."""
+    """Read `chunk_key_encoding`: `default` (separator `/`) or `v2` (separator `.`).
+
+    TensorStore leaves out the configuration.
+    """
     name, configuration = extension(fields.value("chunk_key_encoding"), f"{fields.place}: chunk_key_encoding")
     if name not in ("default", "v2"):
         raise Unsupported(f"{fields.place}: chunk_key_encoding {name[:80]!r}")

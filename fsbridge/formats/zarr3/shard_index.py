@@ -1,4 +1,4 @@
-"""The index of a shard: its layout, its check, and the cache that keeps it. Not here: what it is asked (`shards.py`).
+"""The index of a shard: its layout, its check, and the cache that keeps it. Not here: the questions to it (`shards.py`).
 
 Source of the format: the Zarr v3 core specification, "Sharding codec", version 1.0.
 """
@@ -28,11 +28,9 @@ EMPTY = 2**64 - 1
 ENTRY_BYTES = 16
 """Bytes of an index entry: offset and length, 64 bits each."""
 
-AROUND_BYTES = 128 * 1024
-"""Bytes that come with an index from far away, of a small shard all: they take a fraction of the time of another request."""
 
 RUN_CELLS, LEAST_RUN_BYTES, MOST_RUN_BYTES = 16, 1 << 20, 4 << 20
-"""Inner chunks that are fetched by one request ahead of their reader, within these bytes: as much as a large chunk is."""
+"""How many inner chunks are prefetched by one request, within these bytes: as much as a large chunk."""
 
 Entries = npt.NDArray[np.uint64]
 
@@ -41,11 +39,10 @@ Entries = npt.NDArray[np.uint64]
 class ShardLevel:
     """One `sharding_indexed` codec, in the dimension order of the array.
 
-    `cell`: shape of what one index entry addresses (an inner chunk or a nested shard).
-    `axes`: array axis of each axis of the index (transposes before the codec permute it); `index_order`: transposes among
-    the index codecs, over those axes and the last one of length 2.
-    `index_chain` decodes an index to exactly 16 bytes an entry; `index_extra` are its checksum bytes.
-    `outer`: the bytes-to-bytes codecs around the shard.
+    `cell`: shape of what one index entry addresses (an inner chunk or a nested shard). `axes`: array axis of each axis of
+    the index, which transposes before the codec permute. `index_order`: transposes among the index codecs, over those
+    axes and the last one of length 2. `index_chain` decodes an index to exactly 16 bytes an entry; `index_extra` are its
+    checksum bytes. `outer`: the bytes-to-bytes codecs around the shard.
     """
 
     cell: tuple[int, ...]
@@ -58,14 +55,19 @@ class ShardLevel:
     outer: CodecChain
 
     def read_first(self, counts: tuple[int, ...]) -> Range:
-        """The bytes of a shard far away that are read before any other: its index of `counts` entries, and some more."""
+        """Return the bytes of a remote shard that are read first: its index of `counts` entries, and some more."""
         if self.outer.steps:
             return WHOLE
-        size = max(ENTRY_BYTES * math.prod(counts) + self.index_extra, AROUND_BYTES)
+        # At least 128 KiB come with an index, all of a small shard, because they take a fraction of the time of another
+        # request.
+        size = max(ENTRY_BYTES * math.prod(counts) + self.index_extra, (128 * 1024))
         return (-size, size) if self.at_end else (0, size)
 
     def decode_index(self, data: bytes, counts: tuple[int, ...], limit: int) -> Entries:
-        """Entries of shape `(*counts, 2)` in the array's dimension order; CorruptData when checksum or length are wrong."""
+        """Decode entries of shape `(*counts, 2)` in the array's dimension order.
+
+        Raises CorruptData for bad checksum or length.
+        """
         raw = self.index_chain.decode(data, ENTRY_BYTES * math.prod(counts), limit)
         stored = (*(counts[axis] for axis in self.axes), 2)
         entries = np.frombuffer(raw, ">u8" if self.index_big_endian else "<u8")
@@ -88,7 +90,7 @@ class Span(NamedTuple):
 class ShardIndex:
     """The index of one (nested) shard, in the dimension order of the array. Inner chunks lie in bytes [first, last).
 
-    Each entry is judged when it is asked for: one that points out of the shard says nothing about the others (P8).
+    Each entry is checked when it is asked for: one that points out of the shard does not affect the others (P8).
     """
 
     entries: Entries
@@ -105,11 +107,14 @@ class ShardIndex:
         return int(self.entries.nbytes + self._stored.nbytes)
 
     def stored(self, counts: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Which of the first `counts` cells of each dimension are not empty; impossible entries are not (P3)."""
+        """Return which of the first `counts` cells of each dimension are not empty.
+
+        Impossible entries are not empty (P3).
+        """
         return self._stored[tuple(map(slice, counts))]
 
     def damaged(self) -> tuple[int, ...] | None:
-        """The first cell whose entry points out of the shard."""
+        """Return the first cell whose entry points out of the shard, or None."""
         offsets, lengths = self.entries[..., 0], self.entries[..., 1]
         last = np.uint64(self.last)
         # compared in two steps, because offset + length may overflow 64 bits
@@ -118,7 +123,10 @@ class ShardIndex:
         return tuple(found[0].tolist()) if len(found) else None
 
     def find(self, cell: tuple[int, ...]) -> tuple[int, int] | None:
-        """Offset and length of a cell; None if it is empty. CorruptData for an entry that points out of the shard."""
+        """Return offset and length of a cell, None if it is empty.
+
+        Raises CorruptData if its entry points out of the shard.
+        """
         offset, length = self.entries[cell].tolist()
         if offset == length == EMPTY:
             return None
@@ -130,9 +138,9 @@ class ShardIndex:
         return offset, length
 
     def run(self, offset: int, length: int) -> tuple[int, int]:
-        """Offset and length of the run of cells that the one at `offset`, of `length` bytes, is fetched with.
+        """Return offset and length of the run of cells that is fetched for the cell at `offset` of `length` bytes.
 
-        Each cell is in one run, whatever the order in which they are read; the cell alone where others are too far away.
+        Each cell is in one run, in whatever order cells are read. If the others are too far apart, the cell is alone.
         """
         starts, lengths = self.entries[..., 0], self.entries[..., 1]
         right = starts <= np.uint64(self.last)
@@ -146,16 +154,16 @@ class ShardIndex:
 
 
 ShardCache: TypeAlias = LRU[Hashable, "ShardIndex | bytes | str"]
-"""By version, in bytes: indexes, whole decoded shards where codecs surround them, and what is wrong with a damaged index."""
+"""By version, in bytes: indexes, whole decoded shards if codecs surround them, and errors of damaged indexes."""
 
 
 def divide(lengths: tuple[int, ...], cell: tuple[int, ...]) -> tuple[int, ...]:
-    """Inner chunks of shape `cell` along each axis of `lengths`."""
+    """Return the number of inner chunks of shape `cell` along each axis of `lengths`."""
     return tuple(length // n for length, n in zip(lengths, cell, strict=True))
 
 
 def shard_positions(edge: int | tuple[int, ...], cell: int) -> int | array[int]:
-    """Inner chunks per shard of one dimension, or the grid position of each shard's first one."""
+    """Return the inner chunks per shard of one dimension, or the grid position of each shard's first one."""
     if isinstance(edge, int):
         return edge // cell
     return array("q", itertools.accumulate((length // cell for length in edge[:-1]), initial=0))

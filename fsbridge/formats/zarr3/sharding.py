@@ -1,40 +1,86 @@
-"""Sharded chunks: the inner chunks of `sharding_indexed` as the chunks of the array, each read by its own byte range.
+"""Sharded chunks: the inner chunks of `sharding_indexed` as the array's chunks, each read by its own byte range.
 
-Not here: shards, and where inner chunks lie in them (`shards.py`), the reading of a `codecs` list (`codecs.py`).
+Not here: shards, and where inner chunks are in them (`shards.py`), the reading of a `codecs` list (`codecs.py`).
 """
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fsbridge.asking import before_waiting, oldest, used
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
-from fsbridge.formats.zarr3.inner_grid import InnerGrid
 from fsbridge.formats.zarr3.shard_index import Span, shard_positions
 from fsbridge.formats.zarr3.shards import HeldShard, Shards
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Batch, ChunkInfo, OpenChunk
-from fsbridge.owner import Owner
+from fsbridge.model import ChunkAbilities, ChunkInfo, OpenChunk
 from fsbridge.store import BATCH_NAMES, Key
 
+
+class InnerGrid:
+    """The grid of inner chunks, `counts` of them, in the grid of shards.
+
+    `positions` has for each dimension the inner chunks per shard or, if shards differ, the first inner chunk of each.
+    """
+
+    def __init__(self, counts: tuple[int, ...], positions: Sequence[int | array[int]]) -> None:
+        self._counts = counts
+        self._positions = positions
+
+    def holds(self, index: Index) -> bool:
+        """Tell whether `index` is the position of a chunk."""
+        return len(index) == len(self._counts) and self.inside(index)
+
+    def inside(self, prefix: Index) -> bool:
+        """Tell whether `prefix` is a position of a chunk, or the beginning of one."""
+        inside = len(prefix) <= len(self._counts)
+        for position, count in zip(prefix, self._counts, strict=False):  # a generator takes twice as long
+            inside &= 0 <= position < count
+        return inside
+
+    def split(self, prefix: Index) -> tuple[Index, Index]:
+        """Return the shard, and the position within it, of a position (or its beginning) in the grid."""
+        shard, local = [], []
+        for position, per in zip(prefix, self._positions, strict=False):
+            if isinstance(per, int):
+                coordinate, inside = divmod(position, per)
+            else:
+                coordinate = bisect.bisect_right(per, position) - 1
+                inside = position - per[coordinate]
+            shard.append(coordinate)
+            local.append(inside)
+        return tuple(shard), tuple(local)
+
+    def first(self, axis: int, shard: int) -> int:
+        """Return the grid position of the first inner chunk of a shard coordinate."""
+        per = self._positions[axis]
+        return per * shard if isinstance(per, int) else per[shard]
+
+    def room(self, shard: Index) -> tuple[int, ...]:
+        """Return the number of inner chunks from the shard's first one to the end of the array, for each dimension."""
+        return tuple(n - self.first(axis, i) for axis, (n, i) in enumerate(zip(self._counts, shard, strict=True)))
+
+
 READ_ATTEMPTS = 3
-"""A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
+"""How often a shard is looked at that is replaced between the look at its version and the read of its index."""
 
 MERGED_SECONDS = 0.02
-"""What is found within this time is handed on together: longer than the indexes of some shards take on a disk."""
+"""Listings found within this time are handed on together. It is longer than reading the indexes of some shards takes."""
 
 Members: TypeAlias = list[tuple[int, int]]
-"""Of a listing: a coordinate and the mtime (ns) of the shard, sorted."""
+"""Part of a listing: coordinates and the mtime (ns) of their shards, sorted."""
 
 
-class ShardedChunks:
+class ShardedChunks(ChunkAbilities):
     """The inner chunks of a sharded array: `model.Chunks`.
 
     `metadata` has the grid of inner chunks; `chain` decodes one of them.
@@ -46,25 +92,34 @@ class ShardedChunks:
         self._files = shards.files
         self._metadata = metadata
         self._counts = metadata.grid.counts
-        # Inner chunks per shard or, where shards differ, the first one of each.
+        # Inner chunks per shard or, if shards differ, the first inner chunk of each.
         positions = [shard_positions(edge, cell) for edge, cell in zip(shards.grid.edges, shards.inner, strict=True)]
         self._grid = InnerGrid(metadata.grid.counts, positions)
-        self.at_once = shards.plain
-        self.touched_ns, self.commit = shards.files.touched_ns, shards.files.commit
+        self._plain = shards.plain
         self._chain = chain
         self._limit = shards.keyed.config.max_chunk
 
     # model.Chunks
 
+    def touched_ns(self) -> int:
+        return self._files.touched_ns()
+
+    def commit(self) -> Hashable:
+        return self._files.commit()
+
     def find(self, index: Index) -> ChunkInfo:
-        """The inner chunk at `index`; NotFound when its shard or its index entry is absent."""
+        """Return the inner chunk at `index`. Raises NotFound if its shard or its index entry is absent."""
+        if not self._plain:
+            before_waiting()  # indexes or shards are decoded
         span, offset, length = self._locate(index)
         location = None if span.data is not None else (span.start + offset, length)
-        return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled, span.info.owner)
+        return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled)
 
     def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenInnerChunk | None:
-        """The inner chunk at `index`, its shard held open as that of `beside`; None where that must be decoded whole."""
-        if not self.at_once or not self._grid.holds(index):
+        """Return the inner chunk at `index` in an open shard, that of `beside` if it is the same; None if shards are
+        encoded.
+        """
+        if not self._plain or not self._grid.holds(index):
             return None
         shard, local = self._grid.split(index)
         held = beside.held if isinstance(beside, OpenInnerChunk) and beside.held.span.shard == shard else None
@@ -80,32 +135,34 @@ class ShardedChunks:
             held.close()
 
     def find_prefix(self, prefix: Index) -> int:
-        """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""
+        """Return the mtime of the shards with inner chunks below `prefix`. Reads indexes only until one has such a chunk."""
+        before_waiting()
         if not self._grid.inside(prefix):
             raise NotFound(f"chunk {list(prefix)}: not in the grid")
         above, _ = self._grid.split(prefix)
         if self._keyed.store.prefixes:
             return self._files.find_prefix(above if len(above) < len(self._counts) else ())
-        corner = (*above, *(0,) * (len(self._counts) - len(above)))  # mostly it is there, and nothing need be listed
+        corner = (*above, *(0,) * (len(self._counts) - len(above)))  # this shard usually exists, and then nothing is listed
         for shard in itertools.chain((corner,), self._shards.below(above)):
             if self._present(shard, prefix).any():
                 return self._files.find_prefix(above)
         raise NotFound(f"chunk {list(prefix)}: nothing stored")
 
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        """Of the directory of the shards that hold inner chunks below `prefix`."""
-        return self._files.prefix_owner(self._grid.split(prefix)[0])
+    def strays(self) -> Iterator[str]:
+        return self._files.strays()
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """Streams shard by shard; of each row of shards only as many indexes are read as it takes to find all its rows."""
+        """Yield coordinates shard by shard. Of each row of shards only as many indexes are read as find all its rows."""
         if not self._grid.inside(prefix) or len(prefix) == len(self._counts):
             return
         above, _ = self._grid.split(prefix)
         for batch in self._files.scan(above):
             if not batch:
                 yield []
+            asked = oldest()
             for some in merged(self._members(batch, above, prefix)):
-                yield Batch(some, batch.asked, batch.owner)
+                used(asked)
+                yield some
 
     def _members(self, shards: Iterable[tuple[int, int]], above: Index, prefix: Index) -> Iterator[Members]:
         for shard, mtime in shards:
@@ -121,7 +178,7 @@ class ShardedChunks:
                     yield [(first + row, mtime) for row in found[start : start + BATCH_NAMES].tolist()]
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        """One range read of the shard, decoded into `out`."""
+        """Read one range of the shard, decoded into `out`."""
         self.decode_into(index, self._stored(index, info, len(out)), out)
 
     def decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
@@ -132,7 +189,7 @@ class ShardedChunks:
             raise error.at(self._describe(index)) from None
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> Buffer:
-        """One range read of the shard, decoded to whatever size it has."""
+        """Read one range of the shard, decoded to whatever size it has."""
         data = self._stored(index, info, limit)
         try:
             return self._chain.decode(data, self._metadata.chunk_bytes(index), limit)
@@ -140,7 +197,7 @@ class ShardedChunks:
             raise error.at(self._describe(index)) from None
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        """Inner chunks that can be decoded in part (`CodecChain.in_parts`) are read in part."""
+        """Return bytes of an inner chunk if it can be decoded in part (`CodecChain.in_parts`), else None."""
         size = self._metadata.chunk_bytes(index)
         if info.location is None:
             return None
@@ -151,13 +208,13 @@ class ShardedChunks:
             raise error.at(f"inner chunk {list(index)}") from None
 
     def size(self, index: Index, info: ChunkInfo) -> int:
-        """Decodes the chunk when its elements are of variable length."""
+        """Return the decoded size. Chunks with elements of variable length are decoded for it."""
         size = self._metadata.chunk_bytes(index)
         return size if size is not None else len(self.read_all(index, info, self._limit))
 
     def fetch(self, index: Index) -> None:
-        """Have the stored bytes of an inner chunk sent, with those of its neighbours in the shard; waits for an index."""
-        with contextlib.suppress(FsbridgeError, OSError):  # who comes for the chunk meets it
+        """Prefetch the stored bytes of an inner chunk, with those of its neighbours in the shard. Waits for an index."""
+        with contextlib.suppress(FsbridgeError, OSError):  # the same error will be met when the chunk is read
             span, offset, length = self._locate(index)
             if span.data is None:
                 first, run = self._shards.run(span, offset, length)
@@ -165,7 +222,7 @@ class ShardedChunks:
                 self._keyed.store.fetch(key, wanted, (span.start + first, run))
 
     def count(self) -> int:
-        """Reads the index of every shard; the first damage that is found is raised."""
+        """Return the number of inner chunks, from the indexes of all shards. Raises the first damage that is found."""
         return sum(self._shards.count(shard, self._grid.room(shard)) for shard in self._shards.below(()))
 
     # positions
@@ -177,7 +234,7 @@ class ShardedChunks:
         return f"{self._keyed.store.describe(self._key(index))}, inner chunk {list(index)}"
 
     def _locate(self, index: Index) -> tuple[Span, int, int]:
-        """Innermost shard, offset and length of the chunk at `index`."""
+        """Return innermost shard, offset and length of the chunk at `index`."""
         if not self._grid.holds(index):
             raise NotFound(f"chunk {list(index)}: not in the grid")
         shard, local = self._grid.split(index)
@@ -190,17 +247,17 @@ class ShardedChunks:
         raise AssertionError("unreachable")
 
     def _present(self, shard: Index, prefix: Index) -> npt.NDArray[np.bool_]:
-        """Which next coordinates below `prefix` have inner chunks in one shard, see `Shards.rows`."""
+        """Return which next coordinates below `prefix` have inner chunks in one shard, see `Shards.rows`."""
         return self._shards.rows(shard, self._grid.split(prefix)[1], self._grid.room(shard))
 
     def check_size(self, index: Index, info: ChunkInfo, decoded: int) -> None:
-        """TooLarge for more stored bytes than `decoded` ones may have."""
+        """Raise TooLarge for more stored bytes than `decoded` ones may have."""
         limit = self._keyed.stored_limit(decoded)
         if info.stored > limit:
             raise TooLarge(f"{self._describe(index)}: {info.stored} stored bytes, the limit is {limit}")
 
     def _stored(self, index: Index, info: ChunkInfo, decoded: int) -> bytes:
-        """The encoded bytes of the chunk that `info` describes."""
+        """Return the encoded bytes of the chunk that `info` describes."""
         self.check_size(index, info, decoded)
         if info.location is not None:
             return self._keyed.read_range(self._key(index), info, *info.location)
@@ -214,7 +271,7 @@ class ShardedChunks:
 
 
 class OpenInnerChunk:
-    """An inner chunk whose shard is held open (`model.OpenChunk`); `location`: where in the shard it is."""
+    """An inner chunk in an open shard (`model.OpenChunk`). `location`: where in the shard it is."""
 
     __slots__ = ("_chunks", "_index", "close", "held", "info")
 
@@ -223,7 +280,7 @@ class OpenInnerChunk:
         self._chunks = chunks
         self._index = index
         self.held = held
-        self.info = ChunkInfo(info.version, location[1], info.mtime_ns, location, info.settled, info.owner)
+        self.info = ChunkInfo(info.version, location[1], info.mtime_ns, location, info.settled)
         self.close = held.close
         held.use()
 
@@ -233,7 +290,7 @@ class OpenInnerChunk:
 
 
 def merged(found: Iterator[Members]) -> Iterator[Members]:
-    """The members of a listing, found shard by shard, in as few pieces as may be: each costs the kernel a request."""
+    """Join the parts of a listing, found shard by shard, to few pieces, because each costs the kernel a request."""
     some: Members = []
     since = time.monotonic()
     for more in found:

@@ -1,9 +1,9 @@
 """The stored shards of an array: which inner chunks are in them, and where.
 
-A shard is one stored object: an index of (offset, length) pairs at its start or end, and encoded inner chunks in any order
-between. Shards nest, and codecs around a shard make it a stream that has to be decoded whole before it can be addressed.
-Not here: inner chunks as chunks of the array (`sharding.py`), the index itself (`shard_index.py`), keys and listings of the
-shard files (`keyed/chunkfiles.py`).
+A shard is one stored object: an index of (offset, length) pairs at its start or end, and encoded inner chunks in any
+order between. Shards nest. Codecs around a shard make it a stream that must be decoded whole before it can be addressed.
+Not here: inner chunks as chunks of the array (`sharding.py`), the index itself (`shard_index.py`), keys and listings of
+the shard files (`keyed/chunkfiles.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fsbridge.store import WHOLE, OpenedObject, Range
 class Shards:
     """The stored shards of one version of an array.
 
-    `grid` is that of the stored objects; `levels` are the nested codecs, outermost first; `version` is that of the metadata,
-    for the cache. An index that fails its checksum makes all chunks of its shard CorruptData, an entry that points out of
-    the shard its own chunk alone.
+    `grid` is the grid of the stored objects; `levels` are the nested codecs, outermost first; `version` is that of the
+    metadata, for the cache. An index that fails its checksum makes all chunks of its shard CorruptData; an entry that
+    points out of the shard makes only its own chunk so.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Shards:
 
     @property
     def plain(self) -> bool:
-        """Whether inner chunks lie in the stored objects as they are."""
+        """True if the stored objects hold inner chunks without codecs around them."""
         return not any(level.outer.steps for level in self._levels)
 
     def below(self, prefix: Index) -> Iterator[Index]:
-        """The stored shards whose positions begin with `prefix`."""
+        """Yield the stored shards whose positions begin with `prefix`."""
         if len(prefix) == len(self.grid.shape):
             yield prefix
             return
@@ -66,17 +66,17 @@ class Shards:
                 yield from self.below((*prefix, coordinate))
 
     def span(self, shard: Index) -> Span:
-        """The stored shard as it is now; decoded when codecs surround it."""
+        """Return the stored shard as it is now, decoded if codecs surround it."""
         info = self.files.find(shard, self._read_first(shard))
         return self._open(Span(shard, info, 0, info.stored, None), 0)
 
     def _read_first(self, shard: Index) -> Range:
-        """The bytes of a shard that are read before any other: its index. Only a store far away wants to know."""
+        """Return the bytes of a shard that are read first: its index. Only a remote store needs to know."""
         far, level = self.keyed.store.far, self._levels[0]
         return level.read_first(divide(self.grid.chunk_shape(shard), level.cell)) if far else WHOLE
 
     def _open(self, span: Span, level: int) -> Span:
-        """`span` with the codecs around a shard of this level undone."""
+        """Return `span` with the codecs around a shard of this level undone."""
         outer = self._levels[level].outer
         if not outer.steps:
             return span
@@ -87,7 +87,7 @@ class Shards:
                 raise TooLarge(f"{self._name(span)}: a shard of {span.length} bytes that must be decoded whole")
             try:
                 data = bytes(outer.decode(self.read(span, 0, span.length), None, self._limit))
-            except (CorruptData, TooLarge) as error:  # either is told to who opens one of its chunks, and hides none
+            except (CorruptData, TooLarge) as error:  # either is reported when one of its chunks is opened, and hides none
                 raise CorruptData(f"{self._name(span)}: {error}") from None
             self._cache.put(key, data, len(data))
         return Span(span.shard, span.info, span.start, len(data), data)
@@ -96,13 +96,13 @@ class Shards:
         return self.keyed.store.describe(self.files.key(span.shard))
 
     def read(self, span: Span, offset: int, length: int) -> bytes:
-        """Bytes of a shard whose bounds are checked; Stale when it is no longer the one that was looked at."""
+        """Return bytes of a shard within checked bounds. Raises Stale if the shard was replaced."""
         if span.data is not None:
             return span.data[offset : offset + length]
         return self.keyed.read_range(self.files.key(span.shard), span.info, span.start + offset, length)
 
     def _index(self, span: Span, level: int, shape: tuple[int, ...]) -> ShardIndex:
-        """The index of a shard of `shape`, from the cache or one range read; damage is remembered as well."""
+        """Return the index of a shard of `shape`, from the cache or one range read. Damage is cached, too."""
         key = (self._version, span.shard, span.info.version, span.start, level, "index")
         known = self._cache.get(key)
         if isinstance(known, ShardIndex):
@@ -129,7 +129,7 @@ class Shards:
         return found
 
     def _entry(self, span: Span, index: ShardIndex, cell: tuple[int, ...]) -> tuple[int, int]:
-        """Offset and length of an entry; NotFound if it is empty."""
+        """Return offset and length of an entry. Raises NotFound if it is empty."""
         try:
             found = index.find(cell)
         except CorruptData as error:
@@ -139,7 +139,7 @@ class Shards:
         return found
 
     def descend(self, span: Span, local: Index) -> tuple[Span, int, int]:
-        """Innermost shard, offset and length of the inner chunk at the position `local` of a shard; NotFound."""
+        """Return innermost shard, offset and length of the inner chunk at position `local` of a shard. Raises NotFound."""
         shape = self.grid.chunk_shape(span.shard)
         last = len(self._levels) - 1
         for level, (spec, per_cell) in enumerate(zip(self._levels, self._per_cell, strict=True)):
@@ -159,16 +159,16 @@ class Shards:
         return self._open(Span(span.shard, span.info, span.start + offset, length, data), level)
 
     def run(self, span: Span, offset: int, length: int) -> tuple[int, int]:
-        """Where in its innermost shard the neighbours of an inner chunk lie that are worth being sent with it."""
+        """Return where the neighbours of an inner chunk are in its innermost shard that are worth prefetching with it."""
         shape = self._levels[-2].cell if len(self._levels) > 1 else self.grid.chunk_shape(span.shard)
         return self._index(span, len(self._levels) - 1, shape).run(offset, length)
 
     def rows(self, shard: Index, local: Index, room: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Which next coordinates below the position `local` have inner chunks in a shard, counted from its first one.
+        """Return which next coordinates below the position `local` have inner chunks, counted from the shard's first one.
 
-        `room`: inner chunks up to the end of the array, per dimension. In a shard that cannot be read every chunk is listed,
-        so that opening it tells the reason (P3). TooLarge for more chunks than an index may have: nobody could list them,
-        and none could be opened.
+        `room`: inner chunks up to the end of the array, for each dimension. In a shard that cannot be read every chunk is
+        listed, so that opening it reports the reason (P3). Raises TooLarge for more chunks than an index may have: they
+        could neither be listed nor opened.
         """
         shape, axis = self.grid.chunk_shape(shard), len(local)
         rows = shape[axis] // self.inner[axis]
@@ -187,7 +187,7 @@ class Shards:
     def _rows(
         self, span: Span, level: int, shape: tuple[int, ...], local: Index, room: tuple[int, ...]
     ) -> npt.NDArray[np.bool_]:
-        """`rows` of one (nested) shard; `room` cuts off what lies outside the array."""
+        """Return `rows` for one (nested) shard. `room` cuts off what lies outside the array."""
         spec, axis, per_cell = self._levels[level], len(local), self._per_cell[level]
         index = self._index(span, level, shape)
         stored = index.stored(tuple(-(-n // per) for n, per in zip(room, per_cell, strict=True)))
@@ -214,7 +214,7 @@ class Shards:
         return rows
 
     def count(self, shard: Index, room: tuple[int, ...]) -> int:
-        """Inner chunks that are stored in a shard; raises the first damage of an index."""
+        """Return the number of stored inner chunks in a shard. Raises the first damage of an index."""
         try:
             return self._count(self.span(shard), 0, self.grid.chunk_shape(shard), room)
         except NotFound:
@@ -239,7 +239,7 @@ class Shards:
 
 
 class HeldShard:
-    """A shard held open by one thread for several of its inner chunks, each of which uses it until it is closed."""
+    """A shard that one thread holds open for several of its inner chunks. It is closed with the last of them."""
 
     __slots__ = ("_object", "_users", "read_range", "span")
 
@@ -250,11 +250,11 @@ class HeldShard:
         self._users = 0
 
     def use(self) -> None:
-        """For one more."""
+        """Count one more user."""
         self._users += 1
 
     def close(self) -> None:
-        """For one less; the last one closes it."""
+        """Count one user less. The last one closes the shard."""
         self._users -= 1
         if not self._users:
             self._object.close()

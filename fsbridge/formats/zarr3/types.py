@@ -1,11 +1,13 @@
-"""Zarr v3 data types: what the writers' names mean. Not here: fill values (`fill_values.py`), other formats' (`dtypes.py`).
+"""Zarr v3 data types: what the writers' names mean.
+
+Not here: fill values (`fill_values.py`), other formats (`dtypes.py`).
 
 Sources: Zarr v3 core specification 3.1, the zarr-extensions registry, zarr-python 3.1.6 and 3.4.2, TensorStore 0.1.86.
 
-A type is shown by the name that the source has for it, and its bytes as they are stored, so that whatever reads the source
-reads the mount (P12): bfloat16, float8_* and integers of 2 and 4 bits, which take one byte each whose upper bits mean
-nothing, too. The exception are structs: zarr-python 3.4's `struct` is shown as `structured`, which its predecessors open as
-well, and big-endian fields as little-endian ones, because 3.1 takes them all for that.
+A type is shown by the source's own name, and its bytes as they are stored, so that whatever reads the source reads the
+mount (P12). That holds also for bfloat16, float8_* and integers of 2 and 4 bits, which take one byte each with
+meaningless upper bits. Structs are the exception: zarr-python 3.4's `struct` is shown as `structured`, which its
+predecessors open as well, and big-endian fields as little-endian ones, because 3.1 takes them all for that.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ NARROW: Mapping[str, tuple[str, int]] = {"int2": ("i1", 2), "int4": ("i1", 4), "
 
 MINI = (*minifloats.FORMATS, "bfloat16")
 TINY = (*MINI, "float16")
-"""Numbers that numpy lacks, or whose complex ones it lacks."""
+"""Numbers that numpy lacks, or whose complex form it lacks."""
 CORE: Mapping[str, str] = {
     "bool": "?",
     **{f"{sign}int{8 * size}": f"<{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)},
@@ -43,7 +45,7 @@ RAW_BITS = re.compile(r"r([1-9][0-9]{0,9})")
 FIXED_LENGTH = ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes")
 UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic")
 MAX_FIELDS = 4096
-"""Fields of one struct; numpy's own work grows with their square."""
+"""Most fields of one struct, because numpy's own work grows with their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,9 @@ class ZarrType:
     """One element as Zarr v3 stores it. `name` is the document's name, `native` the whole spelling for people.
 
     `numpy` is little-endian and packed; raw bytes (`V<n>`) stand for types that numpy lacks, None for variable length.
-    `component`: bytes of the unit whose order `endian` decides, 0 when there is none.
-    `narrow`: meaningful bits of an integer that takes a whole byte, else 0. `fields`: those of a struct.
-    `element`: what an optional one is when it is there. `spelling`: the document's `data_type`; None for its name alone.
+    `component`: bytes of the unit that `endian` applies to, 0 if there is none. `narrow`: meaningful bits of an integer
+    that takes a whole byte, else 0. `fields`: those of a struct. `element`: the type of a present optional element.
+    `spelling`: the document's `data_type`; None for its name alone.
     """
 
     name: str
@@ -72,19 +74,19 @@ class ZarrType:
 
     @property
     def bits(self) -> int:
-        """Meaningful bits of one element of fixed size; fewer than its bytes hold in a bool and the narrowest numbers."""
+        """Meaningful bits of one element of fixed size: fewer than its bytes hold for a bool and the narrowest numbers."""
         if self.name == "bool":
             return 1
         form = minifloats.FORMATS.get(self.name.removeprefix("complex_"))
         return self.narrow or (form.bits * self.itemsize if form is not None else 8 * self.itemsize)
 
     def stored(self, endian: Literal["little", "big"]) -> np.dtype[Any]:
-        """The numpy type of the stored bytes under the `bytes` codec with `endian` (fixed-size types)."""
+        """Return the numpy type of the stored bytes under the `bytes` codec with `endian` (fixed-size types)."""
         assert self.numpy is not None
         return self.numpy.newbyteorder(BYTE_ORDERS[endian])  # type: ignore[arg-type]
 
     def shown(self, endian: Literal["little", "big"]) -> DataType:
-        """The model's type for decoded bytes in this byte order; a struct's are always little-endian."""
+        """Return the model's type for decoded bytes in this byte order. Those of a struct are always little-endian."""
         name = self.name if self.spelling is None else self.spelling
         if self.element is not None:
             return DataType(name, 0, None, self.native, serializer="optional", element=self.element.shown(endian))
@@ -99,7 +101,7 @@ class ZarrType:
         return replace(dtypes.data_type(self.stored(endian), self.native), name=name)
 
     def big_endian(self, element: bytes) -> bytes:
-        """One little-endian element with its bytes in big-endian order."""
+        """Return one little-endian element with its bytes in big-endian order."""
         if self.fields:
             parts = iter(element)
             return b"".join(of.big_endian(bytes(islice(parts, of.itemsize))) for _, of in self.fields)
@@ -109,7 +111,7 @@ class ZarrType:
 
 
 def parse_type(value: JSON, place: str) -> ZarrType:
-    """Read a `data_type` member. Raises Unsupported for a name that is not known, CorruptData for a wrong configuration."""
+    """Read a `data_type` member. Raises Unsupported for an unknown name, CorruptData for a wrong configuration."""
     name, configuration = _name(value, place)
     if name in CORE:
         stored = np.dtype(CORE[name])
@@ -119,7 +121,7 @@ def parse_type(value: JSON, place: str) -> ZarrType:
 
 
 def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -> ZarrType:
-    """A type beyond the core specification's, most of which writers have registered."""
+    """Read a type beyond the core specification. Writers have registered most of them."""
     if name in NARROW:
         shown, bits = NARROW[name]
         return ZarrType(name, name, np.dtype(shown), 0, bits)
@@ -196,7 +198,9 @@ def _time(name: str, fields: Fields) -> ZarrType:
 
 
 def _struct(name: str, fields: Fields) -> ZarrType:
-    """zarr-python 3.1 writes `structured` with pairs, 3.4 `struct` with objects; either may hold either."""
+    """Read a struct. zarr-python 3.1 writes `structured` with pairs, 3.4 `struct` with objects; both are accepted in
+    either.
+    """
     members: list[tuple[str, ZarrType]] = []
     listed = fields.sequence("fields")
     if not 1 <= len(listed) <= MAX_FIELDS:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
@@ -18,24 +18,25 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge.asking import holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, Touched
 from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
-from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
+from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
+from fsbridge.layouts.conventions import zarr2_attributes
 from fsbridge.layouts.files.elements.finding import FoundChunks, Known
-from fsbridge.layouts.files.elements.helpers import Helpers
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
-from fsbridge.layouts.files.elements.stored import chunk_owners
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.extents import Labels, View
+from fsbridge.layouts.files.images import Image, image_of, is_labels
 from fsbridge.layouts.files.made import MadeFiles
 from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.members import Context
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata, Axes
-from fsbridge.model import Array, Group, owners, prefix_owner, touched_ns
-from fsbridge.owner import Owner, entered, restricted
+from fsbridge.model import Array, Group
+from fsbridge.workers import Workers
 
 COORDINATE_VALUES = 65536
 """Elements of a coordinate that are looked at: a longer one gives its unit, but no spacing."""
@@ -52,9 +53,6 @@ _NAMED_ARRAYS = 4096
 GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
 
-ASKED_CHUNKS = 4096
-"""Chunks whose owners are asked before a file of an array is shown to other users."""
-
 _numbers = itertools.count(1)
 
 
@@ -63,7 +61,7 @@ class Shared:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.helpers = Helpers()
+        self.helpers = Workers("helper", (os.cpu_count() or 1) - 1)
         self.spill = Spill(config.spill_dir, config.spill_size)
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
         self.made = MadeFiles(config.cache_size)
@@ -92,7 +90,7 @@ class Shared:
             if known is not None and known.array.version == version:
                 return known.identity, known.token
             if self.config.immutable:
-                return version, (version, ())
+                return version, version
             named = self._named.get(names)
             if named is None or named[0] != version:
                 if len(self._named) >= _NAMED_ARRAYS:
@@ -106,6 +104,13 @@ class GroupAbove(NamedTuple):
 
     attributes: Attributes
     group: Group | None
+
+
+class Variable(NamedTuple):
+    """Elements and attributes of a coordinate, or of its bounds."""
+
+    values: NDArray[np.generic]
+    attributes: Attributes
 
 
 class Surroundings:
@@ -128,7 +133,7 @@ class Surroundings:
         return [above.attributes for above in self._groups_above()]
 
     def _groups_above(self) -> Sequence[GroupAbove]:
-        with self._lock:
+        with holding(self._lock):
             if self._above is None:
                 self._above = self._look_above()
             return self._above
@@ -145,7 +150,7 @@ class Surroundings:
 
         Found once for members that share their metadata, unless what a group above says may be of one of them only.
         """
-        with self._lock:
+        with holding(self._lock):
             if not (shared and self.impartial):
                 return axes_of(metadata, self.groups, names, x_first, self.coordinate)
             key = id(metadata), x_first  # nobody else's while we hold it
@@ -154,28 +159,34 @@ class Surroundings:
             )
             return known[1]
 
-    def owners(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> list[Owner | None]:
-        """Whom what tells of a member's axes lets read: nobody is named where the member tells of them itself."""
-        coordinates: list[str] = []
-
-        def coordinate(name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-            found = self.coordinate(name)
-            if found is not None:
-                coordinates.append(name)
-            return found
-
-        with self._lock:
-            axes = axes_of(metadata, self.groups, names, x_first, coordinate)
-        if axes == axes_of(metadata, (), names, x_first, lambda name: None):
-            return []
-        above = [owners(found.group).metadata for found in self._groups_above() if found.group is not None]
-        return above + [reading_owner(self._member(name)) for name in coordinates]
-
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
         """A 1-D array of the group: its values if they are numbers and not too many, and its attributes."""
         if name not in self._coordinates:
             self._coordinates[name] = self._read(name)
         return self._coordinates[name]
+
+    def variable(self, name: str) -> Variable | None:
+        """A 1-D or 2-D array of numbers in the group, if it has not too many elements to look at."""
+        try:
+            array = self._member(name)
+            values = None if len(array.metadata.shape) not in (1, 2) else self._values(array)
+            return None if values is None else Variable(values, zarr2_attributes(array.metadata))
+        except PASSING:
+            raise
+        except FsbridgeError:
+            return None  # see `_read`
+
+    def _values(self, array: Array) -> NDArray[np.generic] | None:
+        """All elements of an array in C order; None where they are no numbers, or too many to look at."""
+        metadata = array.metadata
+        dtype, shape = metadata.dtype.numpy, metadata.shape
+        if dtype is None or dtype.kind not in "iuf" or metadata.varlength or math.prod(shape) > 2 * COORDINATE_VALUES:
+            return None
+        selection, order = whole(shape), range(len(shape))
+        version = self._context.decoded(array).whole()
+        supply = ChunkSupply(FoundChunks(version), selection, order, Workers("helper", 0), Spill("/", 0))
+        reader = ElementReader(metadata, selection, order, supply, self._context.cache.budget)
+        return reader.read(0, selection.size).view(dtype).reshape(shape)
 
     def _read(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
         try:
@@ -183,25 +194,12 @@ class Surroundings:
             metadata = array.metadata
             if len(metadata.shape) > 1:
                 return None
-            dtype = metadata.dtype.numpy
-            if dtype is None or dtype.kind not in "iuf" or metadata.varlength or metadata.shape > (COORDINATE_VALUES,):
-                return None, metadata.attributes
-            selection = whole(metadata.shape)
-            version = self._context.decoded(array).whole()
-            supply = ChunkSupply(FoundChunks(version), selection, range(len(metadata.shape)), Helpers(0), Spill("/", 0))
-            reader = ElementReader(metadata, selection, range(len(metadata.shape)), supply, self._context.cache.budget)
-            return reader.read(0, selection.size).view(dtype).astype(np.float64), metadata.attributes
+            values = None if metadata.shape > (COORDINATE_VALUES,) else self._values(array)
+            return None if values is None else values.astype(np.float64).reshape(-1), metadata.attributes
         except PASSING:
             raise  # a header without what it tells would stay
         except FsbridgeError:
             return None  # a coordinate that cannot be read is its own error, not its neighbours'
-
-
-def reading_owner(array: Array) -> Owner | None:
-    """Who may read an array's metadata and its first `ASKED_CHUNKS` chunks."""
-    chunks, rank, found = array.chunks, len(array.metadata.shape), owners(array)
-    below = prefix_owner(chunks, ()) if rank else found.directory
-    return restricted(found.metadata, entered(below), *chunk_owners(chunks, rank, ASKED_CHUNKS))
 
 
 class OpenArray:
@@ -225,15 +223,12 @@ class OpenArray:
         self.array = array
         self.metadata = array.metadata
         self.above = above
-        self.x_first = context.format_at(names) == "n5"
+        self.x_first = context.format_at(names).first_axis_fastest
         self._context = context
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
         self._found: tuple[ArrayVersion | None, Known] = None, OrderedDict()
         self._number = self._token = number
-        self._owner: tuple[float, Owner | None] = -math.inf, None
-        self._narrower: tuple[Owner | None, ...] = ()
-        self._axes: Axes | None = None
         self._view: View | None = None
 
     @cached_property
@@ -249,14 +244,14 @@ class OpenArray:
     @property
     def token(self) -> Hashable:
         """Equal tokens: the files have had the same bytes whenever they were opened (does not block)."""
-        return (self.array.version, self._narrower if self.shared.config.immutable else self._token)
+        return self.array.version if self.shared.config.immutable else (self.array.version, self._token)
 
     def current(self, token: Hashable) -> ArrayVersion:
         """The present version of the array with all its chunks; Stale when it is no longer that of `token`."""
         found = self.chunks.whole()
         with self._lock:
             if self._whole is not found:
-                known, self._whole, self._narrower = self._whole, found, ()
+                known, self._whole = self._whole, found
                 if known is not None and not self.shared.config.immutable:
                     self._token = next(_numbers)
         if self.token != token:
@@ -285,55 +280,47 @@ class OpenArray:
             self.current(self.token)  # another token, if only chunks have changed
         return self.token
 
-    @property
+    @cached_property
     def axes(self) -> Axes:
         """The array's axes, in its own order."""
-        if self._axes is None:
-            self._axes = self.above.axes(self.metadata, self.names, self.x_first)
-        return self._axes
+        return self.above.axes(self.metadata, self.names, self.x_first)
 
-    @property
-    def owner(self) -> Owner | None:
-        """Who may read the array (`reading_owner`), what tells of its axes, and chunks that turned out to be for fewer."""
-        if not self.shared.config.allow_other:
-            return None
-        asked, owner = self._owner
-        if time.monotonic() - asked >= self.shared.config.metadata_ttl:
-            asked = time.monotonic()
-            owner = self._asked_owner()
-            self._owner = asked, owner
-        return restricted(owner, *self._narrower)
-
-    def _narrow(self, owner: Owner | None) -> None:
-        """The array's files are for fewer from now on: others, with pages of their own in the kernel."""
-        with self._lock:
-            if owner in self._narrower:
-                return
-            self._narrower = (*self._narrower, owner)
-            self._found = None, OrderedDict()
-            self._token = next(_numbers)
-
-    def _asked_owner(self) -> Owner | None:
-        try:
-            return restricted(reading_owner(self.array), *self.above.owners(self.metadata, self.names, self.x_first))
-        except FsbridgeError:
-            return None
+    @cached_property
+    def image(self) -> Image | None:
+        """The image of which the array is a level, if a group above says so."""
+        return None if self.above.impartial else image_of(self.above.groups, self.names)
 
     def mtime_ns(self) -> int:
         """The newest of the metadata and of the directory of chunks, no chunk is looked at: one rewritten may not show."""
         try:
-            return max(self.array.mtime_ns, touched_ns(self.array.chunks))
+            return max(self.array.mtime_ns, self.array.chunks.touched_ns())
         except FsbridgeError:  # it cannot be told
             return self.array.mtime_ns
 
     def view(self, selection: Selection | None = None, name: str | None = None) -> View:
         """The array, or a region of it, for a format."""
-        if selection is None and name is None:
-            if self._view is None:
-                self._view = View(self.name, self.metadata, whole(self.metadata.shape), self.axes, self.x_first)
+        if selection is None and name is None and self._view is not None:
             return self._view
-        chosen = whole(self.metadata.shape) if selection is None else selection
-        return View(name or self.name, self.metadata, chosen, chosen.axes(self.axes), self.x_first)
+        chosen, around = selection or whole(self.metadata.shape), self.above
+        labels = not around.impartial and is_labels(around.groups)
+        axes = chosen.axes(self.axes)
+        view = View(name or self.name, self.metadata, chosen, axes, self.x_first, self.image, labels, around.coordinate)
+        if selection is None and name is None:
+            self._view = view
+        return view
+
+    def labels(self, view: View, dimensions: Sequence[int]) -> Labels:
+        """Return the coordinates of those dimensions of a view that have a coordinate array of numbers other than this."""
+        found: dict[int, NDArray[np.generic]] = {}
+        for dimension in dimensions:
+            name, number = view.axes[dimension].name, view.selection.kept[dimension]
+            if name is None or "/" in name or name == self.name or self.metadata.shape[number] > COORDINATE_VALUES:
+                continue
+            variable = self.above.variable(name)
+            if variable is not None and variable.values.shape == (self.metadata.shape[number],):
+                pick = view.selection.picks[number]
+                found[dimension] = variable.values[[pick.start + pick.step * i for i in range(pick.length)]]
+        return Labels(self.name, found)
 
     def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:
         """Elements of a region in a memory order; TooLarge without room for a band of chunks."""
@@ -344,10 +331,7 @@ class OpenArray:
             if self._found[0] is not version:
                 self._found = version, OrderedDict()
             known = self._found[1]
-        config = self.shared.config
-        overridden = (config.uid, config.gid, config.umask) != (None, None, None)
-        owner = None if overridden else self.owner
-        found = FoundChunks(version, known, owner, self._narrow, self._context.together)
+        found = FoundChunks(version, known, self._context.together)
         supply = ChunkSupply(found, selection, full, self.shared.helpers, self.shared.spill)
         return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
 

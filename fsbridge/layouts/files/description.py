@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.fitting import ALL, Alike, reasons
+from fsbridge.layouts.files.filetypes import FILE_TYPES
+from fsbridge.layouts.files.fitting import Alike, reasons
 from fsbridge.layouts.fill_values import spelled_fill
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import JSON, Axis
@@ -21,6 +22,8 @@ _C_TYPES = {"i1": "int8_t", "i2": "int16_t", "i4": "int32_t", "i8": "int64_t", "
             "u4": "uint32_t", "u8": "uint64_t", "f4": "float", "f8": "double", "b1": "uint8_t"}  # fmt: skip
 _MATLAB_TYPES = {"i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8", "u2": "uint16",
                  "u4": "uint32", "u8": "uint64", "f4": "single", "f8": "double", "b1": "uint8"}  # fmt: skip
+_R_TYPES = {"i1": "integer", "i2": "integer", "i4": "integer", "u1": "integer", "u2": "integer", "f4": "double",
+            "f8": "double"}  # fmt: skip
 _IMAGEJ_TYPES = {"u1": "8-bit", "i2": "16-bit Signed", "u2": "16-bit Unsigned", "i4": "32-bit Signed",
                  "u4": "32-bit Unsigned", "f4": "32-bit Real", "f8": "64-bit Real"}  # fmt: skip
 
@@ -136,12 +139,12 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
         "attributes": dict(metadata.attributes),
-        "files": {suffix: f"{file}.{suffix}" for suffix in ALL if fits[suffix] is None},
+        "files": {suffix: f"{file}.{suffix}" for suffix in FILE_TYPES if fits[suffix] is None},
         "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
         "pictures": _pictures(view),
         "h5": {"dataset": f"/{view.name}", "axes": "reversed" if view.fortran and view.x_first else "as in shape"},
         "region": f"'{file}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
-        "raw": _raw(view) if fits["raw"] is None else {},
+        "raw": reading_lines(view) if fits["raw"] is None else {},
     }
     if metadata.refused:
         document["refused"] = metadata.refused
@@ -190,8 +193,8 @@ def _pictures(view: View) -> str:
     return "slowest first: " + ", ".join(names[i] for i in view.picture) if names else "none"
 
 
-def _raw(view: View) -> Mapping[str, JSON]:
-    """How to read the raw file, for four readers."""
+def reading_lines(view: View) -> Mapping[str, JSON]:
+    """How to read the raw file, a line for each language; for Python only where others would not take the name as text."""
     name, dtype = f"{view.file_name}.raw", view.dtype
     if dtype is None or dtype.names is not None:  # as np.dtype takes it: fields are tuples
         kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else np.lib.format.dtype_to_descr(dtype)
@@ -203,6 +206,8 @@ def _raw(view: View) -> Mapping[str, JSON]:
     lines: dict[str, JSON] = {
         "python": f"np.memmap({name!r}, {dtype.str!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"
     }
+    if not view.file_name.isprintable() or any(char in view.file_name for char in "'\"\\"):
+        return lines
     if code in _C_TYPES:
         swap = " /* big-endian */" if big else ""
         call = f'fread({"a" if slow_first else "&a"}, {dtype.itemsize}, {view.selection.size}, fopen("{name}", "rb"));'
@@ -211,6 +216,12 @@ def _raw(view: View) -> Mapping[str, JSON]:
         kind = _MATLAB_TYPES[code]
         sizes = ", ".join(fast_first if len(fast_first) > 1 else [*fast_first, "1"])
         lines["matlab"] = f"a = reshape(fread(fopen('{name}', 'r', '{'b' if big else 'l'}'), Inf, '*{kind}'), {sizes});"
+    if code in _R_TYPES:
+        what = (
+            f"'{_R_TYPES[code]}', {view.selection.size}, {dtype.itemsize}{', signed=FALSE' if code in ('u1', 'u2') else ''}"
+        )
+        end = "big" if big else "little"
+        lines["r"] = f'a <- array(readBin("{name}", {what}, endian="{end}"), c({", ".join(fast_first)}))'
     if code in _IMAGEJ_TYPES and len(view.shape) >= 2:
         count = int(np.prod([view.shape[i] for i in view.natural[:-2]], dtype=object))
         lines["imagej"] = (

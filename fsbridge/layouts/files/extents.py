@@ -1,6 +1,7 @@
 """The extent map of a file: at which offset its own bytes lie and at which the array's elements, and what it is made from.
 
-Frozen descriptions, no I/O. Not here: how elements are read (`elements/`), what a format writes where (`headers/`).
+Frozen descriptions, no I/O. They import no library, because `fsbridge --help` names the file types, which need them. Not
+here: how elements are read (`elements/`), what a file type writes where (`filetypes/`).
 """
 
 from __future__ import annotations
@@ -8,34 +9,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from typing import Any
 
-from fsbridge.layouts.files.selection import Selection
-from fsbridge.metadata import JSON, ArrayMetadata, Axes
-from fsbridge.tree import escape
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fsbridge.layouts.axes import Coordinate
+    from fsbridge.layouts.files.images import Image
+    from fsbridge.layouts.files.selection import Selection
+    from fsbridge.metadata import JSON, ArrayMetadata, Axes
 
 MAX_SIZE = 2**63 - 1
 """Bytes that a file of Linux can have."""
 
 
 class Unfit(Exception):
-    """The format cannot hold the array; the sentence says why, as `NAME.json` shows it."""
+    """The file type cannot hold the array; the sentence says why, as `NAME.json` shows it."""
 
 
-VARYING = "blocks with varying numbers of elements"
-"""Why no file holds an N5 array of blocks in its varlength or object mode: nothing says where an element is."""
+def no_coordinate(name: str) -> None:
+    """Find no coordinate."""
 
 
 @dataclass(frozen=True)
 class View:
-    """An array, or a region of it, as a format is to show it.
+    """An array, or a region of it, as a file type is to show it.
 
     `dtype`: of one element in the decoded bytes; None where numpy has no such type. `axes`: one per dimension of the region,
     in the array's order. `x_first`: the array's first dimension is x (N5), else its last one is. `fortran`: in memory the
-    first dimension is the fastest.
+    first dimension is the fastest. `image`: what is said of the image that the array is a level of. `labels`: elements
+    are numbers of objects. `coordinate`: finds a coordinate beside the array.
     """
 
     name: str
@@ -43,15 +49,34 @@ class View:
     selection: Selection
     axes: Axes
     x_first: bool
+    image: Image | None = None
+    labels: bool = False
+    coordinate: Coordinate = field(default=no_coordinate, compare=False)
 
     @property
     def file_name(self) -> str:
         """As the mount shows it, without a suffix."""
+        from fsbridge.tree import escape
+
         return escape(self.name).decode("utf-8", "surrogateescape")
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
         return self.metadata.dtype.numpy if self.metadata.dtype.itemsize else None
+
+    @cached_property
+    def missing(self) -> int | float | None:
+        """The number that stands for missing elements."""
+        from fsbridge.layouts.conventions import missing_value
+
+        return missing_value(self.metadata)
+
+    @cached_property
+    def packing(self) -> tuple[float, float] | None:
+        """Factor and offset that make quantities of the stored numbers."""
+        from fsbridge.layouts.conventions import packing
+
+        return packing(self.metadata)
 
     @property
     def attributes(self) -> Mapping[str, JSON]:
@@ -113,16 +138,31 @@ class FileMap:
     pieces: tuple[tuple[int, bytes], ...] = ()
 
 
+class Labels(NamedTuple):
+    """What a table says beside its elements: the array's name, and coordinates by the dimensions of the region.
+
+    `values` has one coordinate for each index of a dimension; dimensions without a coordinate array are not in it.
+    """
+
+    name: str
+    values: Mapping[int, NDArray[Any]]
+
+
 @dataclass(frozen=True, slots=True)
 class Generated:
     """A file that is made as a whole when it is opened. `size` in bytes; None: only making it tells.
 
-    `make` gets the region's elements in the order of `order`, and a limit in bytes above which it raises TooLarge.
+    `make` gets the region's elements in the order of `order`, the coordinates of those dimensions in `labelled` that have
+    any, and a limit in bytes above which it raises TooLarge. `sample`: the elements that it gets where it needs no others,
+    with what it takes in memory besides in `work` bytes.
     """
 
-    make: Callable[[NDArray[Any], int], bytes | bytearray]
+    make: Callable[[NDArray[Any], Labels, int], bytes | bytearray]
     order: tuple[int, ...]
     size: int | None = None
+    sample: Selection | None = None
+    work: int = 0
+    labelled: tuple[int, ...] = ()
 
 
 Plan: TypeAlias = FileMap | Generated
@@ -170,31 +210,6 @@ class Recorder:
 
 
 def whole_file(view: View, header: bytes, order: tuple[int, ...], dtype: np.dtype[Any]) -> FileMap:
-    """A header, then all elements. Unfit above the size that a file can have."""
+    """A header, then all elements."""
     size = len(header) + view.selection.size * dtype.itemsize
-    if size > MAX_SIZE:
-        raise Unfit("2^63 bytes and more are no file")
     return FileMap(size, Elements(len(header), order, dtype), ((0, header),) if header else ())
-
-
-def plain(view: View, *allowed: str) -> np.dtype[Any]:
-    """The dtype of elements of which the format knows the kind; Unfit for others. `allowed`: numpy's `u2`, `f4`, ..."""
-    dtype = view.dtype
-    if dtype is None or dtype.names is not None or dtype.subdtype is not None:
-        raise Unfit(f"the format has no elements of type {view.metadata.dtype.native}")
-    code = f"{dtype.kind}{dtype.itemsize}"
-    if code == "b1" and "u1" in allowed and "b1" not in allowed:
-        return np.dtype("u1")  # the same bytes
-    if code not in allowed:
-        raise Unfit(f"the format has no elements of type {dtype.name}")
-    return dtype
-
-
-def ranked(view: View, least: int, most: int) -> None:
-    """Unfit unless the region has `least` to `most` dimensions, none of them empty."""
-    rank = len(view.shape)
-    if not least <= rank <= most:
-        wanted = f"{least}" if least == most else f"{least} to {most}"
-        raise Unfit(f"the format holds {wanted} dimensions, the array has {rank}")
-    if 0 in view.shape:
-        raise Unfit("the format cannot say that a dimension is empty")

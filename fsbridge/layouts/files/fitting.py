@@ -1,30 +1,39 @@
-"""Which formats can hold an array, and why others cannot, without making a header: for listings and `NAME.json`."""
+"""Which file types can hold an array, and why others cannot, without making a header: for listings and `NAME.json`."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
-from fsbridge.layouts.files.extents import VARYING, Unfit, View
-from fsbridge.layouts.files.headers import BESIDE, MAKERS, meta, nii, nrrd, pictures, tiff
-from fsbridge.layouts.files.headers.text import MAX_ELEMENTS, MAX_TEXTS
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.filetypes import FILE_TYPES, SEVERAL
+from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE
+from fsbridge.layouts.files.filetypes.geometry import color_axis
 
-_CHECKS = {**MAKERS, "nii": nii.check, "tif": tiff.check_tif, "ome.tif": tiff.check_ome}
-"""The makers, but for those that import a library first."""
 
-ALL = (*MAKERS, "h5")
+def _thresholds() -> Mapping[Callable[[View], int], Sequence[int]]:
+    """By what is measured of a view, where the limits of the file types lie."""
+    found: dict[Callable[[View], int], set[int]] = {}
+    for limit in (TOO_LARGE, *(limit for one in FILE_TYPES.values() for limit in one.limits)):
+        found.setdefault(limit.measure, set()).add(limit.most)
+    return {measure: sorted(most) for measure, most in found.items()}
+
+
+_THRESHOLDS = _thresholds()
+_NAMINGS = tuple(dict.fromkeys(one.can_name for one in FILE_TYPES.values() if one.can_name is not None))
 
 
 class Alike:
-    """A view that is equal to another when the same formats fit. One look tells of shared metadata."""
+    """A view that is equal to another when the same file types fit. One look tells of shared metadata."""
 
     __slots__ = ("_parts", "beside", "view")
 
     def __init__(self, view: View) -> None:
         self.view = view
-        named = meta.nameable(view.name), nrrd.nameable(view.name)
-        self.beside: tuple[object, ...] = (_extents(view), view.x_first, named)
+        named = tuple([can_name(view.name) for can_name in _NAMINGS])
+        self.beside: tuple[object, ...] = (_sizes(view), view.x_first, named, color_axis(view))
         """What matters besides the array's metadata."""
         self._parts: tuple[object, ...] | None = None
 
@@ -49,57 +58,32 @@ class Alike:
         return metadata.order, dtype.native, numpy, dtype.itemsize, dtype.serializer, metadata.varlength
 
 
-def _extents(view: View) -> tuple[object, ...]:
-    """What formats ask of the shape: the little that matters of most, which are far from all other limits; else all of it.
+def _sizes(view: View) -> tuple[object, ...]:
+    """What file types ask of the shape: its rank, whether it is empty, and on which side of each limit it lies.
 
-    Arrays differ in shape more often than in anything else, and to ask all formats takes a third of a millisecond.
+    Arrays differ in shape more often than in anything else, and to ask all file types takes a third of a millisecond.
     """
-    shape, size = view.shape, view.selection.size
-    if not shape or min(shape) == 0 or max(shape) > nii.MAX_EXTENT:
-        return shape
-    if size * (1 + view.metadata.dtype.itemsize) > pictures.MAX_BYTES:
-        return shape
-    pages = math.prod(view.picture_shape[:-2])
-    return "far", len(shape), pages > tiff.MAX_PAGES, size > MAX_TEXTS, size > MAX_ELEMENTS
+    sides = [bisect_left(most, measure(view)) for measure, most in _THRESHOLDS.items()]
+    return len(view.shape), 0 in view.shape, *sides
 
 
 def reasons(view: View) -> Mapping[str, str | None]:
-    """For each format None if it can hold the array, else why it cannot."""
+    """For each file type None if it can hold the array, else why it cannot."""
     return _reasons(Alike(view))
 
 
 @lru_cache(maxsize=1024)
 def _reasons(key: Alike) -> Mapping[str, str | None]:
-    return {suffix: _reason(key.view, suffix) for suffix in ALL}
-
-
-def _reason(view: View, suffix: str) -> str | None:
-    if view.metadata.dtype.element is not None:
-        return "elements that may be missing"
-    if view.metadata.varlength:
-        return VARYING
-    if suffix == "h5":
-        texts = view.metadata.dtype.serializer != "bytes" or (view.dtype is not None and view.dtype.kind == "U")
-        if texts and view.selection.size > MAX_TEXTS:
-            return f"more than {MAX_TEXTS} elements of variable length"
-        return "too large for an HDF5 file" if view.selection.size * view.metadata.dtype.itemsize >= 2**61 else None
-    try:
-        _CHECKS[suffix](view)
-    except Unfit as error:
-        return str(error)
-    return None
+    return {suffix: one.refusal(key.view) for suffix, one in FILE_TYPES.items()}
 
 
 def listed(view: View, wanted: Sequence[str]) -> list[str]:
-    """Suffixes of the files that a listing shows for `--files wanted`, those that can hold the array.
-
-    `npy` stands for `txt` or `csv` where numpy cannot load the array without pickle.
-    """
+    """Suffixes of the files that a listing shows for `--files wanted`, those that can hold the array."""
     fits = reasons(view)
     found: list[str] = []
-    for suffix in wanted:
-        chosen = [suffix, *BESIDE.get(suffix, ())]
-        if suffix == "npy" and fits["npy"] is not None:
-            chosen = [next((text for text in ("txt", "csv") if fits[text] is None), "npy")]
-        found += [one for one in chosen if fits[one] is None and one not in found]
+    for suffix in chain.from_iterable(SEVERAL.get(one, (one,)) for one in wanted):
+        one = FILE_TYPES[suffix]
+        instead = one.instead if fits[suffix] is not None else ()
+        chosen = (next((other for other in instead if fits[other] is None), suffix), *one.beside)
+        found += [other for other in chosen if fits[other] is None and other not in found]
     return found

@@ -5,15 +5,17 @@ Not here: which files groups and arrays are shown as (`layout.py`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
+from fsbridge.asking import Kept
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.names import Neighbours
+from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 
 _GROUPS_ABOVE = 3
@@ -23,6 +25,10 @@ _MAX_HOPS = 40
 """Links followed from one to the next, as the kernel does."""
 
 _NO_GROUP = GroupAbove({}, None)
+
+
+STORE_DOCUMENT = "store.json"
+"""The file of the root's attributes; that of another group is called like the group."""
 
 
 class SourceTree:
@@ -72,9 +78,8 @@ class SourceTree:
 
 
 class Around(NamedTuple):
-    """What stands around the arrays of a group, as of the time `asked` (`time.monotonic`)."""
+    """What stands around the arrays of a group."""
 
-    asked: float
     surroundings: Surroundings
     neighbours: Neighbours
 
@@ -86,7 +91,7 @@ class OpenGroup(GroupDirectory):
         super().__init__(path, group)
         self._shared = shared
         self._tree = tree
-        self._around: Around | None = None
+        self._kept = Kept[Around]()
 
     def opened(self, name: str, array: Array, around: Around | None = None) -> OpenArray:
         """An array of the group; `around`: as of then, else as of now."""
@@ -104,26 +109,29 @@ class OpenGroup(GroupDirectory):
             raise Stale(f"{name!r} has changed since the group's file was made")
         return self.opened(name, array)
 
+    def resolved(self, link: Link) -> Node | None:
+        """What a link of the group leads to; None if to nothing that can be opened."""
+        return self._tree.resolve(self.path.member.names, link)
+
     def fresh(self) -> Around:
-        """What stands around the arrays of this group, looked at once within the time in which `stat` may be late anyway."""
-        config, around = self.path.member.context.config, self._around
-        if around is not None and (config.immutable or time.monotonic() - around.asked < config.metadata_ttl):
-            return around
+        """What stands around the arrays of this group, which is listed for it."""
+        return self._kept.get(self._look_around, listing=True)
+
+    def _look_around(self) -> Around:
         try:
-            return self.look_around(self.group.children())
+            return self.around(self.group.children())
         except (AccessDenied, CorruptData, Unsupported):  # nothing tells which names are taken; files are found by theirs
-            return self.look_around(())
+            return self.around(())
 
     def look_around(self, members: Iterable[Child]) -> Around:
-        """The same among all `members` of the group, which are being listed."""
-        around = self.surroundings()
-        self._around = around = around._replace(neighbours=Neighbours.among(child.name for child in members))
-        return around
+        """What stands around the arrays of the group, among all its `members`, which are being listed."""
+        return self._kept.put(self.around(members))
 
-    def surroundings(self) -> Around:
-        """The same for who does not ask which names are taken: nothing is listed for it."""
+    def around(self, members: Iterable[Child]) -> Around:
+        """What stands around the arrays of the group among `members`: none where nobody asks which names are taken."""
         above = partial(self._tree.groups_above, self.path.member.names)
-        return Around(time.monotonic(), Surroundings(above, self.member_array, self.path.member.context), Neighbours())
+        neighbours = Neighbours.among(child.name for child in members)
+        return Around(Surroundings(above, self.member_array, self.path.member.context), neighbours)
 
     def member_array(self, name: str) -> Array:
         """The array of that name; NotFound if there is none."""
@@ -132,3 +140,28 @@ class OpenGroup(GroupDirectory):
         if array is None:
             raise NotFound(f"{name!r} is no array")
         return array
+
+
+def group_document(directory: GroupDirectory) -> DocumentFile:
+    """Return the JSON file of a group: its path, format and attributes."""
+    path, group = directory.path, directory.group
+    content = _described(path, group)
+    return DocumentFile(partial(_described_now, path), content, group.mtime_ns)
+
+
+def _described_now(path: PathDirectory) -> bytes | None:
+    shown = path.present()
+    return _described(path, shown.group) if isinstance(shown, GroupDirectory) else None
+
+
+def _described(path: PathDirectory, group: Group) -> bytes:
+    names = path.member.names
+    return encode(
+        {
+            "name": names[-1] if names else "",
+            "path": "/" + "/".join(names),
+            "kind": "group",
+            "format": path.member.context.format_at(names).name,
+            "attributes": dict(group.attributes()),
+        }
+    )

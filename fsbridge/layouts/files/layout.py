@@ -1,7 +1,7 @@
 """The layout `files` over the machinery of all layouts: a group is a directory, an array is files beside it.
 
-Not here: what is in the files (`nodes.py`), what stands around an array (`groups.py`), names (`names.py`), which formats
-fit (`fitting.py`).
+Not here: what is in the files (`nodes.py`), what stands around an array (`groups.py`), names (`names.py`), which file
+types fit (`fitting.py`).
 """
 
 from __future__ import annotations
@@ -12,31 +12,46 @@ from itertools import chain, islice
 from typing import cast
 
 from fsbridge.config import Config
-from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound, Stale
+from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, Stale
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.filetypes import FILE_TYPES
+from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.fitting import listed, reasons
-from fsbridge.layouts.files.groups import Around, OpenGroup, SourceTree
+from fsbridge.layouts.files.group_page import NAME as PAGE
+from fsbridge.layouts.files.group_page import group_page
+from fsbridge.layouts.files.groups import STORE_DOCUMENT, Around, OpenGroup, SourceTree, group_document
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
+from fsbridge.layouts.files.levels import images
 from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_group
-from fsbridge.layouts.files.named import FORMATS, file_of
+from fsbridge.layouts.files.named import file_of
 from fsbridge.layouts.files.names import SLICES, Neighbours, Reading, full_store_name, readings, store_name
-from fsbridge.layouts.files.nodes import DescriptionFile
+from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
+from fsbridge.layouts.files.previews.pyramids import SUFFIX as PREVIEW
+from fsbridge.layouts.files.previews.pyramids import level_of, pyramid_preview
+from fsbridge.layouts.files.pyramids import PyramidFile
 from fsbridge.layouts.files.selection import whole
+from fsbridge.layouts.files.tables import has_order, table_of
 from fsbridge.layouts.member_names import file_name, link_target
 from fsbridge.layouts.members import Opener, child_or_none, has_child
-from fsbridge.layouts.nodes import LinkNode
-from fsbridge.metadata import JSON, ArrayMetadata, Axis
-from fsbridge.model import Array, Child, Group, Link, Node, as_array, brief
+from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.metadata import JSON, ArrayMetadata, Axis, Format
+from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
+
+_GROUP_FILES = frozenset(("json", *(suffix for suffix, one in FILE_TYPES.items() if one.groups)))
+"""Suffixes of files that a group may have."""
 
 _LISTED_ONCE = 20_000
 """Members of a group that are kept while it is listed: each takes some 200 bytes."""
 
 _TAKEN = frozenset[bytes]()
+
+GROUP_FILES = ("h5", "json", "csv", PREVIEW)
+"""Suffixes of the files that a group can have."""
 
 
 class Files:
@@ -48,12 +63,12 @@ class Files:
     def __init__(self, config: Config) -> None:
         self.shared = Shared(config)
         self.wanted = tuple(config.files)
-        self.briefly = "h5" not in self.wanted and not config.allow_other
+        self.briefly = "h5" not in self.wanted
         self.groups = H5Files(config)
         self.tree = SourceTree()
         self.root_name, self.full_root_name = store_name(config.source), full_store_name(config.source)
 
-    def selective(self, format: str) -> bool:
+    def selective(self, format: Format) -> bool:
         return True
 
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]]:
@@ -75,7 +90,7 @@ class Files:
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         return {}
 
-    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
+    def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
         return {}
 
     def group(self, path: PathDirectory, group: Group) -> FilesGroup:
@@ -129,15 +144,31 @@ class FilesGroup(OpenGroup):
             return self._listed_link(node, name, child)
         array = as_array(node)
         if array is None:
-            entry = Entry(name, Attrs("directory", 0, child.mtime_ns, child.owner), partial(self.directory, child.name))
-            file = f"{child.name}.h5"
-            if "h5" not in self._files.wanted or file in self.fresh().neighbours.names:
-                return [entry]
-            return [entry, listed_group(name, child.mtime_ns, partial(self.found, group, file))]
-        around = self._around or self.fresh()  # that of this listing, however long it takes
+            entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
+            return [entry, *self._listed_files(group, child, name, cast(Group, node))]
+        around = self._kept.last or self.fresh()  # that of this listing, however long it takes
         opened = self.opened(child.name, array, around)
         files = listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
         return files if self._is_described(group, child.name, around) else files[1:]
+
+    def _listed_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
+        """Yield the entries of the files of a member that is a group."""
+        for suffix in ("json", *self._files.wanted):
+            file = f"{child.name}.{suffix}"
+            if suffix not in _GROUP_FILES - {PREVIEW} or file in self.fresh().neighbours.names:
+                continue
+            if suffix in ("json", "h5") or (suffix == "csv" and has_order(member)):
+                yield listed_group(name, suffix, child.mtime_ns, partial(self.found, group, file))
+            if suffix in ("json", "h5", "csv"):
+                continue
+            try:
+                image = self.found(group, file)
+            except PASSING:
+                raise
+            except FsbridgeError:
+                continue  # it is no image of several levels, or one of them is damaged
+            if isinstance(image, PyramidFile):
+                yield image.entry(name + b"." + suffix.encode())
 
     def _is_described(self, group: Group, name: str, around: Around) -> bool:
         """Whether `NAME.json` is that of the array: a group, or a link to one, may be called so, and has the name then."""
@@ -159,13 +190,13 @@ class FilesGroup(OpenGroup):
 
     def _listed_briefly(self, group: Group, child: str, name: bytes) -> list[Entry] | None:
         """The files of an array that need not be opened for that; None where it must be seen what the member is."""
-        around, member = self._around or self.fresh(), self.path.member
+        around, member = self._kept.last or self.fresh(), self.path.member
         names, limit = (*member.names, child), member.context.config.limits.depth
         if len(names) > limit or not (self._files.briefly and around.surroundings.impartial):
             return None
-        if (found := brief(group, child)) is None:
+        if (found := group.brief(child)) is None:
             return None
-        x_first = member.context.format_at(names) == "n5"
+        x_first = member.context.format_at(names).first_axis_fastest
         axes = around.surroundings.axes(found.metadata, names, x_first, found.shared)
         files, opener = self._files, partial(self._briefly_listed, child)
         return listed_briefly(self._shared, found, names, axes, x_first, files.wanted, name, around.neighbours, opener)
@@ -181,7 +212,7 @@ class FilesGroup(OpenGroup):
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
-        around = self._around or self.fresh()
+        around = self._kept.last or self.fresh()
         shown = listed(self.opened(child.name, array, around).view(), self._files.wanted)
         suffixes = [suffix for suffix in shown if around.neighbours.leave(child.name, suffix)]
         ends = [b"." + suffix.encode() for suffix in ("json", *suffixes)]
@@ -191,20 +222,25 @@ class FilesGroup(OpenGroup):
     def found(self, group: Group, name: str) -> AnyNode:
         """A group, a link, or the file that the name stands for.
 
-        Where each look takes requests (such groups have a method `lacks`), members that were not listed are looked for last:
+        Where each look takes requests (`Group.costly`), members that were not listed are looked for last:
         who asks for what may be the file of an array has all listed, which opening it needs anyway.
         """
-        foresee: Callable[[], None] = getattr(group, "foresee", lambda: None)
-        foresee()  # the axes of an array are told by the groups above it
-        lacks: Callable[[str], bool] | None = getattr(group, "lacks", None)
+        group.foresee()  # the axes of an array are told by the groups above it
+        lacks = group.lacks if group.costly else None
         if lacks is not None and self.path.member.context.config.is_remote and next(readings(name), None) is not None:
             self.fresh()
         found = None if lacks is None else self._found(group, name, lacks)
         found = self._found(group, name, lambda other: False) if found is None else found
         if found is not None:
             return found
-        if not self.path.member.names and name in (f"{self._files.root_name}.h5", f"{self._files.full_root_name}.h5"):
-            return self.as_file()
+        stems = (self._files.root_name, self._files.full_root_name)
+        if not self.path.member.names:
+            own = next((one for one in readings(name) if one.array in stems and one.region is None), None)
+            file = None if own is None or own.suffix not in _GROUP_FILES else self.as_file(own.suffix, own.array)
+            if file is not None or name == STORE_DOCUMENT:
+                return group_document(self) if file is None else file
+        if name == PAGE:
+            return self._page_file()
         if name in self._unopened:  # who copies what is listed must not take it for removed
             raise Stale(f"{name!r} could not be opened when it was listed: list it again")
         raise NotFound(f"{name!r} is no file of this group")
@@ -232,7 +268,7 @@ class FilesGroup(OpenGroup):
         array = as_array(node)
         if array is None:
             return self.directory(name, cast(Group, node))
-        suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FORMATS}, key=len)
+        suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FILE_TYPES}, key=len)
         if not suffixes:
             return None
         opened = self.opened(name, array)  # it is called like a file
@@ -245,29 +281,72 @@ class FilesGroup(OpenGroup):
         all_of_it = reading.region is None
         if isinstance(node, Link):
             resolved = self._tree.resolve(self.path.member.names, node)
-            if resolved is None or (as_array(resolved) is None and not (all_of_it and reading.suffix == "h5")):
+            own = all_of_it and reading.suffix in _GROUP_FILES
+            if resolved is None or (as_array(resolved) is None and not own):
                 return None
             end = name[len(reading.array) :].encode("utf-8", "surrogateescape")
             return LinkNode(link_target(node.target, _TAKEN) + end, group.mtime_ns)
         array = as_array(node)
         if array is None:
-            if not all_of_it or reading.suffix != "h5":
+            if not all_of_it or reading.suffix not in _GROUP_FILES:
                 return None
-            return cast(FilesGroup, self.directory(reading.array, cast(Group, node)).now()).as_file()
+            below = cast(FilesGroup, self.directory(reading.array, cast(Group, node)).present())
+            return below.as_file(reading.suffix, reading.array)
         opened = self.opened(reading.array, array)
         if all_of_it and reading.suffix == "json":
             return self._description(opened, reading.array)
+        if all_of_it and reading.suffix == PREVIEW:
+            return ArrayFile(level_of(self, opened), PREVIEW, None, opened.name)
         return file_of(opened, reading.region, reading.suffix, name)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """The root's own HDF5 file first, where HDF5 files are asked for; a member's file has the shorter name."""
-        if not self.path.member.names and "h5" in self._files.wanted:
-            files = self._files
-            name = files.full_root_name if has_child(self.group, files.root_name) else files.root_name
-            yield [listed_group(escape(name), self.group.mtime_ns, self.as_file)]
+        """The root's own HDF5 file first, if these are asked for, and its `store.json` last; a member's files go before."""
+        group, files, mtime_ns = self.group, self._files, self.group.mtime_ns
+        if not self.path.member.names and "h5" in files.wanted:
+            name = files.full_root_name if has_child(group, files.root_name) else files.root_name
+            yield [listed_group(escape(name), "h5", mtime_ns, self._as_h5)]
         yield from super().entries()
+        around = self._kept.last or self.fresh()
+        if "html" in files.wanted and PAGE not in around.neighbours.names:
+            yield [Entry(PAGE.encode(), Attrs("file", None, mtime_ns), partial(self.found, group, PAGE))]
+        if not (self.path.member.names or has_child(group, "store") or has_child(group, STORE_DOCUMENT)):
+            yield [listed_group(b"store", "json", mtime_ns, partial(group_document, self))]
 
-    def as_file(self) -> H5Group:
+    def _page_file(self) -> DocumentFile:
+        return DocumentFile(self._present_page, self._page(), self.group.mtime_ns)
+
+    def _page(self) -> bytes:
+        return group_page(self, self.group, self._files.full_root_name)
+
+    def _present_page(self) -> bytes | None:
+        shown = self.path.present()
+        return shown._page() if isinstance(shown, FilesGroup) else None
+
+    def as_file(self, suffix: str, name: str) -> AnyNode | None:
+        """The group, which is called `name`, as one file; None where it has no such preview."""
+        if suffix in ("json", "csv"):
+            return group_document(self) if suffix == "json" else table_of(self)
+        if suffix == PREVIEW:
+            return pyramid_preview(self, name)
+        return self._as_pyramid() if suffix == OME.suffix else self._as_h5()
+
+    def _as_pyramid(self) -> PyramidFile:
+        """The levels of the image that the group is."""
+        name = f"{'/'.join(self.path.member.names) or self._files.root_name}.{OME.suffix}"
+        levels = images(self.group.attributes(), self._opened_below)
+        return PyramidFile(name, levels, lambda: cast(FilesGroup, self.path.present())._as_pyramid())
+
+    def _opened_below(self, path: tuple[str, ...]) -> OpenArray:
+        """The array at a path below the group; NotFound where there is none."""
+        here = self
+        for name in path[:-1]:
+            node = here.group.child(name)
+            if isinstance(node, Link) or as_array(node) is not None:
+                raise NotFound(f"{name!r} is no group")
+            here = cast(FilesGroup, here.directory(name, cast(Group, node)).present())
+        return here.opened(path[-1], here.member_array(path[-1]))
+
+    def _as_h5(self) -> H5Group:
         """The group and all below it as one HDF5 file."""
         names, depth = self.path.member.names, self.path.member.context.config.limits.depth
         name = f"{'/'.join(names) or self._files.root_name}.h5"
@@ -313,7 +392,7 @@ class FilesArray(ArrayDirectory):
         return DescriptionFile(self._opened, (), self._again)
 
     def _again(self) -> DescriptionFile | None:
-        shown = self.path.now()
+        shown = self.path.present()
         return shown._description() if isinstance(shown, FilesArray) else None
 
 

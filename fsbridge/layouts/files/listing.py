@@ -1,7 +1,7 @@
 """The files of an array as a listing tells of them: names, sizes and times, from its metadata alone and without making any.
 
 Most arrays of a store are like others of it; what is told of them is found once for those that share their metadata. Not
-here: the files (`nodes.py`), their names (`names.py`), which formats fit (`fitting.py`).
+here: the files (`nodes.py`), their names (`names.py`), which file types fit (`fitting.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
+from fsbridge.layouts.conventions import missing_value, packing
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Length, is_plain, length
 from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.layouts.files.fitting import Alike, listed
 from fsbridge.layouts.files.h5.nodes import H5Array
+from fsbridge.layouts.files.images import Image
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
 from fsbridge.layouts.files.selection import whole
@@ -25,9 +28,6 @@ from fsbridge.tree import AnyNode, Attrs, Entry
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
 """Finds the description of an array anew; None when there is no such array any more."""
-
-_NAMED = frozenset(("nhdr", "mhd", "ome.tif"))
-"""Formats whose files say the array's name, or that of another file: the longer a plain name is, the longer they are."""
 
 
 class _Told(NamedTuple):
@@ -49,7 +49,7 @@ def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: N
             continue
         file = name + b"." + suffix.encode()
         if bytes_of is not None:
-            attrs = Attrs("file", bytes_of.of(array.name), mtime_ns, array.owner)
+            attrs = Attrs("file", bytes_of.of(array.name), mtime_ns)
             version = file_version(suffix, None, array.token)
             entries.append(Entry(file, attrs, partial(ArrayFile, array, suffix), version))
         else:
@@ -92,9 +92,9 @@ def listed_briefly(
     return entries
 
 
-def listed_group(name: bytes, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
-    """A group's virtual file in a listing, which makes none: its size is asked for."""
-    return Entry(name + b".h5", Attrs("file", None, mtime_ns), opener)
+def listed_group(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
+    """Return the entry of a group's file. A listing makes none, so the kernel asks for its size."""
+    return Entry(name + b"." + suffix.encode(), Attrs("file", None, mtime_ns), opener)
 
 
 def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, told: _Told) -> Entry:
@@ -103,12 +103,12 @@ def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again:
     if size is None:
         file = DescriptionFile(array, collisions, again)
         return Entry(name, file.attrs(), lambda: file, file.version)
-    attrs = Attrs("file", size, array.array.mtime_ns, array.owner)
+    attrs = Attrs("file", size, array.array.mtime_ns)
     return Entry(name, attrs, partial(DescriptionFile, array, (), again, size), described_version(array.identity, ()))
 
 
 def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _Told:
-    key = _key(view.metadata, view.axes, view.x_first, None if is_plain(view.name) else view.name)
+    key = _key(view.metadata, view.axes, view.x_first, None if is_plain(view.name) else view.name, view.image)
     known = shared.alike.get(key)
     if known is None:
         known = shared.alike.put(key, (view.metadata, view.axes, _of_its_own(view, wanted)))
@@ -121,12 +121,16 @@ def _of_its_own(view: View, wanted: Sequence[str]) -> _Told:
 
 
 class _Headed(Alike):
-    """A view that is equal to another when the headers of their files differ in the name at most: in no attribute."""
+    """A view that is equal to another when the headers of their files differ in the name at most: of attributes, they have
+    the packing and what stands for missing elements.
+    """
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
         name = None if is_plain(view.name) else view.name
-        self.beside = (*self.beside, view.selection, repr(view.axes), name)  # 1.0 and 1 are equal, and are written apart
+        # 1.0 and 1 are equal, and are written apart.
+        told = repr((view.axes, packing(view.metadata), missing_value(view.metadata), view.image))
+        self.beside = (*self.beside, view.selection, told, name)
 
 
 @lru_cache(maxsize=256)
@@ -139,7 +143,7 @@ def _length(view: View, suffix: str) -> Length | None:
     """Bytes of the file of an array like this one; None where they do not follow from the length of its name."""
     if suffix == "h5":
         return None  # it has room for the array's own attributes
-    if suffix not in _NAMED:
+    if not FILE_TYPES[suffix].names_array:
         size = planned(view, suffix).size
         return None if size is None else Length(size, 0)
     if not is_plain(view.name):
@@ -148,6 +152,6 @@ def _length(view: View, suffix: str) -> Length | None:
     return None if shorter is None or longer is None else Length(2 * shorter - longer, longer - shorter)
 
 
-def _key(metadata: ArrayMetadata, axes: Axes, x_first: bool, name: str | None) -> Hashable:
+def _key(metadata: ArrayMetadata, axes: Axes, x_first: bool, name: str | None, image: Image | None) -> Hashable:
     """`name`: of an array of no plain name, since some formats cannot hold it."""
-    return id(metadata), id(axes), x_first, name  # the former two are nobody else's while we hold them
+    return id(metadata), id(axes), x_first, name, image  # the former two are nobody else's while we hold them

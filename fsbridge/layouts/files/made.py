@@ -1,7 +1,7 @@
 """Memory of files that are made as a whole when they are opened (`.csv`, `.png`): all open ones together have a limit, and
 those that are being made another one.
 
-Not here: how such a file is made (`nodes.py`), what is in it (`headers/`).
+Not here: how such a file is made (`nodes.py`), what is in it (`filetypes/`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""File names of arrays: `NAME.suffix` and `NAME[region].suffix`. Of two readings the longer array name wins.
+"""File names of arrays: `NAME.suffix`, `NAME[region].suffix` and `NAME@region.suffix`, for programs to which brackets mean
+something else. Of two readings the longer array name wins.
 
 Pure. Not here: which arrays there are.
 """
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fsbridge.layouts.files.headers import SUFFIXES
+from fsbridge.layouts.files.filetypes import ALIASES, SUFFIXES
 
 SLICES = "slices"
 """Suffix of the directory of an array's planes."""
@@ -18,7 +19,7 @@ _SHORTEST_FIRST = (*sorted((*SUFFIXES, SLICES), key=len),)
 
 
 class Reading(NamedTuple):
-    """One way to read a file name."""
+    """One way to read a file name. `suffix`: that of `filetypes.ALIASES` is the one that it stands for."""
 
     array: str
     region: str | None
@@ -27,12 +28,16 @@ class Reading(NamedTuple):
 
 def readings(name: str) -> Iterator[Reading]:
     """All ways to read a file name, the longest array name first; without a region before with one."""
-    bases = [(name[: -len(suffix) - 1], suffix) for suffix in _SHORTEST_FIRST if name.endswith(f".{suffix}")]
+    bases = [
+        (name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in _SHORTEST_FIRST if name.endswith(f".{suffix}")
+    ]
     found = [Reading(base, None, suffix) for base, suffix in bases if base]
     for base, suffix in bases:
         if base.endswith("]"):
             cuts = [i for i, char in enumerate(base) if char == "["]
             found += [Reading(base[:cut], base[cut + 1 : -1], suffix) for cut in cuts if cut]
+        cuts = [i for i, char in enumerate(base) if char == "@"]
+        found += [Reading(base[:cut], base[cut + 1 :], suffix) for cut in cuts if cut]
     yield from sorted(found, key=lambda reading: -len(reading.array))
 
 

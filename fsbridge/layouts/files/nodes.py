@@ -1,33 +1,39 @@
 """The files of an array, and their handles: a format's own bytes and elements, or what is made when the file is opened;
 `NAME.json`, which describes it.
 
-Not here: which files there are (`layout.py`), what headers say (`headers/`), how elements are read (`source.py`).
+Not here: which files there are (`layout.py`), what headers say (`filetypes/`), how elements are read (`source.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from hashlib import blake2b
 
+from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.description import description
-from fsbridge.layouts.files.extents import VARYING, FileMap, Generated, Plan, Unfit, View
-from fsbridge.layouts.files.headers import MAKERS
+from fsbridge.layouts.files.extents import FileMap, Generated, Plan, Unfit, View
+from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.source import ElementSource
 from fsbridge.layouts.nodes import BytesHandle, SingleFile
-from fsbridge.tree import Attrs, Buffer, Deliver, Entry
+from fsbridge.tree import Attrs, Buffer, Entry
+
+SAMPLE_SECONDS = 10.0
+"""Seconds for which a preview is waited for."""
 
 _CELL_BYTES = 32
 """Bytes that a number takes in a text, at most."""
 
 
 def planned(view: View, suffix: str) -> Plan:
-    """What the file of that format consists of; NotFound when the format cannot hold the array."""
+    """What the file of that type consists of; NotFound when it cannot hold the array."""
+    one = FILE_TYPES[suffix]
     try:
-        if view.metadata.varlength:
-            raise Unfit(VARYING)
-        return MAKERS[suffix](view)
+        if not one.quick:
+            before_waiting()
+        return one.planned(view)
     except Unfit as error:
         raise NotFound(f"{view.name}.{suffix}: {error}") from None
 
@@ -58,7 +64,7 @@ class DescriptionFile(SingleFile):
         return description(self.array.view(), self._collisions)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._size, self.array.array.mtime_ns, self.array.owner)
+        return Attrs("file", self._size, self.array.array.mtime_ns)
 
     def measured(self) -> Attrs:
         return self.attrs()
@@ -86,34 +92,45 @@ class ArrayFile(SingleFile):
 
     __slots__ = ("_plan", "_token", "array", "selection", "suffix", "version", "view")
 
-    def __init__(self, array: OpenArray, suffix: str, selection: Selection | None = None, name: str | None = None) -> None:
-        """`name`: what the file is called without its suffix. NotFound when the format cannot hold it."""
+    def __init__(
+        self,
+        array: OpenArray,
+        suffix: str,
+        selection: Selection | None = None,
+        name: str | None = None,
+        token: Hashable = None,
+    ) -> None:
+        """NotFound when the format cannot hold it.
+
+        `name`: what the file is called without its suffix; `token`: that of its version, if not the present one.
+        """
         self.array = array
         self.suffix = suffix
         self.selection = selection
-        self._token = array.token
+        self._token = array.token if token is None else token
         self.version: Hashable = file_version(suffix, selection, self._token)
         self.view = array.view(selection, name)
         self._plan = planned(self.view, suffix)
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
         """This file as a member of a listing."""
-        return Entry(name, Attrs("file", self._plan.size, mtime_ns, self.array.owner), lambda: self, self.version)
+        return Entry(name, Attrs("file", self._plan.size, mtime_ns), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._plan.size, self.array.mtime_ns(), self.array.owner)
+        return Attrs("file", self._plan.size, self.array.mtime_ns())
 
     def measured(self) -> Attrs:
         size = self._plan.size
         if size is None:
             assert isinstance(self._plan, Generated)
-            size = len(self._made(self._plan))
-        return Attrs("file", size, self.array.mtime_ns(), self.array.owner)
+            size = len(self._made(self._plan)[0])
+        return Attrs("file", size, self.array.mtime_ns())
 
     def open(self) -> MapHandle | BytesHandle:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
         if isinstance(self._plan, Generated):
-            return self.array.shared.made.handle(self._made(self._plan), self.version)
+            content, told = self._made(self._plan)
+            return self.array.shared.made.handle(content, (self.version, told) if told else self.version)
         version = self.array.current(self._token)
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
@@ -124,27 +141,39 @@ class ArrayFile(SingleFile):
     def settle(self) -> None:
         self.array.settled()
 
-    def _made(self, plan: Generated) -> memoryview:
-        """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""
+    @property
+    def size_seconds(self) -> float:
+        sampled = isinstance(self._plan, Generated) and self._plan.sample is not None
+        return SAMPLE_SECONDS if sampled else super().size_seconds
+
+    def _made(self, plan: Generated) -> tuple[memoryview, bytes]:
+        """Return the bytes of a file that is made as a whole, and what identifies the coordinates in it.
+
+        The bytes count against the cache while a handle has them.
+        """
+        before_waiting()
         array, limit, cache = self.array, self.array.shared.generated_limit, self.array.chunks.cache
-        version, selection, itemsize = array.current(self._token), self.view.selection, self.view.metadata.dtype.itemsize
-        key = version, self.suffix, self.selection
+        version, itemsize = array.current(self._token), self.view.metadata.dtype.itemsize
+        selection = self.view.selection if plan.sample is None else plan.sample
+        labels = array.labels(self.view, plan.labelled)
+        told = [(dimension, values.dtype.str, values.tobytes()) for dimension, values in labels.values.items()]
+        key = version, self.suffix, self.selection, self.view.name, blake2b(repr(told).encode()).digest() if told else b""
         found = cache.peek(key)
         if found is not None:
-            return found
+            return found, key[-1]
         taken = selection.size * max(1, itemsize)
         if taken > limit:
             raise TooLarge(f"{self.view.name}.{self.suffix} is made in memory, at most {limit} bytes; take a region")
 
         def make() -> bytes | bytearray:
-            content = plan.make(array.elements(version, selection, plan.order), limit)
+            content = plan.make(array.elements(version, selection, plan.order), labels, limit)
             if len(content) > limit:
                 raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, at most {limit} are made")
             return content
 
-        most = plan.size or (min(limit, selection.size * max(_CELL_BYTES, 2 * itemsize)) if itemsize else limit)
+        most = plan.size or plan.work or (min(limit, selection.size * max(_CELL_BYTES, 2 * itemsize)) if itemsize else limit)
         with array.shared.made.making(taken + 2 * most):  # until the cache counts it
-            return cache.get_all(key, make)
+            return cache.get_all(key, make), key[-1]
 
 
 class MapHandle:
@@ -192,14 +221,11 @@ class MapHandle:
             out[low - offset : high - offset] = source.read(low - self._start, high - self._start)
         return memoryview(out)
 
-    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+    def prefetch(self, start: int, stop: int) -> None:
         """Assemble the elements in that range."""
-        low, high, first = max(start, self._start), min(stop, self._stop), self._start
-        if self._source is None or low >= high:
-            return True
-        return self._source.prefetch(
-            low - first, high - first, lambda offset, data: deliver(self.version, first + offset, data)
-        )
+        low, high = max(start, self._start), min(stop, self._stop)
+        if self._source is not None and low < high:
+            self._source.prefetch(low - self._start, high - self._start)
 
     def close(self) -> None:
         """Give back what was spilt."""

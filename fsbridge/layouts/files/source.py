@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,11 @@ import numpy as np
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError
+from fsbridge.layouts.files.conversions import conversion
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Elements
-from fsbridge.tree import PAGE_BYTES, Buffer
+from fsbridge.tree import Buffer
 
 WINDOW_BYTES, SMALL_WINDOW_BYTES = 16 * MIB, 4 * MIB
 """Bytes made ready at a time ahead of a reader, at most: the larger, the larger are the parts of small chunks. And where
@@ -47,12 +46,6 @@ _OVERTAKEN_BYTES = 2 * MIB
 _PASSED_BYTES = 4 * WINDOW_BYTES
 """Bytes before the last one passed whose bands of chunks may still have to be given up: windows are ready in any order."""
 
-_KEPT_EDGES = 64
-"""Windows of which the kernel has all but the pages at both ends, and of which these are kept."""
-
-_Taken = Callable[[int, memoryview], int]
-"""Is offered the bytes from an offset in the elements on; takes all but the pages at both ends, or none and returns 0."""
-
 _FEW = 16 * 1024
 """Bytes of a request that the event loop itself puts together from chunks in memory: a page for a reader through `mmap`."""
 
@@ -61,8 +54,7 @@ class ElementSource:
     """The elements of a file as bytes. Thread-safe.
 
     A window is what lies between two multiples of `window`, so that it holds whole planes (or rows) of the file: each chunk
-    then has one part in it. Its bytes are in the cache, where whoever wants them before they are there waits for them, until
-    the reader has passed them or the kernel has them.
+    then has one part in it. Its bytes are in the cache until the reader has passed them; who wants them earlier waits there.
     """
 
     __slots__ = (
@@ -70,11 +62,10 @@ class ElementSource:
         "_behind",
         "_cache",
         "_closed",
-        "_edges",
+        "_convert",
         "_elements",
         "_end",
         "_last",
-        "_native",
         "_progress",
         "_reader",
         "_run",
@@ -92,10 +83,7 @@ class ElementSource:
         self._reader = reader
         self._supply = supply
         shown = elements.dtype
-        structs = native is not None and native.names is not None and shown.names is not None
-        numbers = native is not None and native.kind in "biuf" and shown.kind in "biuf"
-        converted = native != shown and (numbers or structs)
-        self._native = native if converted else None  # where the header cannot say what the source has
+        self._convert = None if native is None else conversion(native, shown)
         self._cache = cache
         self._width = shown.itemsize
         self._progress = 0  # bytes that were read without a window
@@ -104,7 +92,6 @@ class ElementSource:
         self._last = -2  # the last window that was assembled
         self._closed = False
         self._ahead: dict[int, bool] = {}  # windows that are in the cache (True), or are being assembled
-        self._edges: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()  # beginnings and ends of those that were taken
         self.size = math.prod(reader.shape) * self._width
         """Bytes of all elements, as the file has them."""
         wanted = min(max(SMALL_WINDOW_BYTES, reader.chunks_across * PART_BYTES), WINDOW_BYTES)
@@ -124,7 +111,7 @@ class ElementSource:
 
     def peek(self, start: int, stop: int) -> Buffer | None:
         """Bytes [start, stop) if they have been assembled, or are few and of chunks in memory. Never blocks."""
-        if not self._ahead and not self._edges:
+        if not self._ahead:
             return self._at_once(start, stop) if stop - start <= _FEW else None
         parts: list[Buffer] = []
         position = start
@@ -138,7 +125,7 @@ class ElementSource:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _made(self, number: int, start: int, stop: int) -> Buffer | None:
-        """The first of bytes [start, stop) of a window, if it is in memory, or if they are at one of its ends."""
+        """Bytes [start, stop) of a window, if it is in memory."""
         if self._ahead.get(number):
             view = self._cache.peek((self, number))
             if view is not None:
@@ -146,48 +133,32 @@ class ElementSource:
                     self._forget(number)
                 return view[start:stop]
             self._ahead.pop(number, None)  # it had to make room
-        first, last = self._edges.get(number, (b"", b""))
-        if start < len(first):
-            return first[start:stop]
-        behind = min(self.window, self.size - number * self.window) - len(last)
-        return last[start - behind : stop - behind] if start >= behind else None
+        return None
 
     def _at_once(self, start: int, stop: int) -> Buffer | None:
         first, last = start // self._width, -(-stop // self._width)
         found = self._reader.read_at_once(first, last)
         if found is None:
             return None
-        shown = found if self._native is None else found.view(self._native).astype(self._elements.dtype)
+        shown = found if self._convert is None else self._convert(found)
         return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
-    def prefetch(self, start: int, stop: int, taken: _Taken) -> bool:
-        """Assemble the windows of bytes [start, stop) before anybody asks, and have them `taken`.
+    def prefetch(self, start: int, stop: int) -> None:
+        """Assemble the windows of bytes [start, stop) before anybody asks.
 
         Not for somebody who has looked at a few bytes only: a window may touch thousands of chunks.
         """
         if self._progress < _STREAMING or not self.window or self._closed:
-            return True
+            return
         most = max(_OPEN_WINDOWS, _OPEN_BYTES // self.window)
         behind = -(-stop // self.window) if stop >= self.size else stop // self.window
         for number in range(start // self.window, behind):
             if not self._closed and number not in self._ahead and len(self._ahead) < most:
-                view = self._assembled(number)
-                if taken(number * self.window, view):
-                    self._leave(number, view)
+                self._assembled(number)
         if self._closed:
             self.close()
-            return True
-        self._reader.prefetch_band(start // self._width, self.window)
-        return True
-
-    def _leave(self, number: int, view: memoryview) -> None:
-        """Forget a window that the kernel has, but for the pages at both ends, which it shares with its neighbours."""
-        self._edges[number] = bytes(view[:PAGE_BYTES]), bytes(view[-PAGE_BYTES:])
-        if len(self._edges) > _KEPT_EDGES:
-            with contextlib.suppress(KeyError):  # others do so, too
-                self._edges.popitem(last=False)
-        self._ahead.pop(number, None)
-        self._cache.discard((self, number))
+        else:
+            self._reader.prefetch_band(start // self._width, self.window)
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes [start, stop) of the elements."""
@@ -253,10 +224,10 @@ class ElementSource:
 
     def _fill(self, first: int, last: int, out: memoryview) -> None:
         """Elements [first, last) as the file has them."""
-        if self._native is None:
+        if self._convert is None:
             self._reader.read_into(first, last, out)
         else:
-            np.frombuffer(out, self._elements.dtype)[...] = self._reader.read(first, last).view(self._native)
+            np.frombuffer(out, self._elements.dtype)[...] = self._convert(self._reader.read(first, last))
 
     def _forget(self, before: int) -> None:
         """Drop the windows in front of one; their buffers are the next to be filled."""
@@ -268,7 +239,6 @@ class ElementSource:
     def close(self) -> None:
         """Forget what was assembled, give back what was spilt."""
         self._closed = True
-        self._edges.clear()
         for number in list(self._ahead):
             self._ahead.pop(number, None)
             self._cache.discard((self, number))

@@ -4,7 +4,7 @@ N5's first dimension is the fastest. A source in C order therefore appears with 
 and lists about axes are reversed with them; one whose first dimension is the fastest already (N5 itself, Zarr v2's order F)
 keeps its axes. An N5 source keeps its own document, compression aside.
 
-Pure functions. Not here: the blocks (`blocks.py`).
+Pure functions. Not here: the blocks (`blocks.py`), where axes are told of (`spacing.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from fsbridge.layouts.json_text import encode, is_finite
+from fsbridge.layouts.n5.spacing import Spacing
 from fsbridge.metadata import JSON, ArrayMetadata
 
 DOCUMENT = b"attributes.json"
@@ -35,6 +36,9 @@ _ALONG_AXES = frozenset(
     (*_AXES, "offset", "scale", "scales", "translation", "voxel_size", "downsamplingFactors", "pixelResolution")
 )
 """Attributes with one entry per axis, N5's first dimension first."""
+
+_SPACING = ("units", "resolution", "pixelResolution", "downsamplingFactors")
+"""Attributes that only mean something together: where the array has one of them, none is added."""
 
 _SLOWEST_FIRST = "_ARRAY_DIMENSIONS"
 """xarray's names of dimensions: zarr-python 2, which reverses N5's dimensions, leaves them as they are."""
@@ -86,7 +90,7 @@ def group_document(attributes: Mapping[str, JSON], own: Mapping[str, JSON] | Non
     return encode({**version, **_renamed(attributes, _STRUCTURAL)})
 
 
-def array_document(metadata: ArrayMetadata, root: bool) -> bytes:
+def array_document(metadata: ArrayMetadata, root: bool, spacing: Spacing | None = None) -> bytes:
     """`attributes.json` of an array that is no `refusal`."""
     own = native(metadata.native)
     if own is not None:
@@ -100,12 +104,12 @@ def array_document(metadata: ArrayMetadata, root: bool) -> bytes:
             "blockSize": _turned(cast(Sequence[JSON], metadata.grid.edges), turned),
             "dataType": data_type(metadata),
             "compression": _RAW,
-            **_array_attributes(metadata, turned),
+            **_array_attributes(metadata, spacing or Spacing(), turned),
         }
     )
 
 
-def _array_attributes(metadata: ArrayMetadata, turned: bool) -> dict[str, JSON]:
+def _array_attributes(metadata: ArrayMetadata, spacing: Spacing, turned: bool) -> dict[str, JSON]:
     rank = len(metadata.shape)
     attributes = metadata.attributes
     unfit = {name for name in _AXES if name in attributes and not _describes_axes(name, attributes[name], rank)}
@@ -116,9 +120,12 @@ def _array_attributes(metadata: ArrayMetadata, turned: bool) -> dict[str, JSON]:
     names = found.get(_SLOWEST_FIRST)
     if not turned and rank > 1 and isinstance(names, list):
         found[_SLOWEST_FIRST] = _along_axes(names, rank)
-    axes = [name or "" for name in metadata.dimension_names or ()]
+    axes = [name or "" for name in spacing.names or metadata.dimension_names or ()]
     if "axes" not in found and any(axes) and _describes_axes("axes", axes, rank):
         found["axes"] = _turned(axes, turned)
+    if found.keys().isdisjoint(_SPACING):
+        told = {"units": spacing.units, "resolution": spacing.resolution, "downsamplingFactors": spacing.factors}
+        found |= {name: _turned(values, turned) for name, values in told.items() if values}
     return found
 
 

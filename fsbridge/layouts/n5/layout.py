@@ -5,7 +5,7 @@ Not here: the document's contents (`documents.py`), blocks (`blocks.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import ChunkDirectory
@@ -14,7 +14,8 @@ from fsbridge.layouts.flat import SCALAR, scalar_entries
 from fsbridge.layouts.n5.blocks import BlockSpace
 from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal
 from fsbridge.layouts.n5.listing import Listings
-from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.layouts.n5.spacing import spacing
+from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry
 
@@ -25,11 +26,10 @@ class N5:
     name = "n5"
     documents = frozenset((DOCUMENT,))
 
-    def __init__(self, ttl: float) -> None:
-        """`ttl`: seconds that a listing may be old."""
-        self.listings = Listings(ttl)
+    def __init__(self) -> None:
+        self.listings = Listings()
 
-    def selective(self, format: str) -> bool:
+    def selective(self, format: Format) -> bool:
         return True
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
@@ -45,8 +45,8 @@ class N5:
         attributes, own = described
         return {DOCUMENT: group_document(attributes, own, not names)}
 
-    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
-        return {DOCUMENT: array_document(metadata, root)}
+    def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
+        return {DOCUMENT: array_document(metadata, root, around)}
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
         return GroupDirectory(path, group)
@@ -61,7 +61,9 @@ class N5Array(ArrayDirectory):
     def __init__(self, path: PathDirectory, array: Array, listings: Listings) -> None:
         super().__init__(path, array)
         self.space: BlockSpace = BlockSpace(path.identity(array), path.member.decoded(array), listings)
-        self.space.conceals = path.member.context.config.allow_other
+
+    def around(self) -> Hashable:
+        return spacing(self.path.member, self.array.metadata)
 
     @property
     def extent(self) -> int:

@@ -7,7 +7,6 @@ for every directory. Not here: whether one block is stored (`blocks.py` asks the
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,21 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.config import listed_lifetime
+from fsbridge.asking import context, oldest, used
 from fsbridge.decoded import DecodedChunks
 from fsbridge.layouts.flat import stored_rows
 from fsbridge.lru import LRU
 from fsbridge.metadata import Index
-from fsbridge.model import Batch
 
 MAX_KEPT = 2_000_000
 """Chunks that the listings of one mount keep, 16 bytes each; a longer array is walked through for every directory."""
 
 MAX_WALKS = 64
 """Arrays of which a walk is kept at most."""
-
-REUSED_PART = 0.9
-"""Of the time for which a listing's entries stay valid: so long further ones are of the same walk, which takes a while."""
 
 BATCH_PAIRS = 5000
 """Members that a listing gives at once."""
@@ -65,10 +60,9 @@ class _Walk:
 
 
 class Listings:
-    """The last walks through arrays of one mount, for `ttl` seconds and a share for their length. Thread-safe."""
+    """The last walks through arrays of one mount, while listings may be as old as they are. Thread-safe."""
 
-    def __init__(self, ttl: float) -> None:
-        self._ttl = ttl
+    def __init__(self) -> None:
         self._kept = LRU[DecodedChunks, _Walk](MAX_KEPT)
 
     def scan(self, chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
@@ -90,7 +84,8 @@ class Listings:
         self._kept.put(chunks, walk, len(walk.numbers) + MAX_KEPT // MAX_WALKS)
         pairs = walk.below(prefix, counts, mtime_ns)
         for first in range(0, len(pairs), BATCH_PAIRS):
-            yield Batch(pairs[first : first + BATCH_PAIRS], walk.asked)
+            used(walk.asked)
+            yield pairs[first : first + BATCH_PAIRS]
 
     def known(self, chunks: DecodedChunks) -> int:
         """Chunks of the array's last walk: every listing of it is as old as that, and stays valid for as long."""
@@ -99,15 +94,12 @@ class Listings:
 
     def _fresh(self, chunks: DecodedChunks) -> _Walk | None:
         walk = self._kept.get(chunks)
-        if walk is None:
-            return None
-        lifetime = math.inf if chunks.immutable else listed_lifetime(self._ttl, len(walk.numbers)) * REUSED_PART
-        return walk if time.monotonic() - walk.asked < lifetime else None
+        return walk if walk is not None and walk.asked >= context.listed else None
 
 
 def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_Walk | None]:
     """None while at work, then the walk, unless more is stored than is kept."""
-    asked = time.monotonic()
+    asked = oldest()
     parts: list[_Pairs] = []
     found, pending = 0, []
     weights = [math.prod(counts[axis + 1 :]) for axis in reversed(range(len(counts)))]  # of the array's own axes
@@ -117,7 +109,7 @@ def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_Walk | 
             continue
         base = sum(i * weight for i, weight in zip(prefix, weights, strict=False))
         for pairs in chunks.scan(prefix):
-            asked = min(asked, pairs.asked) if isinstance(pairs, Batch) else asked
+            asked = min(asked, oldest())
             pending += [(base + i * weights[-1], mtime_ns) for i, mtime_ns in pairs]
             if len(pending) >= BATCH_PAIRS:
                 yield None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
 from fsbridge.layouts.directories import Layout
@@ -18,7 +18,6 @@ from fsbridge.layouts.member_names import file_name
 from fsbridge.layouts.members import Member
 from fsbridge.metadata import JSON
 from fsbridge.model import Group, Link, as_array
-from fsbridge.owner import Owner, restricted
 
 CONSOLIDATED = b".zmetadata"
 
@@ -29,18 +28,11 @@ MAX_LINKS = 40
 """Links on the way to one member, as Linux follows."""
 
 
-class Consolidated(NamedTuple):
-    """The document, and who may read it: those who may read all that it tells of."""
-
-    content: bytes
-    owner: Owner | None
-
-
-def consolidated_document(root: Member, layout: Layout) -> Consolidated:
+def consolidated_document(root: Member, layout: Layout) -> bytes:
     """The document of the hierarchy below `root`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
     walk = _Walk(root, layout)
     walk.visit(root, "")
-    return Consolidated(encode({"zarr_consolidated_format": 1, "metadata": walk.documents}), restricted(*walk.owners))
+    return encode({"zarr_consolidated_format": 1, "metadata": walk.documents})
 
 
 class _Walk:
@@ -48,7 +40,6 @@ class _Walk:
         self.root = root
         self.layout = layout
         self.documents: dict[str, JSON] = {}
-        self.owners: set[Owner | None] = set()
         self.members = 0
 
     def visit(self, member: Member, prefix: str, links: int = 0) -> None:
@@ -60,7 +51,6 @@ class _Walk:
             raise TooDeep(f"{prefix}: too many nested groups")
         node = member.present()
         array = as_array(node)
-        self.owners.add(member.owners.metadata)
         if array is not None:
             self._add(prefix, self.layout.array_documents(array.metadata, not member.names))
             return

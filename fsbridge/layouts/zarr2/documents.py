@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.layouts.conventions import zarr2_attributes
+from fsbridge.layouts.conventions import zarr2_attributes, zarr2_fill, zarr2_text
 from fsbridge.layouts.fill_values import SPELLED_BYTES, in_base64, number, scalar, text
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import JSON, ArrayMetadata, DataType
@@ -91,12 +91,11 @@ def _fields(of: np.dtype[Any]) -> JSON:
 
 
 def fill_value(metadata: ArrayMetadata) -> JSON:
-    """The `fill_value` member: null only where the source itself says null.
+    """The `fill_value` member. It is null only where the source says null, or all chunks are shown (see `zarr2_fill`).
 
-    zarr-python 2 shows missing chunks of an array without fill value as whatever is in memory; where the source has zeros
-    for them, it says nothing else (N5, HDF5).
+    zarr-python 2 shows absent chunks of an array without fill value as whatever is in memory.
     """
-    if metadata.fill is None and _says_null(metadata.native):
+    if zarr2_text(metadata) or (metadata.fill is None and _says_null(metadata.native)):
         return None
     of = metadata.dtype
     if of.serializer == "vlen-utf8":
@@ -105,7 +104,9 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
         return in_base64(metadata.fill if isinstance(metadata.fill, bytes) else b"")
     if not isinstance(metadata.fill, bytes) and of.itemsize > SPELLED_BYTES:
         return ""
-    raw = metadata.fill if isinstance(metadata.fill, bytes) else bytes(of.itemsize)
+    raw = zarr2_fill(metadata)
+    if raw is None:
+        return None
     shown = dtype(of)
     if of.numpy is None or not isinstance(shown, str) or shown[1] in "SV":  # long double is shown as bytes, too
         return in_base64(raw)

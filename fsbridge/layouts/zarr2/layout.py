@@ -5,23 +5,36 @@ Not here: the documents' contents (`documents.py`, `consolidated.py`), chunk fil
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
 
+from fsbridge.asking import Kept, from_now
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace
+from fsbridge.layouts.conventions import zarr2_fill
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
+from fsbridge.layouts.filled import FilledSpace
 from fsbridge.layouts.flat import flat_cell, flat_entries
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.nodes import DocumentFile
-from fsbridge.layouts.zarr2.consolidated import CONSOLIDATED, Consolidated, consolidated_document
-from fsbridge.layouts.zarr2.documents import ARRAY, ATTRIBUTES, GROUP, array_documents, group_documents, transposed
-from fsbridge.metadata import JSON, ArrayMetadata, Index
+from fsbridge.layouts.ome import in_zarr2
+from fsbridge.layouts.zarr2.consolidated import CONSOLIDATED, consolidated_document
+from fsbridge.layouts.zarr2.documents import (
+    ARRAY,
+    ATTRIBUTES,
+    GROUP,
+    array_documents,
+    fill_value,
+    group_documents,
+    transposed,
+)
+from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Attrs, Entry
+
+LISTED_CHUNKS = 65536
+"""Chunks of an array up to which those that are shown although they are not stored are listed."""
 
 
 class Zarr2:
@@ -35,9 +48,8 @@ class Zarr2:
         self.separator = separator
         self.consolidated = consolidated
 
-    def selective(self, format: str) -> bool:
-        """Only Zarr v3 has chunks of several shapes, and text in any memory order."""
-        return format not in ("zarr2", "n5", "hdf5", "hangar")
+    def selective(self, format: Format) -> bool:
+        return not format.uniform_chunks
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         if not metadata.grid.regular:
@@ -52,12 +64,13 @@ class Zarr2:
         return None
 
     def describe(self, group: Group) -> JSON:
-        return dict(group.attributes())
+        attributes = group.attributes()
+        return in_zarr2(attributes) if "zarr.json" in group.native() else dict(attributes)
 
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         return group_documents(described)
 
-    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
+    def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
         return array_documents(metadata, self.separator)
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
@@ -73,8 +86,7 @@ class Zarr2Array(ArrayDirectory):
 
     def __init__(self, path: PathDirectory, array: Array, separator: bytes) -> None:
         super().__init__(path, array)
-        self.space: ChunkSpace = Zarr2Space(path.identity(array), path.member.decoded(array))
-        self.space.conceals = path.member.context.config.allow_other
+        self.space: ChunkSpace = Zarr2Space(path.identity(array), path.member.decoded(array), separator)
         self.separator = separator
         self._listed = 0
 
@@ -102,17 +114,26 @@ class Zarr2Array(ArrayDirectory):
         self._listed = listed
 
 
-class Zarr2Space(ChunkSpace):
-    """Decoded chunks as they are, or turned into C order where the document cannot say their order."""
+class Zarr2Space(FilledSpace):
+    """Decoded chunks as they are, or turned into C order where the document cannot say their order.
 
-    __slots__ = ("_form",)
+    Where `.zarray`'s `fill_value` is not what fills the source's absent chunks, these are files as well.
+    """
 
-    def __init__(self, identity: Hashable, chunks: DecodedChunks) -> None:
-        super().__init__(identity, chunks)
+    __slots__ = ("_form", "_separator")
+
+    def __init__(self, identity: Hashable, chunks: DecodedChunks, separator: bytes) -> None:
         metadata = chunks.metadata
+        own = metadata.fill if isinstance(metadata.fill, bytes) else bytes(metadata.dtype.itemsize)
+        said = fill_value(metadata) is None and zarr2_fill(metadata) is not None  # the source itself says null
+        super().__init__(identity, chunks, None if said or zarr2_fill(metadata) == own else own, listed=LISTED_CHUNKS)
         shape = metadata.grid.chunk_shape((0,) * len(metadata.shape)) if transposed(metadata) else None
         steps = () if shape is None else chunk_steps(metadata, shape)
         self._form = None if shape is None else ChunkForm(b"", shape, steps, metadata.dtype.itemsize)
+        self._separator = separator.decode()
+
+    def name(self, position: int) -> str:
+        return super().name(position).replace("/", self._separator)
 
     def form(self, cell: Index) -> ChunkForm | None:
         return self._form
@@ -123,14 +144,12 @@ class ConsolidatedGroup(GroupDirectory):
 
     def __init__(self, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group)
-        self._made: tuple[float, Consolidated] | None = None
+        self._made = Kept[bytes]()
 
     def lookup(self, name: bytes) -> AnyNode:
         if name != CONSOLIDATED:
             return super().lookup(name)
-        config = self.path.member.context.config
-        made = self._made_since(-math.inf if config.immutable else time.monotonic() - config.metadata_ttl)
-        return DocumentFile(self._opened, made.content, self.group.mtime_ns, made.owner)
+        return DocumentFile(self._opened, self._made.get(self._make), self.group.mtime_ns)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         stream = super().entries()
@@ -140,12 +159,8 @@ class ConsolidatedGroup(GroupDirectory):
 
     def _opened(self) -> bytes:
         """The document as it is now."""
-        return self._made_since(-math.inf if self.path.member.context.config.immutable else time.monotonic()).content
+        return self._made.get(self._make)
 
-    def _made_since(self, earliest: float) -> Consolidated:
-        """The document as it was at `earliest` (`time.monotonic`) or later."""
-        made = self._made
-        if made is None or made[0] < earliest:
-            asked = time.monotonic()
-            self._made = made = asked, consolidated_document(self.path.member, self.path.layout)
-        return made[1]
+    def _make(self) -> bytes:
+        with from_now():
+            return consolidated_document(self.path.member, self.path.layout)

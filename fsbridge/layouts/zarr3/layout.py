@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import ChunkSpace
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
+from fsbridge.layouts.ome import in_zarr3
 from fsbridge.layouts.zarr3.documents import DOCUMENT, array_document, group_document
-from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry
 
@@ -27,7 +28,7 @@ class Zarr3:
     name = "zarr3"
     documents = frozenset((_DOCUMENT,))
 
-    def selective(self, format: str) -> bool:
+    def selective(self, format: Format) -> bool:
         return False
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
@@ -37,12 +38,13 @@ class Zarr3:
         return None
 
     def describe(self, group: Group) -> JSON:
-        return dict(group.attributes())
+        return [dict(group.attributes()), not group.native().keys().isdisjoint((".zattrs", ".zgroup"))]
 
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
-        return {_DOCUMENT: group_document(described)}
+        attributes, from_zarr2 = described
+        return {_DOCUMENT: group_document(in_zarr3(attributes, names) if from_zarr2 else attributes)}
 
-    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
+    def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
         return {_DOCUMENT: array_document(metadata)}
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
@@ -52,12 +54,21 @@ class Zarr3:
         return Zarr3Array(path, array)
 
 
+class Zarr3Space(ChunkSpace):
+    """Decoded chunks as they are, in the directory `c`."""
+
+    __slots__ = ()
+
+    def name(self, position: int) -> str:
+        return "/".join((DIRECTORY.decode(), *map(str, self.prefix(position))))
+
+
 class Zarr3Array(ArrayDirectory):
     """An array's directory: besides the document only `c`, if any chunk is stored."""
 
     def __init__(self, path: PathDirectory, array: Array) -> None:
         super().__init__(path, array)
-        self.space: ChunkSpace = ChunkSpace(path.identity(array), path.member.decoded(array))
+        self.space: ChunkSpace = Zarr3Space(path.identity(array), path.member.decoded(array))
 
     def chunk(self, name: bytes) -> AnyNode:
         if name != DIRECTORY:

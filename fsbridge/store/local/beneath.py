@@ -9,12 +9,15 @@ import ctypes
 import errno
 import os
 import sys
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 _SYS_OPENAT2 = 437  # the same number on every Linux architecture
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_BENEATH = 0x08
+STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Opens one directory on the way, and no link."""
 _MAX_LINKS = 40  # the kernel's own limit
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -47,7 +50,7 @@ def open_beneath(root: int, path: str, flags: int) -> int:
     """
     if "\0" in path:  # C would cut the path here and open something else
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    if not _have_openat2:
+    if not HAVE_OPENAT2:
         return walk_beneath(root, path, flags)
     for _ in range(100):
         fd, number = openat2(root, path, flags, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
@@ -58,12 +61,17 @@ def open_beneath(root: int, path: str, flags: int) -> int:
     raise OSError(number, os.strerror(number), path)
 
 
-def walk_beneath(root: int, path: str, flags: int) -> int:
-    """The same as `open_beneath`, one component at a time, without openat2."""
+def walk_beneath(root: int, path: str, flags: int, check: Callable[[int], None] | None = None) -> int:
+    """Do the same as `open_beneath`, one component at a time, without openat2.
+
+    `check` is called with a descriptor of each directory on the way, also of those that links lead through.
+    """
     pending = [part for part in reversed(path.split("/")) if part not in ("", ".")]
     trail = [os.dup(root)]
     links = 0
     try:
+        if check is not None:
+            check(root)
         while pending:
             part = pending.pop()
             if part == "..":
@@ -71,19 +79,25 @@ def walk_beneath(root: int, path: str, flags: int) -> int:
                     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
                 os.close(trail.pop())
                 continue
-            follow_last = not flags & os.O_NOFOLLOW
-            target = _readlink(part, trail[-1]) if pending or follow_last else None
-            if target is not None:
-                links += 1
-                if links > _MAX_LINKS:
-                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                if target.startswith("/"):
-                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
-                pending += [step for step in reversed(target.split("/")) if step not in ("", ".")]
-            elif pending:
-                trail.append(os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=trail[-1]))
-            else:
-                return os.open(part, flags | os.O_NOFOLLOW, dir_fd=trail[-1])
+            try:
+                if pending:
+                    trail.append(os.open(part, STEP, dir_fd=trail[-1]))
+                    if check is not None:
+                        check(trail[-1])
+                    continue
+                target = None if flags & os.O_NOFOLLOW else _readlink(part, trail[-1])
+                if target is None:
+                    return os.open(part, flags | os.O_NOFOLLOW, dir_fd=trail[-1])
+            except NotADirectoryError:  # a link, or a file
+                target = _readlink(part, trail[-1]) if pending else None
+                if target is None:
+                    raise
+            links += 1
+            if links > _MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if target.startswith("/"):
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+            pending += [step for step in reversed(target.split("/")) if step not in ("", ".")]
         return os.open(".", flags, dir_fd=trail[-1])
     finally:
         for fd in trail:
@@ -110,4 +124,5 @@ def _probe() -> bool:
         os.close(root)
 
 
-_have_openat2 = _probe()
+HAVE_OPENAT2 = _probe()
+"""Whether the kernel has it, and lets this process use it."""

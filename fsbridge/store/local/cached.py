@@ -1,6 +1,6 @@
 """Asking a local file system without waiting for its disk: openat2 with RESOLVE_CACHED, preadv with RWF_NOWAIT.
 
-Where the thread may not wait (`nowait.py`) these calls answer from the kernel's caches, or raise WouldWait. They keep the
+Where the thread may not wait (`asking.py`) these calls answer from the kernel's caches, or raise WouldWait. They keep the
 interpreter's lock: giving it up and getting it back takes longer than what waits for nothing, and while others decode, many
 times as long. Not here: which questions a store answers so (`store.py`).
 """
@@ -11,12 +11,12 @@ import ctypes
 import errno
 import os
 
+from fsbridge.asking import WouldWait, context
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.errors import NotFound, WouldWait
+from fsbridge.errors import NotFound
 from fsbridge.store.local import mounted
 from fsbridge.store.local.beneath import RESOLVE_BENEATH, openat2
 from fsbridge.store.local.status import Status
-from fsbridge.store.nowait import mode
 
 _AT_FDCWD = -100
 _RESOLVE_NO_XDEV = 0x01
@@ -67,12 +67,12 @@ def look_cached(path: str) -> Status:
 
 def look(fd: int, at_once: bool = False) -> Status:
     """What an open file is; `at_once`: it was opened by `open_cached`, so that this never waits."""
-    return os.fstat(fd) if mode.waits and not at_once else mounted.look_open(fd, _statx)
+    return os.fstat(fd) if context.may_wait and not at_once else mounted.look_open(fd, _statx)
 
 
 def close(fd: int, at_once: bool = False) -> None:
     """Close an open file; `at_once`: as of `look`."""
-    if mode.waits and not at_once:
+    if context.may_wait and not at_once:
         os.close(fd)
     else:
         _close(fd)

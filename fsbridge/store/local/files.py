@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 
+from fsbridge import asking
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
-from fsbridge.store import Key, Member, Stat, nowait
+from fsbridge.store import Key, Stat
 from fsbridge.store.local import cached
-from fsbridge.store.local.acl import stat_within_list, within_list
+from fsbridge.store.local.access import Everybody
 from fsbridge.store.local.beneath import open_beneath
-from fsbridge.store.local.moments import Moment, Moments
-from fsbridge.store.local.reached import reached_owner
+from fsbridge.store.local.moments import Moments
 from fsbridge.store.local.root import OpenedRoot, Root, named, translate
 from fsbridge.store.local.status import Status, same, stat_of
 
@@ -41,13 +41,13 @@ class Special(NotFound):
 class LocalFiles:
     """The files and directories beneath `root`, with links out of it only into the directories `allowed`.
 
-    `owners`: what is reached by a link is only for those who may enter the directories above it. `immutable`: while what is
-    asked for is found without waiting, nobody looks whether the root is still in its place.
+    `everybody`: what not everybody may read is refused (`access.py`). `immutable`: while what is asked for is found without
+    waiting, nobody looks whether the root is still in its place.
     """
 
-    def __init__(self, root: str, allowed: Sequence[str], owners: bool, immutable: bool) -> None:
+    def __init__(self, root: str, allowed: Sequence[str], everybody: bool, immutable: bool) -> None:
         self.root = Root(root)
-        self.owners = owners
+        self.everybody = Everybody() if everybody else None
         self.immutable = immutable
         self.moments = Moments()
         self._allowed = tuple(Root(path) for path in allowed)
@@ -83,29 +83,9 @@ class LocalFiles:
             return status
         raise self._special(key)
 
-    def stat_open(self, fd: int, key: Key, status: Status) -> Stat:
-        """The stat of the open object that `key` has led to."""
-        found = stat_of(status)
-        if not self.owners or found.owner is None:
-            return found
-        bases = [root.path for root in (self.root, *self._allowed)]
-        owner = within_list(f"/proc/self/fd/{fd}", found.owner)  # by its name: of O_PATH itself nobody is told
-        return found._replace(owner=reached_owner(fd, self.describe(key), bases, owner))
-
-    def stat_near(self, moment: Moment, key: Key, found: Stat) -> Stat:
-        """The stat of what a moment knows at `key`: it has been reached without a link from a directory that is held."""
-        place = moment.place(key) if self.owners else None
-        return found if place is None else stat_within_list(f"/proc/self/fd/{place[0]}/{place[1]}", found)
-
-    def member_near(self, directory: int, member: Member) -> Member:
-        """A member, no link, of an open directory, as a listing has found it."""
-        if not self.owners or member.stat is None:
-            return member
-        return member._replace(stat=stat_within_list(f"/proc/self/fd/{directory}/{member.name}", member.stat))
-
     def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
         """Exactly these bytes of an open file, which had them when it was looked at."""
-        if not nowait.mode.waits:
+        if not asking.context.may_wait:
             return cached.read_cached(fd, start, length)
         try:
             data = os.pread(fd, length, start)
@@ -131,13 +111,26 @@ class LocalFiles:
             raise named(error, self.describe(key)) from None
         if not same(before, after):
             raise Stale(f"{self.describe(key)}: changed while it was read")
-        return self.stat_open(fd, key, after)
+        return stat_of(after)
 
     def open(self, key: Key, flags: int) -> int:
-        """A descriptor of what `key` leads to, which the caller closes."""
-        if self.immutable and not nowait.mode.waits:
+        """Return a descriptor of what `key` leads to, which the caller closes.
+
+        With `O_PATH` alone it serves for a look at what not everybody may read, in a directory that everybody may enter.
+        """
+        fd = self._open(key, flags)
+        if self.everybody is not None and flags & (os.O_PATH | os.O_DIRECTORY) != os.O_PATH:
+            try:
+                self.everybody.check(fd)
+            except BaseException:
+                cached.close(fd)
+                raise
+        return fd
+
+    def _open(self, key: Key, flags: int) -> int:
+        if self.immutable and not asking.context.may_wait:
             with suppress(NotFound):  # else there may be no store any more
-                return cached.open_cached(self.root.near().fd, key or ".", flags)
+                return self._open_beneath(self.root.near(), key, flags)
         moment = self.moments.now
         if moment is not None:
             try:
@@ -148,10 +141,10 @@ class LocalFiles:
                     raise NotFound(f"{self.describe(key)}: not there") from None
         for _ in range(LINK_ATTEMPTS):
             root = self.root.now() if moment is None else moment.root(self.root)
-            if not nowait.mode.waits:
-                return cached.open_cached(root.fd, key or ".", flags)
+            if not asking.context.may_wait:
+                return self._open_beneath(root, key, flags)
             try:
-                return open_beneath(root.fd, key or ".", flags)
+                return self._open_beneath(root, key, flags)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if self.root.now() is not root:
                     moment = None
@@ -170,6 +163,14 @@ class LocalFiles:
                 return fd
         raise Stale(f"{self.describe(key)}: links on the way change faster than they can be followed")
 
+    def _open_beneath(self, root: OpenedRoot, path: str, flags: int) -> int:
+        """Open `path` beneath a root; WouldWait or NotFound of a thread that may not wait, else OSError."""
+        if self.everybody is not None:
+            return self.everybody.open_beneath(root.fd, path, flags)
+        if not asking.context.may_wait:
+            return cached.open_cached(root.fd, path or ".", flags)
+        return open_beneath(root.fd, path or ".", flags)
+
     def _open_link(self, root: OpenedRoot, key: Key, flags: int) -> int | None:
         """Open what an absolute link, or one out of the root, leads to; None when it is another one by now."""
         try:
@@ -179,7 +180,7 @@ class LocalFiles:
         for directory in chain((root,), (allowed.now() for allowed in self._allowed)):
             if target == directory.path or target.startswith(directory.path.rstrip("/") + "/"):
                 try:
-                    return open_beneath(directory.fd, os.path.relpath(target, directory.path), flags)
+                    return self._open_beneath(directory, os.path.relpath(target, directory.path), flags)
                 except (FileNotFoundError, NotADirectoryError):
                     self._refuse_dangling(root, key)
                     raise NotFound(f"{self.describe(key)}: not there") from None

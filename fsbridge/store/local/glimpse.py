@@ -11,31 +11,23 @@ import os
 import stat as stat_module
 from collections.abc import Collection
 from types import TracebackType
-from typing import NamedTuple
 
-from fsbridge.store import Stat
+from fsbridge.store import Seen
 from fsbridge.store.local.root import LIST
 from fsbridge.store.local.status import same, stat_of
 
 _OBJECT = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
-class Seen(NamedTuple):
-    """All bytes of an object, and its stat."""
-
-    data: bytes
-    stat: Stat
-
-
-class Glimpse:
-    """The directory `name` of the open directory `above`, opened; as a context it is closed in the end."""
+class LocalGlimpse:
+    """`store.Glimpse` of the directory `name` in the open directory `above`. Leaving the context closes it."""
 
     __slots__ = ("_fd",)
 
     def __init__(self, above: int, name: str) -> None:
         self._fd = os.open(name, LIST | os.O_NOFOLLOW, dir_fd=above)
 
-    def __enter__(self) -> Glimpse:
+    def __enter__(self) -> LocalGlimpse:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fsbridge import asking
 from fsbridge.errors import Stale
-from fsbridge.store import Key, nowait
+from fsbridge.store import Key
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.local import cached
 from fsbridge.store.local.files import LocalFiles
-from fsbridge.store.local.status import Status, same
+from fsbridge.store.local.status import Status, same, stat_of
 
 
 class LocalObject:
@@ -20,12 +21,8 @@ class LocalObject:
         self._key = key
         self._fd = fd
         self._before = status
-        self._at_once = not nowait.mode.waits  # whether it is near, so that no look at it will ever wait
-        try:
-            self.stat = files.stat_open(fd, key, status)
-        except BaseException:
-            self.close()
-            raise
+        self._at_once = not asking.context.may_wait  # whether it is near, so that no look at it will ever wait
+        self.stat = stat_of(status)
 
     def read(self, limit: int) -> bytes:
         size = self._before.st_size

@@ -7,9 +7,9 @@ import logging
 import os
 import threading
 
-from fsbridge import confinement
-from fsbridge.errors import AccessDenied, NameTooLong, NotFound, Stale, WouldWait
-from fsbridge.store import nowait
+from fsbridge import asking, confinement
+from fsbridge.asking import WouldWait
+from fsbridge.errors import AccessDenied, NameTooLong, NotFound, Stale
 from fsbridge.store.local import cached
 from fsbridge.store.local.status import Status
 
@@ -63,8 +63,8 @@ class Root:
     def now(self) -> OpenedRoot:
         """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
         opened = self._opened
-        if not nowait.mode.waits:
-            return opened if opened is not None and nowait.mode.root is opened else self._now_cached()
+        if not asking.context.may_wait:
+            return opened if opened is not None and asking.context.root is opened else self._now_cached()
         try:
             if opened is not None and _identity(os.stat(self._path)) == opened.identity:
                 return opened
@@ -82,12 +82,12 @@ class Root:
         return opened
 
     def _now_cached(self) -> OpenedRoot:
-        """The same without waiting: looked at once in a context of `nowait.at_once`."""
+        """The same without waiting: looked at once in a context of `asking.without_waiting`."""
         opened = self.near()
         status = cached.look_cached(self._path)
         if (status.st_dev, status.st_ino) != opened.identity:
             raise WouldWait
-        nowait.mode.root = opened
+        asking.context.root = opened
         return opened
 
     def _renew(self) -> OpenedRoot:

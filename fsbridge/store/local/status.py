@@ -1,15 +1,13 @@
-"""What the file system says of an object, in a store's words: version, owner, if a change would show. Not here: asking."""
+"""What the file system says of an object, in a store's words: version, if a change would show. Not here: asking."""
 
 from __future__ import annotations
 
 import os
 import stat as stat_module
 import time
-from collections.abc import Hashable, Set
-from functools import lru_cache
+from collections.abc import Hashable
 from typing import TypeAlias, cast
 
-from fsbridge.owner import Owner
 from fsbridge.store import Member, Stat
 from fsbridge.store.local import mounted
 
@@ -18,11 +16,11 @@ TICK_NS = 20_000_000
 """Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
 COARSE_TICK_NS = 2 * SECOND_NS
 """Nanoseconds: the clock of a file system that keeps whole seconds."""
-AHEAD_NS = 60 * SECOND_NS
-"""Nanoseconds by which no server's clock is ahead of ours: a time further ahead is that of a clock that was set back since,
-and a change from now on has another one. Otherwise nobody could read such an object as part of a whole array until then."""
-OWNERS = 64
-"""Owners that are kept: a store's objects have few, and share what says so."""
+WRITTEN_BYTES = 20_000_000
+"""Bytes that a write(2) writes in a second at least. It dates the object when it begins, so while it may still be going on,
+what is read may be half of each."""
+WRITING_NS = 5 * SECOND_NS
+"""Nanoseconds for which a write(2) is waited for at most."""
 
 Status: TypeAlias = os.stat_result | mounted.Known
 
@@ -31,10 +29,27 @@ def stat_of(status: Status) -> Stat:
     """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
-    owner = _owner(status.st_uid, status.st_gid, mode & 0o7777)
     age = time.time_ns() - changed
-    settled = age > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS) or age < -AHEAD_NS
-    return mounted.made(Stat, (mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled))
+    is_dir = mode & 0o170000 == stat_module.S_IFDIR
+    writing = 0 if is_dir else min(size * SECOND_NS // WRITTEN_BYTES, WRITING_NS)
+    tick = max(TICK_NS if changed % SECOND_NS else COARSE_TICK_NS, writing)
+    settled = age > tick or (age < 0 and _since(status.st_dev, changed) > tick)
+    return mounted.made(Stat, (is_dir, size, written, version, settled))
+
+
+def _since(device: int, changed: int) -> int:
+    """Return nanoseconds since a time that is ahead of our clock, by the clock of the file system that has it.
+
+    That of a file server may be ahead, or ours was set back. It shows at least the latest time that was seen of it, and goes
+    on as ours does.
+    """
+    now = time.monotonic_ns()
+    ahead = _ahead[device] = max(changed - now, _ahead.get(device, changed - now))
+    return now + ahead - changed
+
+
+_ahead: dict[int, int] = {}
+"""How far the clock of each file system is ahead of the monotonic clock, at least, in nanoseconds."""
 
 
 def member_of(entry: os.DirEntry[str], stats: bool) -> Member | None:
@@ -59,12 +74,3 @@ def same(before: Status, after: Status) -> bool:
     """Whether an open file has not been written between two looks at it."""
     times = before.st_mtime_ns, before.st_ctime_ns, before.st_size
     return times == (after.st_mtime_ns, after.st_ctime_ns, after.st_size)
-
-
-_owner = lru_cache(OWNERS)(Owner)
-
-
-def common_owner(owners: Set[tuple[int, int, int] | None]) -> Owner | None:
-    """The owner of all, if it is one; each is an `Owner`, or as one."""
-    only = next(iter(owners)) if len(owners) == 1 else None
-    return None if only is None else _owner(*only)

@@ -11,23 +11,22 @@ import logging
 import os
 import stat as stat_module
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import islice
 from typing import TypeAlias
 
+from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.owner import Owner
-from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, nowait
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.hung_members import HungMembers
 from fsbridge.store.local import cached, mounted
-from fsbridge.store.local.acl import within_list
 from fsbridge.store.local.files import LocalFiles, Special
-from fsbridge.store.local.glimpse import Glimpse
+from fsbridge.store.local.glimpse import LocalGlimpse
 from fsbridge.store.local.moments import Moment
 from fsbridge.store.local.object import LocalObject
 from fsbridge.store.local.root import LIST, LOOK, named
-from fsbridge.store.local.status import common_owner, identity, is_other, member_of, stat_of
+from fsbridge.store.local.status import identity, is_other, member_of, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -44,22 +43,21 @@ _UNKNOWN = Stat(False, 0, 0, None, settled=False)
 """What is shown of such a member: whoever looks at it is told."""
 
 
-class LocalStore:
-    """`store.Store` over the directory `root`; `allowed`, `owners` and `immutable`: see `LocalFiles`."""
+class LocalStore(StoreAbilities):
+    """`store.Store` over the directory `root`; `allowed`, `everybody` and `immutable`: see `LocalFiles`."""
 
     prefixes = False
     far = False
     listable = True
-    at_once: AtOnce | None = staticmethod(nowait.at_once)
 
-    def __init__(self, root: str, allowed: Sequence[str] = (), owners: bool = False, immutable: bool = False) -> None:
-        self._files = LocalFiles(root, allowed, owners, immutable)
+    def __init__(self, root: str, allowed: Sequence[str] = (), everybody: bool = False, immutable: bool = False) -> None:
+        self._files = LocalFiles(root, allowed, everybody, immutable)
         self._root, self._moments = self._files.root, self._files.moments
         self._links: HungMembers[Sequence[Member]] = HungMembers()
 
     def together(self) -> AbstractContextManager[None]:
-        """A moment, in which this thread's questions cost less (`moments.py`)."""
-        return self._moments
+        """A moment, in which this thread's questions cost less (`moments.py`); none where each directory is checked."""
+        return self._moments if self._files.everybody is None else nullcontext()
 
     def describe(self, key: Key) -> str:
         """`key` as a path."""
@@ -88,13 +86,13 @@ class LocalStore:
             if known is None and (near := moment.look(key) or self._look_beside(moment, key)) is not None:
                 known = stat_of(self._files.regular(key, near))
             if known is not None:
-                return self._files.stat_near(moment, key, known)
-        elif not nowait.mode.waits and not self._files.owners and not self._files.immutable:
+                return known
+        elif not asking.context.may_wait and self._files.everybody is None and not self._files.immutable:
             return stat_of(self._files.regular(key, cached.status_cached(self._root.now().fd, key or ".")))
         fd = self._files.open(key, LOOK)
         try:
             status = self._files.regular(key, cached.look(fd))
-            found = self._files.stat_open(fd, key, status)
+            found = stat_of(status)
             if moment is not None and found.is_dir and moment.hold(key, fd, found):
                 fd = -1
             return found
@@ -103,6 +101,11 @@ class LocalStore:
         finally:
             if fd >= 0:
                 cached.close(fd)
+
+    def check_access(self, key: Key) -> None:
+        """Raise AccessDenied where not everybody may read the object at `key`, if that is asked for."""
+        if self._files.everybody is not None:
+            os.close(self._files.open_file(key)[0])
 
     def commit(self, key: Key) -> Hashable:
         """Which directory is at `key` now: another one when a whole tree has taken its place, by a renaming or a link.
@@ -142,7 +145,7 @@ class LocalStore:
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members in the file system's own order, which is stable while the directory does not change."""
-        nowait.must_wait()
+        asking.before_waiting()
         fd = self._files.open(key, LIST)
         refused: _Refused = []
         links: dict[Key, os.stat_result] = {}
@@ -154,13 +157,12 @@ class LocalStore:
                 for member in members:
                     if mounts and self._files.describe(key / member.name) in mounts:
                         status = mounted.look(fd, member.name)
-                        yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status)._replace(owner=None))
+                        yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
                         continue
                     try:
                         if member.is_symlink():
                             links[key / member.name] = member.stat(follow_symlinks=False)
                         elif (entry := member_of(member, stats)) is not None:
-                            entry = self._files.member_near(fd, entry)
                             if moment is not None:
                                 moment.listed(key / member.name, entry.stat)
                             yield entry
@@ -186,9 +188,9 @@ class LocalStore:
             raise error
         refused.append(named(error, self.describe(key)))
 
-    def glimpse(self, key: Key) -> Glimpse | None:
+    def glimpse(self, key: Key) -> LocalGlimpse | None:
         """The directory at `key`, see `glimpse.py`; None outside of a moment, and where another file system may be."""
-        nowait.must_wait()
+        asking.before_waiting()
         moment, mounts = self._moments.now, mounted.beneath(self._root.path)
         if moment is None or (mounts and mounted.on(self._files.describe(key), mounts)):
             return None
@@ -198,13 +200,13 @@ class LocalStore:
                 self.stat(key.parent)  # which is held from then on
             place = moment.place(key)
         try:
-            return None if place is None else Glimpse(*place)
+            return None if place is None else LocalGlimpse(*place)
         except OSError:
             return None
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """From the directory alone: no link is looked at."""
-        nowait.must_wait()
+        asking.before_waiting()
         fd = self._files.open(key, LIST)
         try:
             if (moment := self._moments.now) is not None:
@@ -218,8 +220,8 @@ class LocalStore:
             os.close(fd)
 
     def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
-        """See `abilities.lacking`."""
-        nowait.must_wait()
+        """See `StoreAbilities.lacking`."""
+        asking.before_waiting()
         left = set(names)
         try:
             fd = self._files.open(key, LIST)
@@ -256,19 +258,17 @@ class LocalStore:
 
         for key, found in zip(links, self._links.answers(list(links), look, lambda _: False), strict=True):
             if found is None:
-                # A link's own mode lets everybody in.
-                yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True, owner=None))
+                yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True))
             else:
                 yield from found
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
-        nowait.must_wait()
+        asking.before_waiting()
         moment = self._moments.now
         held = None if moment is None else moment.held(key)
         fd = self._files.open(key, LOOK | os.O_DIRECTORY) if held is None else held
-        found = Times()
-        owners: set[tuple[int, int, int] | None] = set()
+        found: list[int | None] = []
         refused: _Refused = []
         try:
             for name in names:
@@ -280,25 +280,18 @@ class LocalStore:
                 except OSError as error:
                     self._allow_damaged(key / name, error, refused)
                     found.append(_UNKNOWN.mtime_ns)
-                    owners.add(None)
                     continue
                 if stat_module.S_ISLNK(status.st_mode):
                     shown = self._shown(key / name, status, refused)
                     found.append(None if shown is None else shown.mtime_ns)
-                    owners.add(None if shown is None else shown.owner)
                 else:
                     found.append(status.st_mtime_ns)
-                    owner = (status.st_uid, status.st_gid, status.st_mode & 0o7777)  # an Owner costs as much as the look
-                    if self._files.owners:
-                        owner = within_list(f"/proc/self/fd/{fd}/{name}", Owner(*owner), follow=False)
-                    owners.add(owner)
         except OSError as error:
             raise named(error, self.describe(key)) from None
         finally:
             if held is None:
                 os.close(fd)
             _warn(refused)
-        found.owner = common_owner(owners)
         return found
 
     def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:

@@ -13,11 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from fsbridge import confinement
+from fsbridge import asking, confinement
 from fsbridge.config import MIB
-from fsbridge.idle import IdleThreads
-from fsbridge.store import ROOT, Key, Range, Stat, nowait
+from fsbridge.store import ROOT, Key, Range, Stat
 from fsbridge.store.remote.client import Object
+from fsbridge.workers import Workers
 
 FETCHED_BYTES = 64 * MIB
 """Bytes on their way or waiting for their reader: at 30 ms they carry 2 GB/s."""
@@ -66,7 +66,7 @@ class Ahead:
         self._lock = threading.Lock()
         self._parts: dict[Key, list[_Part]] = {}
         self._waiting: OrderedDict[_Part, Key] = OrderedDict()  # not asked for yet
-        self._threads = IdleThreads(_unreported, AHEAD_IN_FLIGHT, "fetch")
+        self._threads = Workers("fetch", AHEAD_IN_FLIGHT, _unreported)
         self._asked = 0  # requests under way: never more than there are threads, which would leave out the oldest ones
         self._sweeping = False
         self.nbytes = 0
@@ -119,7 +119,7 @@ class Ahead:
         with self._lock:
             found = next((part for part in self._parts.get(key, ()) if part.covers(start, length)), None)
             if found is not None and not found.arrived.is_set():
-                nowait.must_wait()
+                asking.before_waiting()
             waits = found is not None and self._waiting.pop(found, None) is not None
         if found is not None and waits:  # whoever comes for them asks himself
             self._over(key, found)

@@ -1,4 +1,4 @@
-"""The last answer about each object of an object store, with a body that waits for its reader. Not here: requests."""
+"""The last answer about each object of an object store, with a body that is kept for its reader. Not here: requests."""
 
 from __future__ import annotations
 
@@ -7,56 +7,63 @@ import threading
 import time
 from collections import OrderedDict
 
-from fsbridge import confinement
-from fsbridge.owner import everybody
-from fsbridge.store import Key, Stat, nowait
+from fsbridge import asking, confinement
+from fsbridge.store import Key, Stat
 from fsbridge.store.remote.client import Answer, Object, is_weak, unquoted
 from fsbridge.store.remote.listing_cache import mark
 
 KEPT_SECONDS = 3.0
-"""For which the body of a look-up waits for its reader, who may be slow on a busy machine: it would be sent twice."""
+"""Seconds for which the body of a look-up is kept.
+
+Its reader may be slow on a busy machine, and without it the body would be sent twice.
+"""
 KEPT_BODIES = 64
-"""Such bodies at a time."""
+"""How many such bodies are kept at a time."""
 KNOWN_OBJECTS = 16384
 """Objects whose last stat is remembered: about 5 MB."""
 COARSE_SECONDS = 600
-"""Seconds by which a server's clock may differ from ours: what is dated further from now has not been written just now."""
+"""Seconds by which a server's clock may differ from ours. An object with an older date was not written just now."""
 TICK_SECONDS = 2.0
-"""For which a version without a real ETag may stand for two contents: the second that dates it, or two of a coarse clock."""
+"""Seconds in which a version without a real ETag may stand for two contents: the second of its date, or two of a coarse
+clock.
+"""
 DOUBTED_SECONDS = 0.2
-"""For which an answer is believed whose version may do so: somebody waits until it does not."""
+"""Seconds for which an answer with such a version is believed, because a reader may wait until it is settled."""
 
 DIGEST_CHARS = 32
-"""Of an ETag that stands for an object's bytes: an MD5 at least. Web servers make shorter ones of time and size, nginx and
-lighttpd of whole seconds, so that two writes of one size within a second share it."""
+"""Length from which an ETag identifies an object's bytes: an MD5 at least.
+
+Web servers make shorter ETags from time and size, nginx and lighttpd from whole seconds, so that two writes of one size
+within a second share it.
+"""
 
 _CLOUD = "0x"
-"""How ETags of Azure begin, which are counted."""
+"""Beginning of Azure's ETags, which are counted."""
 
 
 class ServerClock:
-    """What the clock of a server shows at least: as much as the last change that it has told of, and what has passed since.
+    """The least time that a server's clock shows: the last change that the server told of, plus what has passed since.
 
-    It decides when the second is over in which an object was written; comparing with our own clock would make readers of
-    whole arrays wait for as long as the two may differ. A race costs precision, no more.
+    It decides when the second is over in which an object was written. Comparing with our own clock would make readers of
+    whole arrays wait as long as the two may differ. A race costs precision and nothing more.
     """
 
     def __init__(self) -> None:
         self._ahead = -math.inf
 
     def told(self, found: Object) -> None:
-        """The server has just sent an object."""
+        """Note that the server has just sent an object."""
         written = found.mtime_ns / 1e9
-        if written < time.time() + COARSE_SECONDS:  # else it is no time of a clock
+        if written < time.time() + COARSE_SECONDS:  # otherwise it is not a clock's time
             self._ahead = max(self._ahead, written - time.monotonic())
 
     def has_passed(self, found: Object, asked: float) -> bool:
-        """Whether the object was asked for (`time.monotonic`) when the second of its last change was over."""
+        """Tell whether the object was asked for (`time.monotonic`) after the second of its last change was over."""
         return asked + self._ahead > found.mtime_ns / 1e9 + TICK_SECONDS
 
 
-class Known:
-    """What the last answer told of a key: `stat` (None: absent), and perhaps bytes that nobody has read yet."""
+class KnownObject:
+    """The last answer about a key: `stat` (None: absent), and perhaps bytes that are kept for a reader."""
 
     __slots__ = ("asked", "etag", "held", "pending", "stat")
 
@@ -64,37 +71,37 @@ class Known:
         self.stat = stat
         self.etag = etag
         self.asked = time.monotonic()
-        self.held: tuple[int, bytes] | None = None  # both or none: others come and go while somebody looks
-        """Bytes of the object, and at which of its bytes they begin."""
+        self.held: tuple[int, bytes] | None = None  # both or none, because they change while other threads look
+        """Bytes of the object, and the position of the first one."""
         self.pending: Answer | None = None
 
     def part(self, start: int, length: int) -> bytes | None:
-        """These bytes, if they are here."""
+        """Return these bytes, if they are kept."""
         begin, body = self.held or (0, b"")
         first = start - begin
         return body[first : first + length] if first >= 0 and first + length <= len(body) else None
 
 
 class Answers:
-    """The last answers of one store by key. `ttl`: seconds for which one is believed. Thread-safe."""
+    """The last answers of one store by key. `ttl`: seconds for which an answer is believed. Thread-safe."""
 
     def __init__(self, ttl: float) -> None:
         self._ttl = ttl
         self._lock = threading.Lock()
-        self._known: OrderedDict[Key, Known] = OrderedDict()
+        self._known: OrderedDict[Key, KnownObject] = OrderedDict()
         self._kept: OrderedDict[Key, None] = OrderedDict()
         self._sweeping = False
 
     def __len__(self) -> int:
-        """Bodies that wait."""
+        """Number of kept bodies."""
         return len(self._kept)
 
-    def get(self, key: Key) -> Known | None:
-        """The last answer, however old."""
+    def get(self, key: Key) -> KnownObject | None:
+        """Return the last answer, however old."""
         return self._known.get(key)
 
-    def fresh(self, key: Key) -> Known | None:
-        """The last answer if it may still be believed."""
+    def fresh(self, key: Key) -> KnownObject | None:
+        """Return the last answer if it may still be believed."""
         known = self._known.get(key)
         if known is None:
             return None
@@ -103,7 +110,7 @@ class Answers:
             known if time.monotonic() - known.asked < (min(self._ttl, DOUBTED_SECONDS) if doubted else self._ttl) else None
         )
 
-    def put(self, key: Key, known: Known) -> None:
+    def put(self, key: Key, known: KnownObject) -> None:
         """Remember an answer."""
         with self._lock:
             self._known[key] = known
@@ -114,7 +121,7 @@ class Answers:
                 self._kept.pop(dropped, None)
 
     def forget(self, key: Key) -> None:
-        """What was known of `key` is wrong."""
+        """Forget a key, because what was known about it is wrong."""
         with self._lock:
             self._known.pop(key, None)
             self._kept.pop(key, None)
@@ -125,8 +132,8 @@ class Answers:
             self._known.clear()
             self._kept.clear()
 
-    def keep(self, key: Key, known: Known, held: tuple[int, bytes] | None, pending: Answer | None = None) -> None:
-        """Bytes of an object, see `Known.held`, or the answer that will give them, wait for a reader."""
+    def keep(self, key: Key, known: KnownObject, held: tuple[int, bytes] | None, pending: Answer | None = None) -> None:
+        """Keep bytes of an object (see `KnownObject.held`), or the answer that will give them, for a reader."""
         known.held, known.pending = held, pending
         with self._lock:
             self._kept[key] = None
@@ -138,8 +145,8 @@ class Answers:
                 self._sweep_later()
 
     def take(self, key: Key) -> Answer | None:
-        """The answer whose body nobody has asked for yet: given to one reader."""
-        nowait.must_wait()
+        """Return an answer whose body has not been read yet. Each is given to one reader."""
+        asking.before_waiting()
         with self._lock:
             known = self._known.get(key)
             pending = known.pending if known is not None else None
@@ -156,7 +163,7 @@ class Answers:
         confinement.later(KEPT_SECONDS, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
-        """Let go of bodies that nobody came for, and with them of their connections."""
+        """Drop bodies that were not read in time, and so their connections."""
         now = time.monotonic()
         with self._lock:
             for key in list(self._kept):
@@ -170,14 +177,14 @@ class Answers:
 
 
 class Evidence:
-    """Directories in which an object was seen, and when: that they exist. Thread-safe."""
+    """Directories in which an object was seen, and when. They exist. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: OrderedDict[Key, float] = OrderedDict()
 
     def seen(self, key: Key) -> None:
-        """There is an object at `key`, and so are all directories above it."""
+        """Note that there is an object at `key`, so that all directories above it exist."""
         now = time.monotonic()
         with self._lock:
             while key := key.parent:
@@ -187,22 +194,22 @@ class Evidence:
                 self._seen.popitem(last=False)
 
     def exists(self, directory: Key, age: float) -> bool:
-        """Whether something was seen in it in the last `age` seconds."""
+        """Tell whether something was seen in the directory in the last `age` seconds."""
         return time.monotonic() - self._seen.get(directory, -math.inf) < age
 
 
 def is_version(stat: Stat, etag: str) -> bool:
-    """Whether the stat of an object in a store elsewhere is that of the version with this ETag, as a server spells it."""
+    """Tell whether the stat of a remote object belongs to the version with this ETag, as a server spells it."""
     return isinstance(stat.version, tuple) and stat.version[0] == mark(unquoted(etag))
 
 
 def _is_of_bytes(etag: str | None) -> bool:
-    """Whether no other bytes can have the same ETag."""
+    """Tell whether no other bytes can have the same ETag."""
     return etag is not None and not is_weak(etag) and (len(etag) >= DIGEST_CHARS or etag.startswith(_CLOUD))
 
 
 def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -math.inf) -> Stat:
-    """The version of an object: what stands for its ETag, with size and time for servers that have none.
+    """Return the version of an object: what stands for its ETag, with size and time for servers that have none.
 
     `clock`: the server's, for an object that was `asked` for just now (`time.monotonic`).
     """
@@ -210,4 +217,4 @@ def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -mat
     if not settled and clock is not None:
         settled = clock.has_passed(found, asked)
         clock.told(found)
-    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), everybody(), settled)
+    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), settled)

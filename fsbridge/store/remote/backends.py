@@ -1,4 +1,4 @@
-"""obstore's stores: made as the user's options and environment say, with timeouts of ours.
+"""obstore's stores, made from the user's options and environment with our own timeouts.
 
 Not here: requests (`client.py`).
 """
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
 
 LINGER_SECONDS = 10
-"""Seconds that an unused connection stays open, twice as many at most: obstore looks for such ones only as often as that."""
+"""Seconds that an unused connection stays open, and at most twice that, because obstore looks only that often."""
 
 
 def backend(location: Location, remote: Remote, patience: dict[str, float], connections: int) -> Backend:
-    """An obstore store with these timeouts, which keeps so many unused connections. Nothing is asked of the server yet."""
+    """Return an obstore store with these timeouts, which keeps this many unused connections. Asks nothing of the server."""
     from datetime import timedelta
 
     from obstore import store as stores
@@ -69,7 +69,7 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
 
 
 def _bundle(location: Location) -> bytes:
-    """The certificates that other programs of Amazon's trust besides; SetupError when they cannot be read."""
+    """Return the certificates that other programs of Amazon's trust, too. Raises SetupError if they cannot be read."""
     path = os.environ.get("AWS_CA_BUNDLE", "") if location.kind == "s3" else ""
     if not path:
         return b""
@@ -81,7 +81,7 @@ def _bundle(location: Location) -> bytes:
 
 
 def _configuration(error: Exception, location: Location) -> str:
-    """Why a store cannot be made, without what the error quotes: it may be a secret."""
+    """Return why a store cannot be made. The error is not quoted, because it may contain a secret."""
     if location.kind == "gs":
         return "its credentials cannot be used; check GOOGLE_APPLICATION_CREDENTIALS, or say --anonymous"
     if location.kind == "az" and "account" in str(error).lower():
@@ -92,14 +92,17 @@ def _configuration(error: Exception, location: Location) -> str:
 def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
     from obstore.store import S3Store
 
-    if region := region_of(remote.region):
-        shared["region"] = region
+    from fsbridge.store.remote import profiles
+
     if remote.endpoint:
         shared["endpoint"] = remote.endpoint
-    if remote.profile:
-        from fsbridge.store.remote.profiles import Profile
-
-        shared["credential_provider"] = profile = Profile(remote.profile)
-        if profile.region and not remote.region:
-            shared["region"] = profile.region
+    name = remote.profile or ("" if remote.anonymous else profiles.implied())
+    configured = profiles.region(name)
+    if name:
+        shared["credential_provider"] = profile = profiles.Profile(name)
+        configured = profile.region
+    if any(os.environ.get(variable) for variable in ("AWS_REGION", "AWS_DEFAULT_REGION")) and not remote.profile:
+        configured = ""  # obstore takes the region from there
+    if region := region_of(remote.region) or configured:
+        shared["region"] = region
     return S3Store(location.root, **shared)

@@ -1,9 +1,8 @@
-"""A cache of stored bytes on disk, for stores that live elsewhere: what was fetched once is there after a restart.
+"""A cache of stored bytes on disk for remote stores: what was fetched once is there after a restart.
 
-A block is a whole object or the part of one that somebody asked for, in a file of its own: a header (URL, key, ETag, size,
-time, range), the bytes, a CRC-32C of both. Files are written beside the readers and renamed; a damaged one, or one of
-another version, is as good as none. Only versions with a real ETag are kept. Not here: whether a version is still the
-present one.
+A block is a whole object or a part that was read, in a file of its own: a header (URL, key, ETag, size, time, range), the
+bytes, a CRC-32C of both. Files are written by a thread of its own and renamed. A damaged file, or one of another version,
+counts as missing. Only versions with a real ETag are kept. Not here: whether a version is still current.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from shlex import quote
 
 import google_crc32c
 
-from fsbridge import confinement
+from fsbridge import asking, confinement
 from fsbridge.config import MIB
 from fsbridge.errors import SetupError
-from fsbridge.store import WHOLE, Range, Stored, nowait
+from fsbridge.store import WHOLE, Range, Stored
 from fsbridge.store.remote.answers import stat_of
 from fsbridge.store.remote.client import Object, is_weak
 
@@ -34,50 +33,53 @@ log = logging.getLogger(__name__)
 
 MAGIC = b"fsbridge-block-1\n"
 LARGEST_BYTES = 64 * MIB
-"""Bytes of a block; what is larger is not kept."""
+"""Largest block in bytes. Larger ones are not kept."""
 WAITING_BLOCKS, WAITING_BYTES = 4096, 64 * MIB
-"""Blocks that wait to be written; the writer is no part of any read, so what does not fit is not kept."""
+"""Most blocks and bytes that wait to be written. More are not kept, because writing must not delay a read."""
 LOOKED_BYTES = 8 * MIB
-"""Bytes up to which a block is not read again between the look at it and its use."""
+"""Blocks up to this size are not read again between the look at them and their use."""
 FREE_PART = 0.05
-"""Part of the disk, and of the files that it can hold, that stays free whatever the cache may use."""
+"""Part of the disk, and of the files it can hold, that stays free whatever the cache may use."""
 TOUCHED_SECONDS = 60.0
 """Seconds between two notes that a block is in use."""
 COUNTED_SECONDS = 60.0
-"""Seconds between two counts of all blocks: other mounts write here, too."""
+"""Seconds between two counts of all blocks, because other mounts write here, too."""
 COUNTED_PART = 16
-"""And no more than this part of the cache is written without one."""
+"""At most this part of the cache is written between two counts."""
+PIECE_BYTES = 1 << 20
+"""Bytes of a block that are written at a time."""
+
 CLUSTER_BYTES = 4096
-"""What a file takes of a disk at least, and multiples of it."""
+"""A file takes a multiple of this many bytes on a disk."""
 
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _BLOCK = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{16}")
-"""Files of ours, also those whose writer was killed meanwhile. Whatever else is there is somebody else's."""
+"""Our own files, including those of a writer that was killed. All other files belong to others."""
 
 
 class BlockCache:
-    """The cache in `folder` for the store `url`; all caches in the folder together take about `size` bytes.
+    """The cache in `folder` for the store `url`. All caches in the folder together take about `size` bytes.
 
-    SetupError when the folder cannot be used, or is not ours alone: whoever can write to it could change what is read.
+    Raises SetupError if the folder cannot be used, or if other users can write to it and so change what is read.
     """
 
     def __init__(self, folder: str, size: int, url: str) -> None:
         self._size = size
         self._url = url
-        self._folder = _private(folder)
+        self._folder = open_private(folder)
         self._place = folder
         self._failing = False  # whether the last block could not be written
         self._queue: queue.Queue[tuple[str, bytes, Stored]] = queue.Queue(WAITING_BLOCKS)
-        self._looked: tuple[str, Object, Stored] | None = None  # found last, and mostly got next
+        self._looked: tuple[str, Object, Stored] | None = None  # found last, and usually got next
         self._waiting = 0
         self._used = self._uncounted = 0
         self._counted = 0.0
-        self._writer = False  # whether its thread runs, or will
+        self._writer = False  # whether its thread runs, or will run
         self._lock = threading.Lock()
 
     def holds(self, key: str, span: Range = WHOLE) -> bool:
-        """Whether there is a block, of whatever version."""
-        nowait.must_wait()
+        """Tell whether there is a block, of any version."""
+        asking.before_waiting()
         name = self._name(key, span)
         with contextlib.suppress(OSError):
             os.stat(f"{name[:2]}/{name}", dir_fd=self._folder, follow_symlinks=False)
@@ -85,27 +87,30 @@ class BlockCache:
         return False
 
     def find(self, key: str, span: Range = WHOLE) -> tuple[Object, Stored] | None:
-        """Of which version a block is, and its bytes, if there is one."""
+        """Return the version and the bytes of a block, if there is one."""
         found = self._read(key, span, None)
         if found is not None and len(found[1]) <= LOOKED_BYTES:
             self._looked = (self._name(key, span), *found)
         return found
 
     def get(self, key: str, etag: str | None, size: int, span: Range = WHOLE) -> Stored | None:
-        """The bytes of a block, if it is here and of that version; `size`: the object's, which its ETag should tell."""
+        """Return the bytes of a block if it is present in that version.
+
+        `size` is the object's, which its ETag should determine.
+        """
         found = None if etag is None else self._read(key, WHOLE if span == (0, size) else span, etag)
         return None if found is None or found[0].size != size else found[1]
 
     def keep(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> None:
-        """Keep the bytes of an object from `start` on, in blocks of `block` bytes or as one."""
+        """Keep the bytes of an object from `start`, in blocks of `block` bytes or as one."""
         if not stat_of(found).settled:
-            return  # another version might be told by the same ETag
+            return  # another version might have the same ETag
         for at in range(0, len(data), block or len(data) or 1):
             part = data[at : at + block] if block else data
             self.put(found, part, WHOLE if len(part) == found.size else (start + at, len(part)))
 
     def put(self, found: Object, data: Stored, span: Range = WHOLE) -> None:
-        """Keep a block, some time soon; does not block."""
+        """Have a block written soon. Does not block."""
         if found.etag is None or is_weak(found.etag) or len(data) > min(LARGEST_BYTES, self._size // 4):
             return
         header = {"url": self._url, "key": found.key, "etag": found.etag, "size": found.size, "mtime": found.mtime_ns}
@@ -121,7 +126,7 @@ class BlockCache:
                 confinement.start(self._write_all, "fsbridge-blocks")
 
     def flush(self) -> None:
-        """Wait until what was put is written."""
+        """Wait until everything is written."""
         while self._queue.unfinished_tasks:
             time.sleep(0.01)
 
@@ -130,7 +135,7 @@ class BlockCache:
         return digest.hexdigest()
 
     def _read(self, key: str, span: Range, etag: str | None) -> tuple[Object, Stored] | None:
-        nowait.must_wait()
+        asking.before_waiting()
         name = self._name(key, span)
         looked, self._looked = self._looked, None
         if looked is not None and looked[0] == name and looked[1].etag == etag:
@@ -153,12 +158,15 @@ class BlockCache:
         return Object(key, header["size"], header["mtime"], header["etag"]), memoryview(content)[end + 1 :]
 
     def _load(self, name: str) -> tuple[bytes, bytes] | None:
-        """What the file of a block holds, and its checksum; None without one, and where the cache's own disk fails."""
+        """Return the contents of a block's file and its checksum, or None if there is none or the cache's disk fails."""
         with contextlib.suppress(OSError):
-            fd = os.open(f"{name[:2]}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # opening a FIFO would wait
+            fd = os.open(f"{name[:2]}/{name}", flags, dir_fd=self._folder)
             try:
                 with open(fd, "rb", buffering=0, closefd=False) as file:
                     status = os.fstat(fd)
+                    if not stat.S_ISREG(status.st_mode):
+                        return None
                     content = file.read(max(0, min(status.st_size, 2 * LARGEST_BYTES) - 4)) or b""
                     checksum = file.read(4)
                     with contextlib.suppress(OSError):
@@ -175,8 +183,7 @@ class BlockCache:
         while True:
             name, head, data = self._queue.get()
             try:
-                content = head + data
-                self._write(name, content + int(google_crc32c.value(content)).to_bytes(4, "little"))
+                self._write(name, head, data)
                 self._failing = False
             except (OSError, MemoryError) as error:
                 level = logging.INFO if self._failing else logging.WARNING
@@ -188,8 +195,10 @@ class BlockCache:
                     self._waiting -= len(data)
                 self._queue.task_done()
 
-    def _write(self, name: str, content: bytes) -> None:
-        if not self._has_room(len(content)):
+    def _write(self, name: str, head: bytes, data: Stored) -> None:
+        """Write a block piece by piece, so that one of 60 MiB is not in memory twice."""
+        size = len(head) + len(data) + 4
+        if not self._has_room(size):
             return
         with contextlib.suppress(FileExistsError):
             os.mkdir(name[:2], 0o700, dir_fd=self._folder)
@@ -197,28 +206,34 @@ class BlockCache:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             with open(os.open(passing, flags, 0o600, dir_fd=self._folder), "wb") as file:
-                file.write(content)
+                file.write(head)
+                checksum, view = int(google_crc32c.value(head)), memoryview(data)
+                for start in range(0, len(view), PIECE_BYTES):
+                    piece = bytes(view[start : start + PIECE_BYTES])
+                    checksum = int(google_crc32c.extend(checksum, piece))
+                    file.write(piece)
+                file.write(checksum.to_bytes(4, "little"))
             os.rename(passing, f"{name[:2]}/{name}", src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(passing, dir_fd=self._folder)
             raise
-        self._used += _on_disk(len(content))
-        self._uncounted += _on_disk(len(content))
+        self._used += _on_disk(size)
+        self._uncounted += _on_disk(size)
 
     def _has_room(self, more: int) -> bool:
-        """Whether so many bytes fit, after the blocks that were used longest ago have gone."""
+        """Tell whether this many bytes fit, after removing the blocks that were used longest ago."""
         more = _on_disk(more)
         short = self._short_of(more)
         recent = time.monotonic() - self._counted < COUNTED_SECONDS and self._uncounted < self._size // COUNTED_PART
         if short <= 0 and self._used + more <= self._size and recent:
             return True
-        blocks = sorted(self._blocks())
+        blocks = sorted(blocks_in(self._folder))
         self._counted, self._uncounted = time.monotonic(), 0
         self._used = sum(size for _, size, _ in blocks)
         short = max(short, self._used + more - self._size)
         if short > 0:
-            short += self._size // 20  # not again for each block
+            short += self._size // 20  # so that the next block needs no count
         for _, size, path in blocks:
             if short <= 0:
                 break
@@ -229,32 +244,10 @@ class BlockCache:
         return self._used + more <= self._size and self._short_of(more) <= 0
 
     def _short_of(self, more: int) -> int:
-        """Bytes that the disk lacks for so many and those that stay free; one, at least, where it lacks files."""
+        """Return how many bytes the disk lacks for these and for what stays free; at least 1 if it lacks files."""
         disk = os.fstatvfs(self._folder)
         short = int(disk.f_blocks * disk.f_frsize * FREE_PART) + more - disk.f_bavail * disk.f_frsize
         return max(short, 1) if disk.f_favail < disk.f_files * FREE_PART else short
-
-    def _blocks(self) -> list[tuple[float, int, str]]:
-        """When each block was used last, its size and its path."""
-        found = []
-        for name in os.listdir(self._folder):
-            if _FOLDER.fullmatch(name) is None:
-                continue
-            try:
-                fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
-            except OSError:
-                continue
-            try:
-                with os.scandir(fd) as members:
-                    for member in members:
-                        if _BLOCK.fullmatch(member.name) is None or not member.name.startswith((name, ".")):
-                            continue
-                        with contextlib.suppress(OSError):
-                            status = member.stat(follow_symlinks=False)
-                            found.append((status.st_mtime, _on_disk(status.st_size), f"{name}/{member.name}"))
-            finally:
-                os.close(fd)
-        return found
 
     def __del__(self) -> None:
         fd = getattr(self, "_folder", None)
@@ -262,12 +255,45 @@ class BlockCache:
             os.close(fd)
 
 
+def blocks_in(folder: int) -> list[tuple[float, int, str]]:
+    """Return for each block below the descriptor `folder` when it was used last, its size on disk and its path."""
+    found = []
+    for name in os.listdir(folder):
+        if _FOLDER.fullmatch(name) is None:
+            continue
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            with os.scandir(fd) as members:
+                for member in members:
+                    if _BLOCK.fullmatch(member.name) is None or not member.name.startswith((name, ".")):
+                        continue
+                    with contextlib.suppress(OSError):
+                        status = member.stat(follow_symlinks=False)
+                        found.append((status.st_mtime, _on_disk(status.st_size), f"{name}/{member.name}"))
+        finally:
+            os.close(fd)
+    return found
+
+
+def store_of(folder: int, path: str) -> str:
+    """Return the URL of the store of the block at `path`, or "" if the file is not a block of this version."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=folder)
+        with open(fd, "rb") as file:
+            return str(json.loads(file.readline())["url"]) if file.read(len(MAGIC)) == MAGIC else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
 def _on_disk(size: int) -> int:
     return -(-size // CLUSTER_BYTES) * CLUSTER_BYTES
 
 
-def _private(folder: str) -> int:
-    """A descriptor of the folder, which is made if need be and must be ours alone."""
+def open_private(folder: str) -> int:
+    """Return a descriptor of the folder, which is made if necessary and must be accessible to us alone."""
     try:
         os.makedirs(folder, 0o700, exist_ok=True)
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

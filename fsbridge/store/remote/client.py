@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from fsbridge import asking
 from fsbridge.config import Remote
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
-from fsbridge.store import nowait
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unlistable, Unreachable
 from fsbridge.store.remote.backends import backend
-from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Unlistable, Withheld, broke_off, translate
+from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Withheld, broke_off, translate
 from fsbridge.store.remote.firsts import FirstAnswer
+from fsbridge.store.remote.odd_keys import OddKey, OddKeys
 from fsbridge.store.remote.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Client:
         """Whether a LIST gives keys in order, and can begin behind one without going through all that come before it."""
         self._metadata = backend(location, remote, _METADATA, REQUESTS_IN_FLIGHT)
         self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
+        self._odd = OddKeys(location, remote)
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
         self._first = FirstAnswer(location.text)
         self._goes_on = not self.ordered  # whether a listing was seen to have a second page
@@ -121,7 +123,7 @@ class Client:
 
         `match`: Stale unless the object has this ETag. `other_than`: None when it has. `patient`: 29 seconds, not 9.
         """
-        nowait.must_wait()
+        asking.before_waiting()
         options: dict[str, Any] = {}
         if length is not None:
             options["range"] = {"suffix": length} if start < 0 else (start, start + length)
@@ -163,7 +165,13 @@ class Client:
 
     def level(self, prefix: str) -> tuple[list[str], list[Object]]:
         """Names of the prefixes, and the objects, directly below `prefix`; both empty when there is nothing."""
-        result = self._listed(prefix, lambda: self._level(prefix))
+        try:
+            result = self._listed(prefix, lambda: self._level(prefix))
+        except OddKey:
+            pages = list(self._odd.pages(prefix, None, one_level=True))
+            return [name for page, _ in pages for name in page], [
+                _object(meta["path"], meta) for _, page in pages for meta in page
+            ]
         prefixes = list(result["common_prefixes"])
         objects = [_object(str(meta["path"]), meta) for meta in result["objects"]]
         count = len(prefixes) + len(objects)
@@ -190,7 +198,7 @@ class Client:
 
     def beneath(self, prefix: str, after: str | None = None) -> Iterator[Sequence[Object]]:
         """All objects beneath `prefix`, page by page in the order of their keys; those behind the key `after` only."""
-        nowait.must_wait()
+        asking.before_waiting()
         failed, last = 0, after
         begun: set[str] = set()
         while True:
@@ -209,7 +217,12 @@ class Client:
             except Exception as error:
                 failed += 1
                 if failed == LIST_ATTEMPTS or not broke_off(error):
-                    raise self._list_error(error, prefix) from None
+                    told = self._list_error(error, prefix)
+                    if not isinstance(told, OddKey):
+                        raise told from None
+                    for _, objects in self._odd.pages(prefix, last, one_level=False):
+                        yield [_object(meta["path"], meta) for meta in objects]
+                    return
             else:
                 if count != PAGE_KEYS or self._goes_on:  # else it may be a server that has no second page for anybody
                     break
@@ -231,7 +244,7 @@ class Client:
         raise Unreachable(f"{self.place(prefix)}: the server lists nothing, and has an answer for every name")
 
     def _listed(self, prefix: str, call: Any) -> Any:
-        nowait.must_wait()
+        asking.before_waiting()
         for attempt in range(LIST_ATTEMPTS):
             with self._slots:
                 try:
@@ -244,7 +257,9 @@ class Client:
     def _list_error(self, error: Exception, prefix: str) -> FsbridgeError:
         place = self.place(prefix)
         if type(error).__name__ == "InvalidPathError":
-            return CorruptData(f"{place}: cannot be listed: a key in it has an empty part, '.', '..' or a control character")
+            return (OddKey if self.location.kind == "s3" else CorruptData)(
+                f"{place}: cannot be listed: a key in it has an empty part, '.', '..' or a control character"
+            )
         if self.location.kind == "http":
             return Unlistable(f"{place}: a web server lists nothing")
         found = translate(error, place)

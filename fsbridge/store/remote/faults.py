@@ -60,10 +60,6 @@ class NoRanges(Unsupported):
     """The server gives whole objects only."""
 
 
-class Unlistable(Unsupported):
-    """The server does not list."""
-
-
 class Panic(Exception):
     """obstore's, of which nothing is told: its text may quote what it was given."""
 
@@ -128,7 +124,7 @@ def translate(error: Exception, place: str) -> FsbridgeError:
 
 
 _VARIABLES = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, name a profile of ~/.aws with --profile NAME",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_KEY",
     "ab": "AZURE_STORAGE_ACCOUNT_KEY",

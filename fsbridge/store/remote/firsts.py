@@ -1,6 +1,6 @@
-"""The first answer of a server: whoever mounts learns within seconds that there is none.
+"""The first answer of a server: a mount fails within seconds if there is none.
 
-Not here: later requests, whose time is obstore's to bound (`backends.py`).
+Not here: later requests, whose time obstore limits (`backends.py`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from fsbridge.errors import TimedOut
 from fsbridge.parallel import Answer
 
 FIRST_SECONDS = 4.0
-"""From the first request on: with what comes before it, less than five from the command; more than a request may take."""
+"""Seconds from the first request: with everything before it less than five from the command, but more than a request
+takes.
+"""
 
 R = TypeVar("R")
 
 
 class FirstAnswer:
-    """Of the server of `place`. Thread-safe."""
+    """Limits the time until the server of `place` has answered once. Thread-safe."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -31,7 +33,10 @@ class FirstAnswer:
         self._heard = False
 
     def of(self, ask: Callable[[], R]) -> R:
-        """What `ask` gives or raises. TimedOut, while it still waits, when no request has been answered so far."""
+        """Return or raise what `ask` does.
+
+        Raises TimedOut if no request has been answered so far, although `ask` continues.
+        """
         return ask() if self._heard else self._within(ask)
 
     def _within(self, ask: Callable[[], R]) -> R:
@@ -39,7 +44,7 @@ class FirstAnswer:
             self._begun = self._begun or time.monotonic()
         answer = Answer(partial(self._hear, ask), lambda work: confinement.start(work, "fsbridge-first"))
         in_time = answer.wait(self._begun + FIRST_SECONDS - time.monotonic())
-        if not in_time and not self._heard:  # else the server is slow, but there
+        if not in_time and not self._heard:  # otherwise the server is slow, but present
             raise TimedOut(f"{self._place}: {self._silence()}")
         return answer.get()
 

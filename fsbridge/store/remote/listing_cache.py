@@ -15,7 +15,7 @@ from fsbridge.store import Key, compact
 from fsbridge.store.remote.client import Object, bare
 
 MAX_MEMBERS = 400_000
-"""Members of all listings together, about 100 bytes each; the least recently used listings go first."""
+"""Members of all listings together, about 100 bytes each. The least recently used listings are dropped first."""
 
 
 class Level:
@@ -24,7 +24,7 @@ class Level:
     __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes")
 
     def __init__(self, prefixes: Iterable[str], objects: Iterable[Object], strip: int) -> None:
-        """`strip`: characters of the objects' keys before the name. Markers of directories are left out."""
+        """`strip`: number of characters of the objects' keys before the name. Markers of directories are left out."""
         self.asked = time.monotonic()
         self.prefixes = frozenset(prefixes)
         kept = sorted((item.key[strip:], item) for item in objects)
@@ -38,17 +38,17 @@ class Level:
         return len(self.names) + len(self.prefixes)
 
     def find(self, name: str) -> int | None:
-        """The position of an object's name."""
+        """Return the position of an object's name, or None."""
         position = bisect_left(self.names, name)
         return position if position < len(self.names) and self.names[position] == name else None
 
     def age(self) -> float:
-        """Seconds since it was asked for."""
+        """Return the seconds since it was asked for."""
         return time.monotonic() - self.asked
 
 
 def mark(etag: str | None) -> int:
-    """64 bits that stand for an ETag, weak or not, in this process; 0 for none."""
+    """Return 64 bits that stand for an ETag, weak or not, in this process; 0 for none."""
     return 0 if etag is None else hash(bare(etag)) & 0xFFFF_FFFF_FFFF_FFFF or 1
 
 
@@ -59,30 +59,30 @@ class Levels:
         self._levels: LRU[Key, Level] = LRU(most)
 
     def get(self, key: Key, age: float) -> Level | None:
-        """The listing of `key` that is younger than `age` seconds."""
+        """Return the listing of `key` if it is younger than `age` seconds."""
         level = self._levels.get(key)
         return None if level is None or level.age() >= age else level
 
     def put(self, key: Key, level: Level) -> None:
-        """Remember a listing; one that is too large alone is not."""
+        """Remember a listing, unless it is too large by itself."""
         cost = len(level) + 1
         if cost <= self._levels.budget:
             self._levels.put(key, level, cost)
 
     def drop(self, key: Key) -> None:
-        """Forget the listing of `key`: something in it has changed."""
+        """Forget the listing of `key`, because something in it has changed."""
         self._levels.drop(key)
 
 
 class Arriving:
-    """A directory's members while a recursive listing is under way; no more than names once there are too many objects."""
+    """A directory's members during a recursive listing; only names once there are too many objects."""
 
     __slots__ = ("_begun", "_mtimes", "_objects", "_prefixes", "_strip", "many")
 
     def __init__(self, strip: int) -> None:
-        """`strip`: characters of the keys before the name."""
+        """`strip`: number of characters of the keys before the name."""
         self.many = False
-        """Whether there are more objects than are remembered."""
+        """True if there are more objects than are remembered."""
         self._begun = time.monotonic()
         self._strip = strip
         self._objects: list[Object] = []
@@ -90,7 +90,7 @@ class Arriving:
         self._mtimes: dict[str, int] = {}
 
     def take(self, page: Iterable[Object]) -> list[str]:
-        """The names that a page tells, each once."""
+        """Return the new names on a page."""
         names: list[str] = []
         for item in page:
             name, deeper, _ = item.key[self._strip :].partition("/")
@@ -109,19 +109,20 @@ class Arriving:
         return names
 
     def mtime_ns(self, name: str) -> int | None:
-        """Of an object that has been listed already."""
+        """Return the modification time of an object that has been listed already."""
         return self._mtimes.get(name)
 
     def level(self) -> Level:
-        """All members, once all pages have been taken, unless there are too `many`."""
+        """Return all members, after all pages have been taken, unless there are too `many`."""
         level = Level(self._prefixes, self._objects, self._strip)
         level.asked = self._begun
         return level
 
 
 def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS) -> dict[Key, Level] | None:
-    """The listings of `root` and of every directory beneath it, from a recursive one; None for more than `most` objects, or
-    directories: a key of 1 KB can imply five hundred.
+    """Return the listings of `root` and of every directory below it from a recursive listing.
+
+    Returns None for more than `most` objects or directories, because a key of 1 KB can imply five hundred directories.
     """
     objects: dict[Key, list[Object]] = {root: []}
     prefixes: dict[Key, set[str]] = {root: set()}

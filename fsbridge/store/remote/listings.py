@@ -12,13 +12,12 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge import asking
+from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable
 from fsbridge.lru import LRU
-from fsbridge.owner import everybody, searchable
-from fsbridge.store import Key, Stat, Times, nowait
+from fsbridge.store import Key, Stat
 from fsbridge.store.remote import parts
 from fsbridge.store.remote.client import PAGE_KEYS, Client
-from fsbridge.store.remote.faults import Unlistable
 from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Level, Levels, split
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
@@ -115,7 +114,7 @@ class Listings:
         if self._walk(key, self._ttl) and (level := self.known(key)) is not None:
             yield [*level.names, *level.prefixes]
             return
-        nowait.must_wait()
+        asking.before_waiting()
         arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0)
         self._large.discard(key)
         try:
@@ -130,24 +129,23 @@ class Listings:
             if self._arriving.get(key) is arriving:
                 del self._arriving[key]
 
-    def times(self, key: Key, names: Sequence[str]) -> Times:
+    def times(self, key: Key, names: Sequence[str]) -> list[int | None]:
         """mtimes (ns) of members; None for what is not there."""
         if key in self._large:
-            return Times([self.mtime_ns] * len(names), everybody())
+            return [self.mtime_ns] * len(names)
         arriving = self._arriving.get(key)
         if arriving is not None:
-            listed = Times(map(arriving.mtime_ns, names), everybody())
+            listed = list(map(arriving.mtime_ns, names))
             if None not in listed:
                 return listed
         level = self.listing(key)
-        found = Times(owner=everybody())
+        found: list[int | None] = []
         for name in names:
             position = level.find(name)
             if position is not None:
                 found.append(level.mtimes[position])
             else:
                 found.append(self.mtime_ns if name in level.prefixes else None)
-                found.owner = searchable(found.owner)
         return found
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
@@ -221,7 +219,7 @@ class Listings:
     def stat_at(self, level: Level, position: int) -> Stat:
         """What a listing says of an object."""
         size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
-        return Stat(False, size, mtime_ns, (etag, size, mtime_ns), everybody())
+        return Stat(False, size, mtime_ns, (etag, size, mtime_ns))
 
     def _asked(self, key: Key) -> Level:
         begun = time.monotonic()
@@ -237,7 +235,7 @@ class Listings:
     @contextmanager
     def _once(self, key: Key) -> Iterator[bool]:
         """True for the first who comes; whoever comes meanwhile waits for him, and gets False."""
-        nowait.must_wait()
+        asking.before_waiting()
         with self._lock:
             other = self._under_way.get(key)
             mine = None if other is not None else self._under_way.setdefault(key, threading.Event())

@@ -1,6 +1,7 @@
-"""What a server has told of single objects: requests for them, the version of each, and what is kept of their bytes.
+"""What a server has told about single objects: requests, the version of each object, and kept bytes.
 
-- An object's version is what its ETag, size and mtime say; an answer of another one makes the store forget what it knew.
+- An object's version is made of its ETag, size and mtime. An answer of another version makes the store forget what it
+  knew.
 - A listing tells as much as a request for each object, once it is known that both tell the same ETags.
 
 Not here: which of them a question needs (`store.py`), a request itself and its errors (`client.py`).
@@ -16,7 +17,7 @@ from hashlib import md5
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound
 from fsbridge.store import Key, Range, Stat, Stored
-from fsbridge.store.remote.answers import Answers, Evidence, Known, ServerClock, stat_of
+from fsbridge.store.remote.answers import Answers, Evidence, KnownObject, ServerClock, stat_of
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Answer, Client, Object
 from fsbridge.store.remote.faults import Refused, TakenForAbsent
@@ -25,11 +26,11 @@ from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.witness import Witness
 
 SMALL_BYTES = MIB
-"""Bytes of an object that is downloaded at once: a second request would take longer."""
+"""Objects up to this size are downloaded at once, because a second request would take longer."""
 
 
 class RemoteObjects:
-    """The objects of one store elsewhere. `ttl`: seconds for which an answer is believed."""
+    """The objects of one remote store. `ttl`: seconds for which an answer is believed."""
 
     def __init__(self, client: Client, ttl: float, listings: Listings, blocks: BlockCache | None) -> None:
         self.answers = Answers(ttl)
@@ -43,7 +44,7 @@ class RemoteObjects:
         self._witness = Witness(client)
 
     def get(self, key: Key, start: int = 0, length: int | None = None, **how: object) -> Answer:
-        """Bytes of the object, by one request; NotFound, which is remembered as well. `how`: see `Client.get`."""
+        """Return bytes of the object by one request. Raises NotFound, which is remembered, too. `how`: see `Client.get`."""
         answer = self._answer(key, start, length, **how)
         assert answer is not None
         return answer
@@ -57,11 +58,14 @@ class RemoteObjects:
                 raise Refused(f"{self._client.place(key)}: refused, and listed: so it is there") from None
             if withheld or not self._listings.listable:
                 self._witness.confirm(key)
-            self.answers.put(key, Known(None, None))
+            self.answers.put(key, KnownObject(None, None))
             raise
 
     def ask(self, key: Key, read: Range) -> Stat:
-        """The object as it is now, with the bytes that are wanted next: anew where its ETag may stand for others, too."""
+        """Ask for the object as it is now, with the bytes that are wanted next.
+
+        An ETag that may be ambiguous is not trusted.
+        """
         old = self.answers.get(key) or self._from_blocks(key, read)
         etag = old.etag if old is not None and old.stat is not None and old.stat.settled else None
         if etag is not None and old is not None:
@@ -86,8 +90,8 @@ class RemoteObjects:
             self.answers.keep(key, known, None, answer)
         return stat
 
-    def _from_blocks(self, key: Key, read: Range) -> Known | None:
-        """What the block cache knows of an object: its version, to be asked about, and the bytes if they are few."""
+    def _from_blocks(self, key: Key, read: Range) -> KnownObject | None:
+        """Return what the block cache knows about an object: its version, to be checked, and the bytes if they are few."""
         found = None if self._blocks is None else self._blocks.find(key, read) or self._blocks.find(key)
         if found is None:
             return None
@@ -96,22 +100,22 @@ class RemoteObjects:
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and level.sizes[position] != block.size:
             return None  # whatever their ETags say
-        known = Known(stat_of(block), block.etag)
+        known = KnownObject(stat_of(block), block.etag)
         if len(data) <= SMALL_BYTES:
             begin = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
             known.held = begin, bytes(data)
         return known
 
     def keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
-        """`data`, which the block cache keeps from now on, if there is one; see `BlockCache.keep`."""
+        """Store `data` in the block cache, if there is one, and return it; see `BlockCache.keep`."""
         if self._blocks is not None:
             self._blocks.keep(found, data, start, block)
         return data
 
-    def remember(self, key: Key, found: Object, asked: float) -> tuple[Known, Stat]:
-        """Know the object as an answer to what was `asked` at that time has told it."""
+    def remember(self, key: Key, found: Object, asked: float) -> tuple[KnownObject, Stat]:
+        """Remember the object as an answer to a request that was `asked` at that time."""
         stat = stat_of(found, self._clock, asked)
-        known = Known(stat, found.etag)
+        known = KnownObject(stat, found.etag)
         level = self._listings.remembered.get(key.parent, float("inf"))
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and not self._compare(level, position, known):
@@ -122,8 +126,8 @@ class RemoteObjects:
         self.evidence.seen(key)
         return known, stat
 
-    def _compare(self, level: Level, position: int, known: Known) -> bool:
-        """Note whether a listing tells the same ETag of an object as its answer did; False if it is of another version."""
+    def _compare(self, level: Level, position: int, known: KnownObject) -> bool:
+        """Note whether a listing tells the same ETag as the object's answer. Returns False if it lists another version."""
         assert known.stat is not None
         if (level.sizes[position], level.mtimes[position]) != (known.stat.size, known.stat.mtime_ns):
             return False
@@ -131,20 +135,20 @@ class RemoteObjects:
         return True
 
     def forget(self, key: Key) -> None:
-        """What was known of the object is wrong, and what lies beside it is doubtful."""
+        """Forget the object, because what was known is wrong, and the listing beside it, which is doubtful."""
         self.answers.forget(key)
         self._listings.remembered.drop(key.parent)
 
-    def told(self, key: Key, known: Known) -> Stat:
-        """What is known of the object; NotFound if that is that there is none."""
+    def told(self, key: Key, known: KnownObject) -> Stat:
+        """Return what is known about the object. Raises NotFound if it is absent."""
         if known.stat is None:
             raise NotFound(f"{self._client.place(key)}: not there")
         return known.stat
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
-        """That of `texts` which the object is, with its stat: a listing shows its ETag, which is the MD5 of these bytes.
+        """Return the text that is the object, and its stat: a listing shows its ETag, which is the MD5 of these bytes.
 
-        None where it is no MD5, or where no listing is at hand, and none is worth its price: see `Listings.beside`.
+        Returns None if the ETag is no MD5, or if there is no listing and none is worth its price: see `Listings.beside`.
         """
         level = None if self._alike is False else self._listings.beside(key, self._ttl)
         position = None if level is None else level.find(key.name)
@@ -159,9 +163,11 @@ class RemoteObjects:
         return None
 
     def listed_stat(self, key: Key, beside: bool = False) -> Stat | None:
-        """What a fresh listing says of an object; NotFound if it has none. None: nothing that could be relied on.
+        """Return what a fresh listing says about an object, or None if that is not reliable.
 
-        `beside`: the object is looked at again, and a listing of all that lies beside it may be worth its price.
+        Raises NotFound if it is not listed.
+
+        `beside`: the object is looked at again, and a listing of everything beside it may be worth its price.
         """
         fresh = self._listings.beside if beside and self._alike is not False else self._listings.at
         level = fresh(key, self._ttl)

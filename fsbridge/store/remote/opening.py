@@ -1,6 +1,6 @@
-"""A location as a store. Not here: what it is in (`store.py`), how a URL names it (`urls.py`).
+"""Opens a location as a store. Not here: what is in it (`store.py`), how a URL names it (`urls.py`).
 
-Client libraries take long to import: whoever needs no store elsewhere does without.
+Client libraries take long to import, so they are imported only for a remote store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def object_store(location: Location, config: Config) -> ObjectStore:
-    """The store at `location`, reached as `config` says. Nothing is asked of the server yet."""
+    """Return the store at `location`, reached as `config` says. Asks nothing of the server."""
     from fsbridge.store.remote.blocks import BlockCache
     from fsbridge.store.remote.client import Client
     from fsbridge.store.remote.store import ObjectStore

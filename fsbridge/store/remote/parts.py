@@ -1,6 +1,6 @@
 """A long listing as several LISTs in parallel, each of the keys between two names.
 
-Not here: requests (`client.py`), what becomes of what they tell (`listings.py`).
+Not here: requests (`client.py`), what becomes of the listings (`listings.py`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
 
 PARTS = 8
-"""At a time; each may ask for up to a page more than it needs."""
+"""LISTs at a time. Each may ask for up to a page more than it needs."""
 WAITING_PAGES = 16
-"""Pages that wait for a slow reader of the listing; then the parts wait."""
+"""Pages that wait for a slow reader of the listing. Then the parts wait."""
 LOOK_SECONDS = 0.1
-"""How often a part that waits looks whether anybody still reads."""
+"""Seconds between looks of a waiting part whether the listing is still read."""
 PART_PAGES = 6
-"""Pages that a part has at least: a listing of ten is asked for in one."""
+"""Least pages of a part: a listing of ten pages is asked for in one."""
 
 Pages = Iterator[Sequence[Object]]
 
 
 def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float = math.inf) -> Pages:
-    """All objects beneath `prefix`, page by page, those of one part in order. Errors as of `Client.beneath`.
+    """Yield all objects below `prefix`, page by page; those of one part are in order. Raises what `Client.beneath` does.
 
-    `cuts`: names below `prefix`, evenly among those that there may be: where the first page ends among them tells how many
-    objects there are, about. TooLarge if these are more than `most`.
+    `cuts`: names below `prefix`, evenly distributed among the possible ones. The place of the first page's end among them
+    tells about how many objects there are. Raises TooLarge if these are more than `most`.
     """
     pages = client.beneath(prefix)
     first = next(pages, ())
@@ -52,7 +52,7 @@ def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float =
 
 
 def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) -> Pages:
-    """The rest of a listing: `pages` up to the first of `starts`, and from each of them to the next one."""
+    """Yield the rest of a listing: `pages` up to the first of `starts`, and from each of them to the next one."""
     listed: list[Pages] = [pages, *(client.beneath(prefix, after) for after in starts)]
     found: queue.Queue[Sequence[Object] | BaseException | None] = queue.Queue(WAITING_PAGES)
     over = threading.Event()
@@ -84,7 +84,7 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
         else:
             give(None)
 
-    for span in zip(listed, ["", *starts], [*starts, None], strict=True):  # whose end nobody waits for if a server hangs
+    for span in zip(listed, ["", *starts], [*starts, None], strict=True):  # not waited for if a server hangs
         confinement.start(partial(run, *span), "fsbridge-part")
     try:
         going_on = len(listed)

@@ -1,4 +1,4 @@
-"""The first requests to a store elsewhere: whether anything is there, whether it may be listed, and what absence looks like.
+"""The first requests to a remote store: is anything there, may it be listed, and what does absence look like?
 
 Not here: any later request (`store.py`).
 """
@@ -21,16 +21,16 @@ from fsbridge.store.remote.listings import Listings
 log = logging.getLogger(__name__)
 
 LISTING_SECONDS = 2.0
-"""For which a mount waits for the listing of the root: a flat array of a million chunks there has a thousand pages."""
+"""Seconds that a mount waits for the listing of the root: a flat array of a million chunks has a thousand pages."""
 
 REGION_SECONDS = 2.0
-"""For the bucket's region, when it is not the one that was asked."""
+"""Seconds for finding the bucket's region, if it is not the one that was asked."""
 
 
 def begin(client: Client, listings: Listings) -> bool:
-    """False when nothing lies below the location, True where that cannot be told.
+    """Return False if nothing lies below the location, True also if that is unknown.
 
-    SetupError when it cannot be a store, Refused when nobody lets us in.
+    Raises SetupError if it cannot be a store, Refused without permission.
     """
     if listings.listable:
         try:
@@ -40,7 +40,7 @@ def begin(client: Client, listings: Listings) -> bool:
             raise error if region is None else in_region(client.location.text, region) from None
         except Unusable:
             raise
-        except CorruptData as error:  # a key that nobody can name: what is beside it can be looked up
+        except CorruptData as error:  # a key with an impossible name: what is beside it can be looked up
             log.warning("%s", error)
             return True
         except Refused:
@@ -51,7 +51,7 @@ def begin(client: Client, listings: Listings) -> bool:
 
 
 def _anything(client: Client, listings: Listings) -> bool:
-    """Whether the root has members; of a long listing, which goes on meanwhile, the first page tells."""
+    """Tell whether the root has members. For a long listing, which continues meanwhile, the first page decides."""
     found = Answer(lambda: len(listings.level(ROOT, 0.0)), lambda work: confinement.start(work, "fsbridge-root"))
     if found.wait(LISTING_SECONDS):
         return found.get() > 0
@@ -59,7 +59,7 @@ def _anything(client: Client, listings: Listings) -> bool:
 
 
 def _region(client: Client) -> str | None:
-    """The bucket's region, which S3 tells everybody in a header, and obstore nobody; None if it does not."""
+    """Return the bucket's region, which S3 sends in a header that obstore hides; None if the header is missing."""
     server = urllib.parse.urlsplit(client.endpoint or "https://s3.amazonaws.com")
     kind = http.client.HTTPSConnection if server.scheme == "https" else http.client.HTTPConnection
     try:
@@ -75,7 +75,7 @@ def _region(client: Client) -> str | None:
 
 
 def _probe(client: Client) -> None:
-    """Ask for what cannot be there: a server that has it takes everything for present, or nothing for absent."""
+    """Ask for what cannot exist: a server that has it would take everything for present, or nothing for absent."""
     text, name = client.location.text, f"fsbridge-{secrets.token_hex(8)}"
     try:
         client.get(name)
@@ -85,7 +85,7 @@ def _probe(client: Client) -> None:
         hint = "a chunk that is refused stays an error; --absent-403 takes a refusal for absence"
         log.warning("%s: the server refuses what is not there, as it does what may not be read: %s", text, hint)
         return
-    except FsbridgeError as error:  # nobody knows the name that was asked for
+    except FsbridgeError as error:  # the name that was asked for would confuse the user
         raise type(error)(str(error).replace(client.place(name), text)) from None
     raise SetupError(
         f"{text}: the server has an answer for every name, so nothing on it is ever absent",

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from fsbridge.idle import IdleThreads
-from fsbridge.store import Key, nowait
+from fsbridge import asking
+from fsbridge.store import Key
+from fsbridge.workers import Workers
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class Revisits:
         self._ask = ask
         self._lock = threading.Lock()
         self._under_way: dict[Key, threading.Event] = {}
-        self._threads = IdleThreads(lambda error: None, AT_ONCE, "revisit")
+        self._threads = Workers("revisit", AT_ONCE, lambda error: None)
 
     def begin(self, key: Key) -> None:
         """Ask about an object, unless somebody does already. Does not block."""
@@ -57,7 +58,7 @@ class Revisits:
         """Until an object that is being asked about has been."""
         event = self._under_way.get(key)
         if event is not None:
-            nowait.must_wait()
+            asking.before_waiting()
             event.wait(MOST_SECONDS)
 
     def _visit(self, key: Key) -> None:

@@ -1,26 +1,25 @@
-"""An object store or a web server as a store: what each request has told is remembered, so that the next one is not needed.
+"""An object store or a web server as a store. Each answer is remembered, so that the next request may not be needed.
 
 - One GET is stat, open and first read: a look-up keeps the body for the read that follows.
 - A listing is the index: names, sizes, times and ETags of a thousand members for one request.
-- Directories are only parts of keys: they exist when something lies beneath them, and nobody can tell when they changed.
+- Directories are only parts of keys: they exist if something lies below them, and it is unknown when they changed.
 
-Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here: requests
-for single objects and what they tell (`objects.py`), remembered listings (`listings.py`, `listing_cache.py`).
+Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here:
+requests for single objects and what they tell (`objects.py`), remembered listings (`listings.py`, `listing_cache.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 
-from fsbridge.errors import Stale, Unreachable
-from fsbridge.owner import everybody, searchable
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Stored, nowait
+from fsbridge.errors import CorruptData, Stale, Unreachable
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, StoreAbilities, Stored
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.remote import probing
 from fsbridge.store.remote.ahead import Ahead, Fetched
-from fsbridge.store.remote.answers import Known
+from fsbridge.store.remote.answers import KnownObject
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.listings import Listings
@@ -28,11 +27,10 @@ from fsbridge.store.remote.objects import SMALL_BYTES, RemoteObjects
 from fsbridge.store.remote.revisits import Revisits
 
 
-class ObjectStore:
-    """`store.Store` over a `Client`. `ttl`: seconds for which an answer is believed, `listing_ttl`: for listings."""
+class ObjectStore(StoreAbilities):
+    """`store.Store` for a `Client`. `ttl`: seconds for which an answer is believed, `listing_ttl`: for listings."""
 
     prefixes = far = True
-    at_once = staticmethod(nowait.at_once)
     together = nullcontext
 
     def __init__(self, client: Client, ttl: float, listing_ttl: float, blocks: BlockCache | None = None) -> None:
@@ -44,16 +42,15 @@ class ObjectStore:
         self._answers = objects.answers
         self._blocks = blocks
         self._ahead = Ahead(self._fetched)
-        self._reading: set[Key] = set()  # objects that are on their way to who asked for them
+        self._reading: set[Key] = set()  # objects that are being read
         self._revisits = Revisits(self._look)
-        self.vouch = objects.vouch
 
     @property
     def listable(self) -> bool:
         return self._listings.listable
 
     def begin(self) -> bool:
-        """The first requests, see `probing.begin`."""
+        """Make the first requests, see `probing.begin`."""
         return probing.begin(self.client, self._listings)
 
     # ---- store.Store
@@ -62,7 +59,7 @@ class ObjectStore:
         return self.client.place(key)
 
     def close(self) -> None:
-        """Give up what is remembered; connections close when the store is dropped."""
+        """Forget everything. Connections close when the store is dropped."""
         self._answers.clear()
         self._ahead.clear()
 
@@ -73,13 +70,13 @@ class ObjectStore:
         position = None if level is None else level.find(key.name)
         known = self._answers.fresh(key)
         if (level is not None and position is None) or (known is not None and known.stat is None):
-            return  # as far as is known there is no such object; who asks for it learns that
+            return  # as far as is known there is no such object; reading it will tell
         size = None if level is None or position is None else level.sizes[position]
         read = around or read
         self._ahead.begin(key, read, size if read[1] is None else read[1])
 
     def _fetched(self, key: Key, start: int, length: int | None) -> Fetched:
-        """What is fetched ahead. Of a range, the parts that are taken are blocks, each as it is asked for."""
+        """Prefetch bytes. The parts of a range that are taken later become blocks of the block cache."""
         answer = self._objects.get(key, start, length, patient=True)
         data = answer.body()
         stat = self._objects.remember(key, answer.object, answer.asked)[1]
@@ -88,7 +85,7 @@ class ObjectStore:
         return answer.object, answer.start, data, stat
 
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
-        """Bytes that were fetched ahead, if they are of the version that the last answer told."""
+        """Return bytes that were prefetched, if they are of the version of the last answer."""
         found = self._ahead.take(key, start, length)
         known = self._answers.get(key)
         if found is None or known is None or known.stat is None:
@@ -99,15 +96,18 @@ class ObjectStore:
         if length is None:
             return data[start - first :], stat
         part = bytes(data[start - first : start - first + length])
-        if len(part) != length:  # the object ends before them: `read_range` says so
+        if len(part) != length:  # the object ends before them, and `read_range` will say so
             return None
         return self._objects.keep_block(stored, part, start), stat
 
     def opened(self, key: Key) -> None:
-        """`stat` has an object that is read next sent along."""
+        """Do nothing, because `stat` already brings an object that is read next."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
-        """`read`: only an object is meant, of which these bytes will be read next; they come with the answer."""
+        """Return the stat.
+
+        `read`: only an object is meant, and these bytes of it will be read next; they come with the answer.
+        """
         if not key:
             return self._directory()
         known = self._answers.fresh(key) or self._under_way(key, read)
@@ -122,19 +122,41 @@ class ObjectStore:
         known = self._answers.fresh(key)
         return None if known is None else known.stat
 
+    def holds(self, key: Key) -> bool:
+        if self._objects.evidence.exists(key, self._ttl):
+            return True
+        if not self.listable:
+            return self.stat(key).is_dir
+        try:
+            if len(self._listings.level(key, self._ttl)):
+                return True
+            there = len(self._listings.level(ROOT, self._ttl)) > 0
+        except CorruptData:  # the error is reported when it is listed
+            return self.stat(key).is_dir
+        if not there:
+            raise Stale(f"{self.describe(ROOT)}: no longer there")
+        return False
+
     def shows(self, key: Key) -> bool:
         return self._listings.shows(key)
 
     def lacks(self, key: Key) -> bool:
         return self._listings.lacks(key)
 
+    @property
+    def vouches(self) -> bool:
+        return True
+
+    def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
+        return self._objects.vouch(key, texts)
+
     def revisit(self, key: Key) -> None:
-        """`stat` of an object that was there is about to be asked: it is found out meanwhile. Does not block."""
+        """Prefetch the answer of `stat` for an object that existed before. Does not block."""
         if self._answers.fresh(key) is None:
             self._revisits.begin(key)
 
-    def _under_way(self, key: Key, read: Range | None) -> Known | None:
-        """What was asked of an object already, once it is answered."""
+    def _under_way(self, key: Key, read: Range | None) -> KnownObject | None:
+        """Wait for a request about an object that is under way, and return its answer."""
         self._revisits.wait(key)
         if read is not None:
             self._ahead.take(key, *read, last=False)
@@ -144,7 +166,7 @@ class ObjectStore:
         return self._objects.listed_stat(key, read is None) or self._objects.ask(key, read or WHOLE)
 
     def _stat_anything(self, key: Key) -> Stat:
-        """An object or a directory."""
+        """Return the stat of an object or a directory."""
         if self._objects.evidence.exists(key, self._listing_ttl):
             return self._directory()
         above = self._listings.known(key.parent)
@@ -153,7 +175,7 @@ class ObjectStore:
         listed = self._objects.listed_stat(key)
         if listed is not None:
             return listed
-        known_object = self._listings.remembered.get(key.parent, self._ttl) is not None  # or it would be absent
+        known_object = self._listings.remembered.get(key.parent, self._ttl) is not None  # otherwise it would be absent
         if not known_object and self.listable and len(self._listings.known(key) or self._listings.level(key, self._ttl)):
             return self._directory()
         return self._objects.ask(key, WHOLE)
@@ -190,12 +212,12 @@ class ObjectStore:
         check_limit(self, key, answer.object.size, limit)
         data = self._objects.keep_block(answer.object, answer.body())
         known, stat = self._objects.remember(key, answer.object, answer.asked)
-        if len(data) <= SMALL_BYTES // 16:  # a document: whoever looks at it again within the TTL has it
+        if len(data) <= SMALL_BYTES // 16:  # a document: it will be read again within the TTL
             self._answers.keep(key, known, (0, bytes(data)))
         return data, stat
 
     def read_range(self, key: Key, start: int, length: int, block: int = 0) -> tuple[bytes, Stat]:
-        """`block`: the block cache keeps these bytes in blocks of so many, so that each is found by itself (`kept`)."""
+        """Return bytes. `block`: the block cache keeps them in blocks of this many bytes, so that `kept` finds each."""
         taken = self._taken(key, start, length) if start >= 0 else None
         if taken is not None:
             return bytes(taken[0]), taken[1]
@@ -208,7 +230,7 @@ class ObjectStore:
         return self._range(key, start, length, known, block)
 
     def kept(self, key: Key, start: int, length: int) -> tuple[bytes, Stat] | None:
-        """What `read_range` gives without a request, if it can."""
+        """Return what `read_range` would, if no request is needed."""
         known = self._answers.fresh(key)
         if known is None or known.stat is None:
             return None
@@ -217,7 +239,7 @@ class ObjectStore:
             body = self._blocks.get(key, known.etag, known.stat.size, (start, length))
         return None if body is None or len(body) != length else (bytes(body), known.stat)
 
-    def _range(self, key: Key, start: int, length: int, known: Known | None, block: int) -> tuple[bytes, Stat]:
+    def _range(self, key: Key, start: int, length: int, known: KnownObject | None, block: int) -> tuple[bytes, Stat]:
         stat = self._objects.told(key, known) if known is not None else None
         if stat is not None and known is not None:
             start = start if start >= 0 else stat.size + start
@@ -268,4 +290,4 @@ class ObjectStore:
         self._listings.foresee(key, cuts)
 
     def _directory(self) -> Stat:
-        return Stat(True, 0, self._listings.mtime_ns, None, searchable(everybody()))
+        return Stat(True, 0, self._listings.mtime_ns, None)

@@ -1,4 +1,4 @@
-"""URLs of stores that live elsewhere: what they name, and that they hold no secret. Not here: requests (`client.py`)."""
+"""URLs of remote stores: what they name, and that they hold no secret. Not here: requests (`client.py`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: dict[str, Kind] = {
 }
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""Where other programs of Amazon's find a server that is not Amazon's, the nearest first."""
+"""Where Amazon's other programs look for a server that is not Amazon's, the first one first."""
 
 _SERVERS: dict[Kind, tuple[str, ...]] = {
     "gs": ("GOOGLE_BASE_URL",),
@@ -35,13 +35,13 @@ _SERVERS: dict[Kind, tuple[str, ...]] = {
 """Where obstore looks for the server of a bucket that its URL does not name."""
 
 _SIGNATURE = re.compile(r"[?&](X-Amz-|X-Goog-|Signature=|sig=)", re.IGNORECASE)
-"""In the query of a URL that is signed."""
+"""Matches the query of a signed URL."""
 
 _NAME = re.compile(r"[A-Za-z0-9._~:$-]+")
-"""Of a bucket, a container, a server; a region."""
+"""Matches the name of a bucket, a container, a server or a region."""
 
 _URL = re.compile(r"[^\x00-\x20\x7f-\U0010ffff\"<>\\^`{|}]+")
-"""What a URL may consist of (RFC 3986), as far as it is not for us to spell it so."""
+"""What a URL may consist of (RFC 3986), except what we spell ourselves."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
@@ -49,8 +49,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 class Location(NamedTuple):
     """A place in an object store or on a web server. `text` is the URL as it may be shown: it never holds a secret.
 
-    `root`: bucket, container, or the server's URL; `path`: below it, without slashes at its ends, of a web server's still in
-    the URL's own spelling. `account`: Azure's, where the URL names it.
+    `root`: bucket, container, or the server's URL; `path`: below it, without slashes at its ends, for a web server in the
+    URL's own spelling. `account`: Azure's, if the URL names it.
     """
 
     kind: Kind
@@ -73,12 +73,12 @@ class Location(NamedTuple):
 
 
 def is_url(text: str) -> bool:
-    """Whether `text` is spelled as a URL, of whatever scheme."""
+    """Tell whether `text` is spelled as a URL of any scheme."""
     return _SCHEME.fullmatch(text) is not None
 
 
 def local_path(text: str) -> str | None:
-    """The path that a `file:` URL names; None for any other text."""
+    """Return the path that a `file:` URL names, or None for any other text."""
     if not text.lower().startswith("file://"):
         return None
     host, slash, path = text[len("file://") :].partition("/")
@@ -91,7 +91,7 @@ def local_path(text: str) -> str | None:
 
 
 def parse_url(text: str) -> Location:
-    """The location that a URL names; SetupError for an unknown scheme, a missing bucket, or a secret in the URL."""
+    """Return the location of a URL. Raises SetupError for an unknown scheme, a missing bucket, or a secret in the URL."""
     match = _SCHEME.fullmatch(text)
     scheme = match[1].lower() if match is not None else ""
     if match is None or scheme not in KINDS:
@@ -124,16 +124,16 @@ def parse_url(text: str) -> Location:
 
 
 def _holds_password(rest: str) -> bool:
-    """Whether what follows a URL's scheme begins with a name and a password, which may have a slash in it."""
+    """Tell whether a URL has a name and a password after its scheme. The password may contain a slash."""
     before, at, _ = rest.rpartition("@")
     name, colon, word = before.partition("/")[0].rpartition(":")
     return bool(at and colon and name and not name.startswith(("[", "arn:")) and not word.isdecimal())
 
 
 def endpoint_of(location: Location, given: str) -> str:
-    """The URL of the server that the user names, for S3 by the environment too; empty: the provider's own.
+    """Return the URL of the server that the user names, for S3 also by the environment; empty: the provider's own.
 
-    SetupError for anything else, and for a secret in it.
+    Raises SetupError for anything else, and for a secret in it.
     """
     named = (os.environ.get(name, "") for name in _ENDPOINTS) if location.kind == "s3" else ()
     text = given or next(filter(None, named), "")
@@ -151,9 +151,9 @@ def endpoint_of(location: Location, given: str) -> str:
 
 
 def identity(location: Location, endpoint: str) -> str:
-    """What no other store has: its URL, and what stands for the server where the URL does not tell it.
+    """Return what identifies a store: its URL, and what stands for the server if the URL does not name it.
 
-    `endpoint`: as `endpoint_of` gives it.
+    `endpoint`: as returned by `endpoint_of`.
     """
     named = (os.environ.get(name, "") for name in _SERVERS.get(location.kind, ()))
     server = "\n".join(filter(None, [endpoint, *named]))
@@ -161,7 +161,7 @@ def identity(location: Location, endpoint: str) -> str:
 
 
 def region_of(given: str) -> str:
-    """The region that the user names, or (empty) the environment; SetupError for what cannot be one."""
+    """Return the region that the user or the environment names, or "". Raises SetupError for what cannot be a region."""
     for name in (given, *(os.environ.get(variable, "") for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"))):
         if name and _NAME.fullmatch(name) is None:
             raise SetupError(f"region {name!r}: no name of a region", "write --region eu-west-1")

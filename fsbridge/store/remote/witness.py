@@ -1,6 +1,7 @@
-"""Whether a web server still has the store: one that lost all of it says "not there" of each object, which is no absence.
+"""Whether a web server still has the store: a server that lost all of it answers "not there" for each object.
 
-Not here: requests for anything else (`objects.py`), what absence looks like at first (`probing.py`).
+Such an answer is no absence. Not here: requests for anything else (`objects.py`), what absence looks like at first
+(`probing.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from fsbridge.store.remote.client import Client
 
 
 class _Asked(NamedTuple):
-    """One question whether the store is there: when it was asked (monotonic seconds), which object told, and what failed."""
+    """One question whether the store is there: when it was asked (monotonic seconds), about which object, and what
+    failed.
+    """
 
     began: float
     key: Key
@@ -23,17 +26,17 @@ class _Asked(NamedTuple):
 
 
 class Witness:
-    """The two objects that a store gave last, and the first. For stores that cannot be listed: a listing proves absence."""
+    """The two objects that a store gave last, and the first one. For stores without listings: a listing proves absence."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._given: tuple[tuple[Key, str | None], ...] = ()
-        self._lock = threading.Lock()  # of `_given`
+        self._lock = threading.Lock()  # for `_given`
         self._asking = threading.Lock()
         self._asked: _Asked | None = None
 
     def saw(self, key: Key, etag: str | None) -> bool:
-        """There is an object at `key`; whether it is the first one."""
+        """Note that there is an object at `key`. Returns whether it is the first one."""
         with self._lock:
             first = not self._given
             others = [given for given in self._given if given[0] != key]
@@ -41,12 +44,14 @@ class Witness:
         return first
 
     def confirm(self, missing: Key) -> None:
-        """Unreachable where not only `missing`, which the server has just said not to have, is gone. May make a request.
+        """Raise Unreachable if not only `missing`, which the server has just reported absent, is gone.
 
-        What the server said before that proves nothing: a server whose store goes away has given objects until that moment.
+        May make a request.
+
+        What the server said before that proves nothing: a server whose store goes away gave objects until that moment.
         """
         told = time.monotonic()
-        with self._asking:  # whoever waits here has been told before the next question: they share its answer
+        with self._asking:  # a thread that waits here was told "not there" before the next question, so it shares the answer
             asked = self._asked
             if asked is None or asked.began <= told or asked.key == missing:
                 asked = self._ask(missing)
@@ -54,7 +59,7 @@ class Witness:
             raise asked.error.anew()
 
     def _ask(self, missing: Key) -> _Asked | None:
-        """None where nothing else is known of the store."""
+        """Ask for other known objects. Returns None if there is none."""
         asked, gone = None, [missing]
         for key, etag in [given for given in self._given if given[0] != missing]:
             began = time.monotonic()

@@ -1,8 +1,8 @@
 """The central directory of a zip archive as a compact, sorted table of names. Not here: members' data (`store.py`).
 
-Written for archives that nobody vouches for: every length is checked against the file before it is used, and what cannot be
-shown harmlessly is left out or marked. A member costs its name and 42 bytes, so that archives of millions of members (one
-file per chunk) are no burden; in the standard library's `zipfile` it takes ten times that.
+Written for archives from untrusted sources: every length is checked against the file before it is used, and what cannot
+be shown harmlessly is left out or marked. A member costs its name and 42 bytes, so archives may have millions of members
+(one file per chunk). The standard library's `zipfile` takes ten times that.
 
 Source of the format: PKWARE APPNOTE.TXT 6.3.10.
 """
@@ -44,20 +44,17 @@ HEADER_SIGNATURE = b"PK\1\2"
 LOCAL = struct.Struct("<4s5H3L2H")
 LOCAL_SIGNATURE = b"PK\3\4"
 EXTRA = struct.Struct("<2H")
-ZIP64_EXTRA = 1
 UNKNOWN16, UNKNOWN32 = 0xFFFF, 0xFFFFFFFF
-MAX_COMMENT = 0xFFFF
 
 MAX_DIRECTORY = 1024 * MIB
-"""Bytes of a central directory: twelve million members with names of 40 bytes."""
+"""Most bytes of a central directory: twelve million members with names of 40 bytes."""
 
 ENCRYPTED = 0x0001 | 0x0040 | 0x2000
-UNIX = 3
 FILE_TYPE, REGULAR, DIRECTORY = 0o170000, 0o100000, 0o040000
 
 OVERLAPPING = 0x8000
 SPECIAL = 0x4000
-"""Marks of ours beside the general purpose flags: both bits are reserved by PKWARE and never set."""
+"""Our own marks among the general purpose flags. PKWARE reserves both bits and never sets them."""
 
 MEMBER_FIELDS = ("header", "stored", "size", "crc", "method")
 MEMBER_CODES = "QQQIHH"
@@ -65,10 +62,10 @@ BATCH_MEMBERS = 1 << 14
 """Entries converted at a time."""
 
 MAX_NAME = 4096
-"""Bytes of a name: Linux takes no longer path."""
+"""Most bytes of a name: Linux accepts no longer path."""
 
 HARMFUL = re.compile(rb"\0|^/|^$|//|(?:^|/)\.\.?(?:/|$)")
-"""Names that are no keys: empty, `.` and `..` components, NUL; a `/` at the end marks a directory."""
+"""Names that are not keys: empty, `.` and `..` components, NUL. A `/` at the end marks a directory."""
 
 Read = Callable[[int, int], bytes]
 """`(offset, length)` -> exactly these bytes of the archive."""
@@ -80,8 +77,8 @@ Column = npt.NDArray[Any]
 class ArchiveMember(NamedTuple):
     """A file in the archive. `header`: offset of its local header; `stored`, `size`: bytes in the archive, and decoded.
 
-    `flags`: the general purpose flags, with OVERLAPPING (its bytes belong to another member, too) or SPECIAL (a symbolic
-    link or device).
+    `flags` are the general purpose flags, with OVERLAPPING (its bytes belong to another member, too) or SPECIAL (a
+    symbolic link or device).
     """
 
     header: int
@@ -94,7 +91,7 @@ class ArchiveMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Sorted names in one piece of memory; a sequence as `bisect` needs it."""
+    """Sorted names in one piece of memory; a sequence for `bisect`."""
 
     text: bytes
     ends: array[int]
@@ -114,7 +111,7 @@ class _Names:
 class ZipDirectory:
     """All members, sorted by name. A name ending in `/` is a directory that was stored as such.
 
-    `hidden`: members left out because no path can have their name, or because a directory has it.
+    `hidden` counts members that were left out because no path can have their name, or because a directory has it.
     """
 
     names: _Names
@@ -122,27 +119,27 @@ class ZipDirectory:
     hidden: int
 
     def find(self, name: bytes) -> ArchiveMember | None:
-        """The file of this name."""
+        """Return the file of this name, or None."""
         position = bisect.bisect_left(self.names, name)
         if position == len(self.names) or self.names[position] != name:
             return None
         return self.member(position)
 
     def member(self, position: int) -> ArchiveMember:
-        """The member at a position of `names`."""
+        """Return the member at a position of `names`."""
         return ArchiveMember._make(column[position] for column in self.table)
 
     def is_directory(self, name: bytes) -> bool:
-        """Whether any member lies below `name`, or it was stored as a directory; the root always is one."""
+        """Tell whether a member lies below `name`, or `name` was stored as a directory. The root always is one."""
         if not name:
             return True
         position = bisect.bisect_left(self.names, name + b"/")
         return position < len(self.names) and self.names[position].startswith(name + b"/")
 
     def children(self, name: bytes) -> Iterator[tuple[bytes, int | None]]:
-        """What lies directly below the directory `name`, sorted as in `names`: a file's position there, or None.
+        """Yield what is directly below the directory `name`, sorted as in `names`: a file's position there, or None.
 
-        Skips from one child to the next, so the cost is that of the children, not of all that is below them.
+        Skips from one child to the next, so the cost is that of the children and not of everything below them.
         """
         prefix = name + b"/" if name else b""
         position = bisect.bisect_left(self.names, prefix)
@@ -168,8 +165,8 @@ def read_directory(read: Read, size: int) -> ZipDirectory:
 
 
 def _find_directory(read: Read, size: int) -> tuple[int, int, int]:
-    """Offset, length and number of entries of the central directory, from the records at the end of the archive."""
-    tail_start = max(0, size - END.size - MAX_COMMENT)
+    """Return offset, length and number of entries of the central directory, from the records at the end of the archive."""
+    tail_start = max(0, size - END.size - 0xFFFF)
     tail = read(tail_start, size - tail_start)
     at = tail.rfind(END_SIGNATURE)
     while at >= 0:
@@ -194,7 +191,7 @@ def _find_directory(read: Read, size: int) -> tuple[int, int, int]:
 
 
 def _find_zip64(read: Read, end: int) -> tuple[int, int, int] | None:
-    """As `_find_directory`, from the zip64 records before the end record; None when there are none."""
+    """Read the zip64 records before the end record as `_find_directory` does, or return None if there are none."""
     if end < END64_LOCATOR.size + END64.size:
         return None
     signature, disk, at, disks = END64_LOCATOR.unpack(read(end - END64_LOCATOR.size, END64_LOCATOR.size))
@@ -215,7 +212,10 @@ def _find_zip64(read: Read, end: int) -> tuple[int, int, int] | None:
 
 
 class _Builder:
-    """Collects the entries; for equal names the last one counts, as in every unpacker (zarr's ZipStore writes such)."""
+    """Collects the entries.
+
+    Of equal names the last one counts, as in every unpacker (zarr's ZipStore writes such archives).
+    """
 
     def __init__(self, data: bytes, start: int) -> None:
         self._data = data
@@ -238,7 +238,7 @@ class _Builder:
         return ZipDirectory(_Names.pack(names), [array(code, column[rows].tobytes()) for code, column in columns], hidden)
 
     def _walk(self) -> None:
-        """Positions and names of all entries; the only work done one by one."""
+        """Find the positions and names of all entries. Only this is done entry by entry."""
         data, size, position = self._data, len(self._data), 0
         harmful, rows = HARMFUL.search, self._rows
         while position < size:
@@ -257,7 +257,7 @@ class _Builder:
             raise CorruptData("the central directory ends within an entry")
 
     def _columns(self) -> list[tuple[str, Column]]:
-        """What `ArchiveMember` holds, of every entry in the archive's order; with the type codes of `array`."""
+        """Return the fields of `ArchiveMember` for every entry in the archive's order, with the type codes of `array`."""
         positions = np.frombuffer(self._positions, np.uint64)
         columns = [np.empty(len(positions), code) for code in MEMBER_CODES]
         raw = np.frombuffer(self._data, np.uint8)
@@ -268,7 +268,7 @@ class _Builder:
             if (entries["signature"] != HEADER_SIGNATURE).any():
                 raise CorruptData("no entry of the central directory where one was expected")
             kind = (entries["attributes"] >> 16) & FILE_TYPE
-            special = (entries["made_by"] >> 8 == UNIX) & ~np.isin(kind, (0, REGULAR, DIRECTORY))
+            special = (entries["made_by"] >> 8 == 3) & ~np.isin(kind, (0, REGULAR, DIRECTORY))
             flags = entries["flags"] & ~np.uint16(OVERLAPPING | SPECIAL) | special * np.uint16(SPECIAL)
             for column, values in zip(columns, [*(entries[name] for name in MEMBER_FIELDS), flags], strict=True):
                 column[part] = values
@@ -277,7 +277,7 @@ class _Builder:
         return list(zip(MEMBER_CODES, columns, strict=True))
 
     def _large(self, columns: Sequence[Column]) -> None:
-        """The zip64 extra fields of the entries that have one."""
+        """Read the zip64 extra fields of the entries that have one."""
         header, stored, size = columns[:3]
         for row in np.flatnonzero((header == UNKNOWN32) | (stored == UNKNOWN32) | (size == UNKNOWN32)).tolist():
             position = self._positions[row]
@@ -290,7 +290,7 @@ class _Builder:
             size[row], stored[row], header[row] = values
 
     def _overlapping(self, headers: Column, stored: Column) -> Column:
-        """OVERLAPPING for members that run into the next one's header or the central directory."""
+        """Return OVERLAPPING for members that run into the next one's header or into the central directory."""
         order = np.argsort(headers, kind="stable")
         ends = headers[order] + stored[order] + np.uint64(LOCAL.size)
         limits = np.append(headers[order][1:], np.uint64(self._start))[: len(order)]
@@ -300,12 +300,12 @@ class _Builder:
 
 
 def _zip64_values(extra: bytes, size: int, stored: int, header: int) -> tuple[int, int, int]:
-    """The 64-bit values of those that are all ones, from the zip64 extra field."""
+    """Return the 64-bit values in place of those that are all ones, from the zip64 extra field."""
     position = 0
     while position + EXTRA.size <= len(extra):
         kind, length = EXTRA.unpack_from(extra, position)
         position += EXTRA.size
-        if kind == ZIP64_EXTRA and position + length <= len(extra):
+        if kind == 1 and position + length <= len(extra):
             values = iter(struct.unpack_from(f"<{length // 8}Q", extra, position))
             try:
                 size = next(values) if size == UNKNOWN32 else size
@@ -319,9 +319,9 @@ def _zip64_values(extra: bytes, size: int, stored: int, header: int) -> tuple[in
 
 
 def _directories(names: Iterable[bytes], files: Container[bytes]) -> set[bytes]:
-    """Those of `files` that are directories, too, as sorted `names` imply: these hide them.
+    """Return those of `files` that sorted `names` show to be directories, too. The directory hides the file.
 
-    Other directories are not remembered: a name of 4 KB can imply two thousand.
+    Other directories are not kept, because a name of 4 KB can imply two thousand.
     """
     found: set[bytes] = set()
     before = b""

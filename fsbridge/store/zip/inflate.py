@@ -1,8 +1,8 @@
-"""Ranges of deflated members, without inflating from the start each time. Not here: what a member is (`store.py`).
+"""Ranges of deflated members, not inflated from the start each time. Not here: what a member is (`store.py`).
 
-While a large member is inflated, the decompressor's state is kept every few MiB (as zran, of zlib's examples, does), and the
-next range begins at the state before it. So the inner chunks of a shard that was put into an archive with compression cost a
-few MiB of inflating each, not the shard.
+While a large member is inflated, the decompressor's state is kept every few MiB (as in zran of zlib's examples), and the
+next range begins at the state before it. So the inner chunks of a shard in a compressed archive cost a few MiB of inflating
+each, and not the whole shard.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ from fsbridge.errors import CorruptData
 from fsbridge.lru import LRU
 
 PIECE_BYTES = MIB
-"""Compressed bytes read, or decoded ones made, at a time."""
+"""Compressed bytes read, or decoded bytes made, at a time."""
 
-FEED_BYTES = 16 * 1024
-"""Compressed bytes that a decompressor is given at a time: it keeps what it did not come to, and so does each state."""
 
 STEP_BYTES = 4 * MIB
-"""Decoded bytes between two states: about 15 ms of inflating, and members below it need none."""
+"""Decoded bytes between two kept states: about 15 ms of inflating. Smaller members need none."""
 
 MAX_STATES = 256
-"""States kept of all archives, for 1 GiB of deflated members; each takes about 48 KiB (zlib's window and tables)."""
+"""States kept for all archives, enough for 1 GiB of deflated members. Each takes about 48 KiB (zlib's window and tables)."""
 
 Read = Callable[[int, int], bytes]
 
 
 class _State(NamedTuple):
-    """A decompressor that has made `done` bytes of `used` bytes of input."""
+    """A decompressor that has made `done` bytes from `used` bytes of input."""
 
     done: int
     used: int
@@ -46,9 +44,10 @@ class Inflater:
         self._own = object()
 
     def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
-        """Bytes [start, start + length) of the member of `size` bytes whose `stored` deflated bytes lie at `position`.
+        """Return bytes [start, start + length) of the member of `size` bytes whose `stored` deflated bytes lie at
+        `position`.
 
-        Raises CorruptData; a range up to the member's end also makes sure that the stream ends there and nowhere else.
+        Raises CorruptData. A range up to the member's end also checks that the stream ends there and nowhere else.
         """
         done, used, stream = self._before(position, start)
         stop = start + length
@@ -57,7 +56,9 @@ class Inflater:
         while done < stop or (stop == size and not stream.eof):
             if not held and used < stored and not stream.eof:
                 held = memoryview(self._read(position + used, min(stored - used, PIECE_BYTES)))
-            feed = held[:FEED_BYTES]
+            # A decompressor keeps the input that it did not use, and so does each state, so it gets only 16 KiB at a
+            # time.
+            feed = held[: (16 * 1024)]
             try:
                 # One byte more than declared shows a member that is larger than it says.
                 piece = stream.decompress(feed, min(PIECE_BYTES, size - done + 1))
@@ -78,7 +79,7 @@ class Inflater:
         return b"".join(parts)
 
     def _before(self, position: int, start: int) -> _State:
-        """The last state that is not beyond `start`, ready to be used."""
+        """Return the last state that is not beyond `start`, ready for use."""
         steps = start // STEP_BYTES
         for number in range(steps, max(0, steps - MAX_STATES), -1):
             state = _states.get((self._own, position, number))
@@ -93,4 +94,4 @@ class Inflater:
 
 
 _states: LRU[tuple[object, int, int], _State] = LRU(MAX_STATES)
-"""By what stands for an archive, a member's position in it, and the number of whole steps."""
+"""By archive object, position of the member in the archive, and number of whole steps."""

@@ -1,8 +1,8 @@
 """A zip archive as a store, read in place. Not here: its central directory (`directory.py`), writing.
 
-Stored members are read by range; deflated ones are inflated (`inflate.py`), never beyond the size they declare. Each read
-looks whether the archive at the path is still the one that was opened: when it was replaced or rewritten, its directory is
-read again, and every version changes. Members are never unpacked to disk and symbolic links in the archive never followed.
+Stored members are read by range; deflated ones are inflated (`inflate.py`), never beyond their declared size. Each read
+checks that the archive at the path is still the opened one. If it was replaced or rewritten, its directory is read again
+and every version changes. Members are never unpacked to disk, and symbolic links in the archive are never followed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 
+from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
 from fsbridge.lru import LRU
-from fsbridge.owner import searchable
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Times
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.zip.directory import (
@@ -37,11 +37,9 @@ log = logging.getLogger(__name__)
 
 STORED, DEFLATED = 0, 8
 LINK = "a symbolic link or device in the archive"
-MAX_RATIO = 1032
-"""Deflate cannot shrink data further than this."""
 
 LIVE_ARCHIVES = 128
-"""Open archives at a time, for all stores together, the ones used last: the usual limit of a process is 1024 descriptors."""
+"""Most open archives, for all stores together, the ones used last. The usual limit of a process is 1024 descriptors."""
 
 
 class _Archive:
@@ -57,17 +55,16 @@ class _Archive:
 
     @property
     def stat(self) -> Stat:
-        """The archive's own."""
+        """The archive's own stat."""
         return self.blob.stat
 
 
-class ZipStore:
-    """`store.Store` over the zip archive `file` (or a local path); `base` is the directory in it that is the root."""
+class ZipStore(StoreAbilities):
+    """`store.Store` for the zip archive `file` (or a local path). `base` is the directory in it that is the root."""
 
     prefixes = False
     far = False
     listable = True
-    at_once = None
     together = nullcontext
 
     def __init__(self, file: str | BlobFile, base: str | None = None) -> None:
@@ -79,35 +76,42 @@ class ZipStore:
 
     @property
     def hidden(self) -> int:
-        """Members that cannot be shown: names that are no paths (`../x`), files where directories are."""
+        """Number of members that cannot be shown: names that are not paths (`../x`), files where directories are."""
         return self._now().directory.hidden
 
     def describe(self, key: Key) -> str:
-        """`key` as a path that begins with the archive's."""
+        """Return `key` as a path that begins with the archive's."""
         return os.path.join(self._path, os.fsdecode(self._name(key)))
 
     def close(self) -> None:
-        """Give up the archive; its descriptor is closed as soon as no read needs it. The next use opens it anew."""
+        """Drop the archive. Its descriptor closes when the last read ends, and the next use opens it again."""
         with self._lock:
             self._archive = None
 
+    @property
+    def rests(self) -> bool:
+        return True
+
     def rest(self) -> None:
-        """The same, unless it is being opened: that may take as long as its disk likes."""
+        """Drop the archive, unless it is being opened: that may take as long as its disk likes."""
         if self._lock.acquire(blocking=False):
             self._archive = None
             self._lock.release()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Its members are read by windows that hold several."""
+        """Do nothing, because members are read in windows that hold several."""
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Nothing to do: the archive's directory is in memory."""
+        """Do nothing, because the archive's directory is in memory."""
 
     def opened(self, key: Key) -> None:
-        """A member is found in memory."""
+        """Do nothing, because a member is found in memory."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
-        """Kind and version; a directory has the archive's own version. Unsupported for a link, as nobody knows where to."""
+        """Return kind and version.
+
+        A directory has the archive's version. Raises Unsupported for a link: its target is unknown.
+        """
         archive = self._now()
         found = archive.directory.find(self._name(key))
         if found is not None and found.flags & SPECIAL:
@@ -120,9 +124,9 @@ class ZipStore:
         return _member_stat(archive, self._member(archive, key))
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """From the archive's directory alone."""
+        """Return the modification times from the archive's directory alone."""
         archive = self._now()
-        found = Times(owner=archive.stat.owner)
+        found: list[int | None] = []
         for name in names:
             try:
                 found.append(self._stat(archive, key / name).mtime_ns)
@@ -131,7 +135,7 @@ class ZipStore:
         return found
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
-        """The whole member, its CRC-32 verified."""
+        """Return the whole member, its CRC-32 verified."""
         archive = self._now()
         member = self._member(archive, key)
         check_limit(self, key, member.size, limit)
@@ -145,7 +149,7 @@ class ZipStore:
         return data, _member_stat(archive, member)
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
-        """Exactly `length` bytes from `start` (negative: from the end); its CRC-32 covers only whole members."""
+        """Return exactly `length` bytes from `start` (negative: from the end). The CRC-32 covers only whole members."""
         archive = self._now()
         member = self._member(archive, key)
         first = start if start >= 0 else member.size + start
@@ -158,7 +162,7 @@ class ZipStore:
         return data, _member_stat(archive, member)
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        """Members of a directory, sorted; symbolic links and devices as files that cannot be read."""
+        """Yield the members of a directory, sorted. Symbolic links and devices appear as files that cannot be read."""
         archive, name = self._now(), self._name(key)
         directory = archive.directory
         if not directory.is_directory(name):
@@ -172,7 +176,7 @@ class ZipStore:
                 yield Member(os.fsdecode(child), False, stat, bool(member.flags & SPECIAL))
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """As `list` gives them."""
+        """Yield the names of `list`, in batches."""
         members = self.list(key)
         while batch := [entry.name for entry in islice(members, BATCH_NAMES)]:
             yield batch
@@ -190,7 +194,8 @@ class ZipStore:
             raise error.at(self._path) from None
 
     def _now(self) -> _Archive:
-        """The archive as it is at the path now."""
+        """Return the archive that is at the path now."""
+        before_waiting()
         try:
             stat = self._file.look()
         except (FileNotFoundError, NotFound):
@@ -213,7 +218,7 @@ class ZipStore:
         if archive.directory.is_directory(name):
             raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
         above = name.rpartition(b"/")[0]
-        while above:  # what a link leads to is not known to be absent
+        while above:  # behind a link nothing is known to be absent
             found = archive.directory.find(above)
             if found is not None and found.flags & SPECIAL:
                 raise Unsupported(f"{self.describe(key)}: behind {LINK}")
@@ -221,7 +226,10 @@ class ZipStore:
         raise NotFound(f"{self.describe(key)}: not in the archive")
 
     def _range(self, archive: _Archive, key: Key, member: ArchiveMember, start: int, length: int) -> bytes:
-        """Bytes of a member after all checks of what the archive says of it; the range lies within its declared size."""
+        """Return bytes of a member, after all checks of what the archive says about it.
+
+        The range lies within its declared size.
+        """
         if member.flags & OVERLAPPING:
             raise CorruptData("its bytes overlap another member's")
         if member.flags & SPECIAL:
@@ -235,12 +243,13 @@ class ZipStore:
             if member.stored != member.size:
                 raise CorruptData(f"stored as {member.stored} bytes, declared as {member.size}")
             return archive.blob.pread(data + start, length)
-        if member.size > member.stored * MAX_RATIO:
+        # Deflate cannot shrink data by more than this factor.
+        if member.size > member.stored * 1032:
             raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
         return archive.inflater.range(data, member.stored, member.size, start, length)
 
     def _data_start(self, archive: _Archive, key: Key, member: ArchiveMember) -> int:
-        """Offset of a member's data: behind its local header, which must tell the same name and method."""
+        """Return the offset of a member's data: behind its local header, which must have the same name and method."""
         header = archive.blob.pread(member.header, LOCAL.size)
         signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
         if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
@@ -255,21 +264,21 @@ class ZipStore:
 
 
 _recent: LRU[int, ZipStore] = LRU(LIVE_ARCHIVES, ZipStore.rest)
-"""Those that have an open archive; each is nobody else's key while it is here."""
+"""The stores that have an open archive. A store's id is unique while the store is in here."""
 
 
 def _directory_stat(archive: _Archive) -> Stat:
-    return archive.stat._replace(is_dir=True, owner=searchable(archive.stat.owner))
+    return archive.stat._replace(is_dir=True)
 
 
 def _member_stat(archive: _Archive, member: ArchiveMember) -> Stat:
-    """Of the archive's version, and in it the member's place and checksum."""
+    """Return a member's stat. Its version is the archive's, with the member's place and checksum."""
     version = (archive.stat.version, member.header, member.crc)
     return archive.stat._replace(size=member.size, version=version)
 
 
 def _single_directory(directory: ZipDirectory, path: str) -> bytes:
-    """The root: a lone top directory that is named like a store or the archive (`zip -r brain.zarr.zip brain.zarr`)."""
+    """Return the root: a lone top directory named like a store or the archive (`zip -r brain.zarr.zip brain.zarr`)."""
     children = directory.children(b"")
     first, second = next(children, None), next(children, None)
     if first is None or second is not None or first[1] is not None:

@@ -41,7 +41,7 @@ from fsbridge.formats.hangar.records import (
     tree_records,
 )
 from fsbridge.formats.hdf5.source import open_hdf5
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.model import Array, Group, Link, Node, as_array
 
 EXAMPLES = 300
@@ -260,7 +260,7 @@ def test_remote_samples_of_known_shape_have_metadata(tmp_path: Path, column: str
 def test_the_folder_itself_and_detection(crashed: Path) -> None:
     for path in (crashed, crashed / ".hangar"):
         source = open_source(str(path), Config(str(path), "/nowhere"))
-        assert source.format == "hangar"
+        assert source.format.name == "hangar"
         assert names(walk(source, "branches", "master")) == ["array", "text", "volume"]
         source.close()
     with pytest.raises(SetupError, match="no Hangar repository"):
@@ -415,7 +415,7 @@ def test_records_that_lead_nowhere(crashed: Path) -> None:
 
 @pytest.mark.parametrize("name", ["branch.lmdb", "ref.lmdb", "hash.lmdb"])
 def test_damaged_databases_do_not_end_the_daemon(crashed: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever LMDB makes of it: an error, or the end of the child process."""
+    """Whatever LMDB does with it, the result is an error or the end of the child process."""
     path = crashed / ".hangar" / name
     data = path.read_bytes()
     random = np.random.default_rng(4)
@@ -454,7 +454,7 @@ def test_a_bomb_in_a_commit_is_corrupt(crashed: Path) -> None:
 
 @pytest.mark.parametrize("part", [":ref", ":spec", ""])
 def test_a_commit_that_is_not_what_its_digest_says_is_corrupt(plain: Path, part: str) -> None:
-    """Neither LMDB nor Blosc tells: another sample would be shown under the name."""
+    """Neither LMDB nor Blosc would notice: another sample would be shown under the name."""
     expected = Expected.load("main")
     commit = expected.branches["master"]
     database, key = plain / ".hangar" / "ref.lmdb", f"{commit}{part}".encode()
@@ -557,7 +557,7 @@ def test_reading_beside_a_writer_sees_one_state_at_a_time(crashed: Path) -> None
     writer.start()
     try:
         reads = 0
-        while reads < 30 or (rounds < 2 and writer.is_alive()):  # which of them gets a processor is nobody's choice
+        while reads < 30 or (rounds < 2 and writer.is_alive()):  # the scheduler decides which of them runs
             reads += 1
             try:
                 table = repository.staged()
@@ -619,7 +619,7 @@ def test_a_killed_process_is_started_again(crashed: Path) -> None:
 
 
 def test_p8_a_process_that_a_writer_ended_is_no_damage(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LMDB ends the process on a page that was written over while it was read; without a writer that is damage."""
+    """LMDB ends the process on a page that was overwritten while it was read. Without a writer that is damage."""
     writing = [True] * 2
 
     def ask(supervisor: Supervisor, *arguments: Any) -> Any:
@@ -699,7 +699,7 @@ def test_who_wants_one_data_file_waits_for_no_other_that_is_slow(crashed: Path) 
 
 
 def test_a_hundred_thousand_samples(crashed: Path) -> None:
-    """Opening and finding does not depend on parsing them all."""
+    """Opening and finding do not depend on parsing all of them."""
     commit = Expected.load("crashed").branches["master"]
     old = blosc.decompress(get(crashed / ".hangar" / "ref.lmdb", f"{commit}:ref".encode())).split(b"$")
     digest = next(record.split(b" ")[1] for record in old if record.startswith(b"f:array:a "))

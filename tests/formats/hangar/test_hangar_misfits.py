@@ -1,4 +1,4 @@
-"""Hangar records that do not fit what they lead to, read without digests: nothing but fsbridge's own checks can tell."""
+"""Hangar records that do not fit their data, read without digests, so that only fsbridge's own checks can tell."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Repository:
 
     @contextmanager
     def file(self, column: str) -> Iterator[Path]:
-        """The file of the sample, which may be changed within."""
+        """The file of the sample, which may be changed inside the block."""
         backend, uid, *_ = self.record(column)
         path = self.folder / "data" / backend / f"{uid}{'.npy' if backend == '10' else '.hdf5'}"
         before = path.read_bytes()
@@ -52,7 +52,7 @@ class Repository:
 
     @contextmanager
     def recorded(self, column: str, fields: list[str]) -> Iterator[None]:
-        """Within, the sample has that record."""
+        """Give the sample that record inside the block."""
         key, before = f"h:{self.sample(column).metadata.attributes['digest']}".encode(), self.record(column)
         put(self.folder / "hash.lmdb", {key: ":".join(fields).encode()})
         yield
@@ -65,7 +65,7 @@ class Repository:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
-    """Of all tests here: each leaves it as it was."""
+    """One repository for all tests here: each leaves it unchanged."""
     found = Repository(unpack("main", tmp_path_factory.mktemp("main")))
     yield found
     found.source.close()
@@ -110,7 +110,7 @@ def test_the_last_row_of_a_dataset_is_read_and_none_behind_it(repository: Reposi
         rows, last = len(file[dataset]), file[dataset][-1]
     with repository.recorded(column, [*own, dataset, str(rows - 1), shape]):
         found = np.asarray(read_array(repository.sample(column)))
-    assert found.tobytes() == last.reshape(-1)[: found.size].tobytes()  # nobody wrote it: it is the fill value
+    assert found.tobytes() == last.reshape(-1)[: found.size].tobytes()  # it was never written: it is the fill value
     repository.refuses(column, [*own, dataset, str(rows), shape])
 
 
@@ -164,7 +164,7 @@ def test_chunks_that_hold_several_rows_are_refused(repository: Repository) -> No
 
 
 def test_a_row_in_chunks_of_any_shape_is_put_together(repository: Repository) -> None:
-    """Hangar cuts long rows; what is not stored is the dataset's own fill value."""
+    """Hangar cuts long rows. What is not stored is the dataset's own fill value."""
     *_, dataset, index, _ = repository.record("large01")
     wanted = np.asarray(read_array(repository.sample("large01")))
     with repository.file("large01") as path:

@@ -1,4 +1,4 @@
-"""What the process that reads HDF5 files says is not believed: whoever has taken it over can say anything (P5, P8)."""
+"""The daemon believes nothing that the HDF5 process says, because a hostile file may have taken it over (P5, P8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""P2, P8: the daemon breaks off a conversation with an HDF5 child at any point: no answer is taken for another's."""
+"""P2, P8: when the daemon breaks off a conversation with an HDF5 child at any point, no answer is taken for another."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hdf5_model import array, opened
 from fsbridge.children import protocol, starting
 from fsbridge.children.client import ChildProcess
 from fsbridge.errors import FsbridgeError
-from fsbridge.formats.hdf5 import plugins
+from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.arrays import HDF5Array
 
 
 def texts(path: Path) -> Path:
-    """Chunks that HDF5 alone can read, of one length each."""
+    """Chunks that only HDF5 can read, of different lengths."""
     with h5py.File(path, "w") as file:
         made = file.create_dataset("x", (4,), h5py.string_dtype(), chunks=(1,))
         made[:] = [f"text {i}" for i in range(4)]
@@ -30,7 +30,7 @@ def text(found: HDF5Array, index: int) -> bytes:
 
 
 class Shortage:
-    """Memory that runs out at the `at`th call from now on."""
+    """Makes the `at`th call from now on run out of memory."""
 
     def __init__(self, at: int) -> None:
         self.left = at
@@ -50,10 +50,10 @@ class Shortage:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", ["send", "receive", "_exactly"])
-def test_p2_an_answer_that_there_was_no_memory_for_is_nobody_elses(
+def test_p2_an_answer_lost_to_a_shortage_of_memory_goes_to_no_other_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
 ) -> None:
-    """The next question got it: another chunk's bytes."""
+    """It was given to the next question: another chunk's bytes."""
     with opened(texts(tmp_path / "x.h5")) as source:
         found = array(source, "x")
         right = [text(found, i) for i in range(4)]
@@ -66,10 +66,10 @@ def test_p2_an_answer_that_there_was_no_memory_for_is_nobody_elses(
             assert [text(found, i) for i in (1, 2, 3, 0)] == [*right[1:], right[0]]
 
 
-def test_p8_a_child_that_there_was_no_memory_for_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next one had its process number and descriptor, and so on: each seemed to have ended as soon as it was there."""
-    program = plugins.program(())
-    ChildProcess(program, [], 1 << 31).close()  # the process that starts them is there
+def test_p8_a_child_lost_to_a_shortage_of_memory_goes_to_no_other_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next child had its process number and descriptor, and so on: each seemed to have ended at once."""
+    program = filters.program(())
+    ChildProcess(program, [], 1 << 31).close()  # the process that starts children is running
     with monkeypatch.context() as patch:
         patch.setattr(starting.socket, "recv_fds", Shortage(1).at(starting.socket.recv_fds, False))
         with pytest.raises(MemoryError):

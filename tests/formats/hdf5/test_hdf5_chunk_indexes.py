@@ -107,7 +107,7 @@ def test_extensible_arrays_of_many_chunks(tmp_path: Path, unlimited: int) -> Non
         np.testing.assert_array_equal(values(found), file["x"][()])
 
 
-def test_the_issues_file(tmp_path: Path) -> None:
+def test_a_growing_second_axis_keeps_every_chunk_in_place(tmp_path: Path) -> None:
     """240 numbers whose second axis may grow: all forty chunks, where they belong."""
     path = tmp_path / "x.h5"
     data = np.arange(240).reshape(4, 60) + 1
@@ -120,14 +120,14 @@ def test_the_issues_file(tmp_path: Path) -> None:
 
 
 def verification(file: h5py.File) -> chunks.Verification:
-    """As of a file that was just opened."""
+    """A verification as for a file that was just opened."""
     descriptor = file.id.get_vfd_handle()
     return chunks.Verification(Counter(), lambda start, length: os.pread(descriptor, length, start), 0, False)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_a_chunk_at_a_wrong_place_is_no_data(tmp_path: Path, libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever HDF5's iteration says, chunks that HDF5 itself reads elsewhere are refused, not shown."""
+def test_a_chunk_at_a_wrong_address_is_refused(tmp_path: Path, libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks that HDF5 itself reads elsewhere are refused, whatever HDF5's iteration says."""
     with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
         dataset = file.create_dataset("x", data=np.arange(40), chunks=(2,), maxshape=(None,))
         good = chunks.stored_chunks(dataset.id, verification(file))
@@ -142,7 +142,7 @@ def test_a_chunk_at_a_wrong_place_is_no_data(tmp_path: Path, libver: str, monkey
 def test_chunks_outside_the_grid_are_never_dropped_silently(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are counted and mentioned; no table of which one chunk lies inside by mistake is believed."""
+    """They are counted and reported. A table that has one chunk inside by mistake is refused."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", data=np.arange(200), chunks=(2,), maxshape=(None,))
@@ -167,7 +167,7 @@ def test_chunks_outside_the_grid_are_never_dropped_silently(
 
 
 def test_impossible_positions_are_corrupt() -> None:
-    """The daemon checks again what the child says."""
+    """The daemon checks the child's answer again."""
     from fsbridge.formats.hdf5.tables import ChunkTable
 
     with pytest.raises(CorruptData, match="outside"):

@@ -23,7 +23,7 @@ from fsbridge import cli
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unreachable
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.opened import Refusal
-from fsbridge.formats.hdf5.child.sources import Part
+from fsbridge.formats.hdf5.child.sources import OtherData
 from fsbridge.model import Link
 
 SECRET = np.arange(100, dtype="<i4") + 7000
@@ -85,7 +85,7 @@ ESCAPES: dict[str, Callable[[h5py.File, str], None]] = {
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder with an HDF5 file and raw data that nobody may open."""
+    """A folder with an HDF5 file and raw data that may not be opened."""
     folder = tmp_path / "outside"
     folder.mkdir()
     with h5py.File(folder / "secret.h5", "w") as file:
@@ -168,7 +168,7 @@ def test_nothing_outside_is_opened_p4(tmp_path: Path, outside: Path, absolute: b
 
 
 def test_confined_child_opens_nothing_else(tmp_path: Path, outside: Path) -> None:
-    """The second wall: a child that were talked into opening another file cannot (where the kernel has Landlock)."""
+    """Second protection: even a child that is made to open another file cannot (if the kernel has Landlock)."""
     path = craft(tmp_path, "virtual", True)
     script = """
         import sys, h5py
@@ -194,8 +194,8 @@ def test_confined_child_opens_nothing_else(tmp_path: Path, outside: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["external_link", "external_storage", "virtual", "virtual_through_link", "nested_storage"])
-def test_what_is_elsewhere_is_there_and_denied_p3(tmp_path: Path, outside: Path, name: str) -> None:
-    """P3: it is listed, it is no absence but "Permission denied", and the message has the option that permits it."""
+def test_data_in_other_files_is_listed_and_denied_p3(tmp_path: Path, outside: Path, name: str) -> None:
+    """P3: it is listed, it is "Permission denied" and not absent, and the message names the option that permits it."""
     path = craft(tmp_path, name, True)
     with opened(path) as source:
         assert {"escape", "good"} <= {child.name for child in source.root.children()}
@@ -209,7 +209,7 @@ def test_what_is_elsewhere_is_there_and_denied_p3(tmp_path: Path, outside: Path,
 @pytest.mark.parametrize("absolute", [True, False], ids=["absolute", "relative"])
 @pytest.mark.parametrize("name", ["external_link", "external_link_to_root", "external_storage", "virtual"])
 def test_allowed_folders(tmp_path: Path, outside: Path, name: str, absolute: bool) -> None:
-    """With the folder allowed the data is there; with another one it is not."""
+    """The data is read if its folder is allowed, and not if another one is."""
     path = craft(tmp_path, name, absolute)
     where = "escape/secret" if name == "external_link_to_root" else "escape"
     other = tmp_path / "out"
@@ -222,7 +222,7 @@ def test_allowed_folders(tmp_path: Path, outside: Path, name: str, absolute: boo
 
 
 def test_links_of_an_allowed_file_stay_in_it(tmp_path: Path) -> None:
-    """Soft links below an external link lead to the same objects, as long as these are in the mount."""
+    """Soft links below an external link lead to the same objects, if these are in the mount."""
     folder = tmp_path / "allowed"
     folder.mkdir()
     with h5py.File(folder / "other.h5", "w") as file:
@@ -238,7 +238,7 @@ def test_links_of_an_allowed_file_stay_in_it(tmp_path: Path) -> None:
 
 
 def test_an_external_link_to_a_soft_link_is_followed(tmp_path: Path) -> None:
-    """As HDF5 follows it: in the file where it is, over further links of both kinds, to a dataset or a group."""
+    """It is followed as HDF5 does: in its file, over further links of both kinds, to a dataset or a group."""
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["data/x"] = np.arange(3)
         file["soft"], file["data/here"] = h5py.SoftLink("/data"), h5py.SoftLink("x")
@@ -257,8 +257,8 @@ def test_an_external_link_to_a_soft_link_is_followed(tmp_path: Path) -> None:
                 source.root.child(name)
 
 
-def test_p11_of_files_that_are_not_there_nothing_is_kept(tmp_path: Path) -> None:
-    """Links may name as many as they like; one that appears later is followed."""
+def test_p11_nothing_is_kept_of_missing_files(tmp_path: Path) -> None:
+    """Links may name any number of missing files. One that appears later is followed."""
     with h5py.File(tmp_path / "main.h5", "w") as file:
         for number in range(5):
             file[str(number)] = h5py.ExternalLink(f"gone{number}.h5", "/x")
@@ -274,7 +274,7 @@ def test_p11_of_files_that_are_not_there_nothing_is_kept(tmp_path: Path) -> None
 
 
 def test_circular_external_links_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Links that lead to nothing but each other are ELOOP, at once."""
+    """Links that only lead to each other are ELOOP at once."""
     for one, other in ("ab", "ba"):
         with h5py.File(tmp_path / f"{one}.h5", "w") as file:
             file["x"], file["y"] = h5py.ExternalLink(f"{other}.h5", "/x"), h5py.ExternalLink(f"{other}.h5", "/y/deep/er")
@@ -287,7 +287,7 @@ def test_circular_external_links_end(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_hard_link_cycles_are_symlinks(tmp_path: Path) -> None:
-    """A group that is its own ancestor is a relative link to that ancestor; other hard links stay what they are."""
+    """A group that is its own ancestor is a relative link to that ancestor. Other hard links stay."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         group = file.create_group("g")
         group["a"], group["b"], group["root"] = group, group, file["/"]
@@ -318,7 +318,7 @@ def test_hard_link_cycles_are_symlinks(tmp_path: Path) -> None:
 
 
 def test_cycles_through_external_links_are_symlinks(tmp_path: Path) -> None:
-    """The same through other files: the object is known by its file and address."""
+    """The same through other files: an object is identified by its file and address."""
     with h5py.File(tmp_path / "main.h5", "w") as file:
         file["g/x"] = 1
         file["g/out"], file["g/top"] = h5py.ExternalLink("other.h5", "/"), h5py.ExternalLink("other.h5", "/h")
@@ -404,7 +404,7 @@ FURTHER = [_further_virtual, _further_both, _further_link, _further_own_link]
 
 @pytest.mark.parametrize("craft", FURTHER)
 def test_p9_data_in_further_files_that_change(tmp_path: Path, craft: Callable[[Path, str], None]) -> None:
-    """A source of a virtual dataset may itself have its data in another file, which is replaced while the others stay."""
+    """A source of a virtual dataset may have its data in another file, which is replaced while the others stay."""
 
     def write(first: int) -> None:
         with h5py.File(tmp_path / "new.h5", "w") as file:
@@ -428,7 +428,7 @@ def test_p9_data_in_further_files_that_change(tmp_path: Path, craft: Callable[[P
 
 @pytest.mark.parametrize("craft", FURTHER)
 def test_p4_further_files_need_permission_too(tmp_path: Path, outside: Path, craft: Callable[[Path, str], None]) -> None:
-    """Whatever is between: HDF5 would open them without asking."""
+    """HDF5 would open them without asking, whatever is between."""
     folder = tmp_path / "allowed"
     folder.mkdir()
     with h5py.File(outside / "deep.h5", "w") as file:
@@ -438,7 +438,7 @@ def test_p4_further_files_need_permission_too(tmp_path: Path, outside: Path, cra
         array(source, "x")
 
 
-def test_p3_p8_what_has_its_data_in_a_damaged_file_is_there_and_cannot_be_read(tmp_path: Path) -> None:
+def test_p3_p8_a_dataset_over_a_damaged_file_is_listed_and_cannot_be_read(tmp_path: Path) -> None:
     _virtual_over(tmp_path / "main.h5", "part.h5", "x")
     (tmp_path / "part.h5").write_bytes(b"no HDF5")
     with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
@@ -449,7 +449,7 @@ def test_p3_p8_what_has_its_data_in_a_damaged_file_is_there_and_cannot_be_read(t
 
 
 def test_p3_sources_that_cannot_be_looked_at_are_not_missing(tmp_path: Path) -> None:
-    """HDF5 reads the fill value for whatever file it cannot open: of those that are not there, nothing else."""
+    """HDF5 reads the fill value for any file that it cannot open, but only a missing file is a hole."""
     _virtual_over(tmp_path / "main.h5", "parts/one.h5", "x")
     with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
         assert values(array(source, "x")).tolist() == [0] * 5
@@ -467,7 +467,7 @@ def test_p3_sources_that_cannot_be_looked_at_are_not_missing(tmp_path: Path) -> 
 def test_p3_sources_that_may_not_be_opened_are_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    """By their permissions, or by the wall around the child."""
+    """By their permissions, or by the confinement of the child."""
     (tmp_path / "one.h5").touch()
     sources = Datasets()
     sources.path, sources.allowed = str(tmp_path / "main.h5"), [str(tmp_path)]
@@ -476,12 +476,12 @@ def test_p3_sources_that_may_not_be_opened_are_not_missing(
     else:
         monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(Refusal) as found:
-        sources._named_by(Part(str(tmp_path / "one.h5"), "x"))
+        sources._named_by(OtherData(str(tmp_path / "one.h5"), "x"))
     assert found.value.kind == "denied"
 
 
 def test_p3_an_external_link_to_what_cannot_be_looked_at_is_there(tmp_path: Path) -> None:
-    """As is one to a file that is missing, and one to what is not in its file."""
+    """So are a link to a missing file and a link to something missing in its file."""
     for name in ("loop.h5", "missing.h5"):
         _linked(tmp_path / "main.h5", name, "/", name[:-3])
     (tmp_path / "loop.h5").symlink_to("loop.h5")
@@ -496,7 +496,7 @@ def test_p3_an_external_link_to_what_cannot_be_looked_at_is_there(tmp_path: Path
 
 
 def test_virtual_datasets_of_each_other_end(tmp_path: Path) -> None:
-    """Two that name each other: the files are found, and nothing goes in circles."""
+    """Two datasets that name each other: the files are found, and the search ends."""
     _virtual_over(tmp_path / "a.h5", "b.h5", "x")
     _virtual_over(tmp_path / "b.h5", "a.h5", "x")
     with opened(tmp_path / "a.h5", allow_external=(str(tmp_path),)) as source:
@@ -517,7 +517,7 @@ def test_virtual_dataset_within_the_file(tmp_path: Path) -> None:
 
 
 def test_patterns_of_file_names(tmp_path: Path, outside: Path) -> None:
-    """A virtual dataset over `part-%b.h5` is read where its folder is allowed, and grows with the files."""
+    """A virtual dataset over `part-%b.h5` is read if its folder is allowed, and grows with the files."""
     data = tmp_path / "data"
     data.mkdir()
 
@@ -544,8 +544,8 @@ def test_patterns_of_file_names(tmp_path: Path, outside: Path) -> None:
             array(source, "v")
 
 
-def test_p4_p9_files_that_come_to_fit_a_pattern_in_another_file(tmp_path: Path, outside: Path) -> None:
-    """The file with the pattern stays as it is."""
+def test_p4_p9_new_files_that_fit_a_pattern_in_another_file(tmp_path: Path, outside: Path) -> None:
+    """The file with the pattern does not change."""
     data = tmp_path / "data"
     data.mkdir()
     write_pattern(data / "near.h5", "deep-%b.h5", "/x")
@@ -564,7 +564,7 @@ def test_p4_p9_files_that_come_to_fit_a_pattern_in_another_file(tmp_path: Path, 
 
 
 def test_patterns_of_dataset_names(tmp_path: Path) -> None:
-    """The same in one file: no permission is needed."""
+    """In one file no permission is needed."""
     write_pattern(tmp_path / "x.h5", ".", "/parts/row%b")
     with h5py.File(tmp_path / "x.h5", "r+") as file:
         for number in range(3):
@@ -655,7 +655,7 @@ def moved(tmp_path: Path, write: Callable[[Path], None]) -> Path:
 
 
 def write_absolute(folder: Path) -> None:
-    """What names its source by an absolute path, as rhdf5 always does: a virtual dataset and a link."""
+    """Files that name their source by an absolute path, as rhdf5 always does: a virtual dataset and a link."""
     with h5py.File(folder / "main.h5", "w") as file:
         layout = h5py.VirtualLayout((1, 5), "<i8")
         layout[:] = h5py.VirtualSource(str(folder / "data-0.h5"), "x", (1, 5))
@@ -681,7 +681,7 @@ def write_absolute_further(folder: Path) -> None:
 def test_files_that_were_moved_together_are_found_beside_each_other_p12_p9(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
-    """As HDF5 finds them. They were refused or, where the old folder was allowed as the refusal advised, fill values."""
+    """HDF5 finds them, too. They were refused or, if the old folder was allowed as advised, read as fill values."""
     path = moved(tmp_path, write)
     for allowed in ((), (str(tmp_path / "old"),)):
         with opened(path, allow_external=allowed) as source:
@@ -717,7 +717,7 @@ def test_p9_a_file_that_comes_to_be_at_an_absolute_path_is_noticed(tmp_path: Pat
 
 
 def write_relative(folder: Path) -> Path:
-    """A main file with a virtual dataset, a raw file and a link, of what lies beside it."""
+    """A main file with a virtual dataset, a raw file and a link to files beside it."""
     with h5py.File(folder / "main.h5", "w") as file:
         layout = h5py.VirtualLayout((5,), "<i8")
         layout[:] = h5py.VirtualSource("data.h5", "x", (5,))
@@ -757,7 +757,7 @@ def test_p9_a_link_to_a_source_that_is_switched_is_noticed(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("data", ["links", "objects"])
 def test_p12_other_files_lie_beside_the_link_to_a_file_or_beside_the_file(tmp_path: Path, data: str) -> None:
-    """All names are links where git-annex keeps files: HDF5 looks beside the link first. They were fill values."""
+    """With git-annex all names are links, and HDF5 looks beside the link first. The data was read as fill values."""
     objects, links = tmp_path / "objects", tmp_path / "links"
     for folder in (objects, links):
         folder.mkdir()
@@ -772,7 +772,7 @@ def test_p12_other_files_lie_beside_the_link_to_a_file_or_beside_the_file(tmp_pa
 
 
 def test_p12_files_that_links_lead_to_look_beside_their_own_links(tmp_path: Path) -> None:
-    """Where all names are links (git-annex) a virtual dataset behind a link to another file was fill values."""
+    """With git-annex (all names are links) a virtual dataset behind a link to another file was read as fill values."""
     objects, links = tmp_path / "objects", tmp_path / "links"
     for folder in (objects, links):
         folder.mkdir()
@@ -793,7 +793,7 @@ def test_p12_files_that_links_lead_to_look_beside_their_own_links(tmp_path: Path
 
 
 def test_p9_a_link_to_a_linked_file_that_is_switched_is_noticed(tmp_path: Path) -> None:
-    """Old values were shown for ever. One that is switched to what is not allowed is not read."""
+    """Old values were shown for ever. A link that is switched to something that is not allowed is not read."""
     data, private = tmp_path / "data", tmp_path / "private"
     for folder in (data, private):
         folder.mkdir()

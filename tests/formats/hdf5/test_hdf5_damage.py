@@ -1,4 +1,4 @@
-"""P8 and P9 for HDF5: damaged files, dying and hanging children, files that change, files that somebody writes."""
+"""P8 and P9 for HDF5: damaged files, dying and hanging children, files that change or are being written."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from waiting import until
 from fsbridge.children import client, protocol, server, starting, supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut, TooLarge
-from fsbridge.formats.hdf5 import file, plugins, versions
+from fsbridge.formats.hdf5 import file, filters, versions
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
-from fsbridge.formats.hdf5.versions import LocalFile
+from fsbridge.formats.hdf5.versions import LocalDataFile
 from fsbridge.model import Link
 from fsbridge.store.local.status import stat_of
 
@@ -63,7 +63,7 @@ def write_small(path: Path, libver: str) -> None:
 
 
 def everything_or_errors(group: Any, budget: Iterator[int], depth: int = 0) -> Iterator[FsbridgeError | None]:
-    """Read all that can be read; only errors of ours may come."""
+    """Read everything that can be read. Only our own errors may occur."""
     try:
         group.attributes()
         children = list(itertools.islice(group.children(), NODES))
@@ -110,14 +110,14 @@ def mutate(raw: bytes, rng: random.Random) -> bytes:
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_mutated_files_p8(tmp_path: Path, libver: str) -> None:
-    """P8: whatever the bytes, every answer is data or one of our errors, and the daemon goes on to read a good file."""
+    """P8: whatever the bytes, every answer is data or one of our errors, and the daemon then reads a good file."""
     good, path = tmp_path / "good.h5", tmp_path / "mutated.h5"
     write_small(good, libver)
     raw = good.read_bytes()
     rng = random.Random(1)
     outcomes: list[FsbridgeError | None] = []
     path.write_bytes(raw)
-    data_file = file.HDF5File(LocalFile(str(path)), Config(str(path), "/nowhere", read_deadline=10.0))
+    data_file = file.HDF5File(LocalDataFile(str(path)), Config(str(path), "/nowhere", read_deadline=10.0))
     for number in range(MUTATIONS // 2):
         path.write_bytes(mutate(raw, rng))
         os.utime(path, ns=(number, number))
@@ -132,14 +132,14 @@ def test_mutated_files_p8(tmp_path: Path, libver: str) -> None:
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_truncated_files_p8(tmp_path: Path, libver: str) -> None:
-    """P8: cut at 40 places: an error at opening, or wherever what is missing is needed; never other data."""
+    """P8: cut at 40 places, it gives an error when opened or when the missing part is needed, and never other data."""
     good, path = tmp_path / "good.h5", tmp_path / "cut.h5"
     write_small(good, libver)
     raw = good.read_bytes()
     with opened(good) as source:
         expected = values(array(source, "group/gzip")).tolist()
     path.write_bytes(raw)
-    data_file = file.HDF5File(LocalFile(str(path)), Config(str(path), "/nowhere"))
+    data_file = file.HDF5File(LocalDataFile(str(path)), Config(str(path), "/nowhere"))
     complete = 0
     for length in range(0, len(raw), len(raw) // 40):
         path.write_bytes(raw[:length])
@@ -162,7 +162,7 @@ def chunked(path: Path, rows: int = 40, start: int = 0) -> Path:
 
 
 def stopped(child: client.ChildProcess) -> client.ChildProcess:
-    """The child, which does not answer for the time being."""
+    """Stop the child, so that it does not answer for now."""
     os.kill(child.pid, signal.SIGSTOP)
     return child
 
@@ -174,7 +174,7 @@ def child_of(source: HDF5Source) -> client.ChildProcess:
 
 
 def asked(source: HDF5Source, child: client.ChildProcess, outcomes: list[Any], **options: Any) -> threading.Thread:
-    """A thread that has asked for the root's attributes, and will note the answer or the error."""
+    """A thread that asks for the root's attributes and notes the answer or the error."""
 
     def ask() -> None:
         try:
@@ -189,7 +189,7 @@ def asked(source: HDF5Source, child: client.ChildProcess, outcomes: list[Any], *
 
 
 def test_killed_child_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A child that somebody kills while it answers: the question is put to another one; chunk bytes need none."""
+    """If a child is killed while it answers, the question goes to another one. Chunk bytes need no child."""
     with opened(chunked(tmp_path / "x.h5")) as source:
         found = array(source, "x")
         info = found.chunks.find((1,))
@@ -211,7 +211,7 @@ def test_killed_child_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFix
 def test_what_ends_children_is_avoided_and_nothing_else_p8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """P8: a question that ends two children is one line in the log, and an error at once for a minute; others go on."""
+    """P8: a question that ends two children is one line in the log and an error at once for a minute. Others continue."""
     chunked(tmp_path / "x.h5", rows=4000)
     with opened(tmp_path / "x.h5") as source:
         pids = []
@@ -242,7 +242,7 @@ def test_what_ends_children_is_avoided_and_nothing_else_p8(
 def test_a_chunk_that_ends_children_is_avoided_and_no_other_p8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """P8: all chunks of its dataset were errors for a minute. Of a dataset of which many end children, all are avoided."""
+    """P8: all chunks of its dataset were errors for a minute. If many chunks of a dataset end children, all are avoided."""
     with h5py.File(tmp_path / "x.h5", "w") as made:
         for name in ("texts", "others", "text"):
             made.create_dataset(name, data=[str(i) for i in range(20)], chunks=(1,), dtype=h5py.string_dtype())
@@ -286,7 +286,7 @@ def test_a_chunk_that_ends_children_is_avoided_and_no_other_p8(
 
 
 def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ended children in one version of a file is asked at once of the next."""
+    """What ended children in one version of a file is asked again of the next version at once."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
         source.file.supervisor._avoid("attributes", "", "it crashed")
@@ -296,12 +296,12 @@ def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monke
         assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
 
 
-def test_p7_a_file_in_which_hdf5_goes_in_circles_is_answered_and_its_child_ended(
+def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One byte of `endless.h5` is damaged, so that HDF5 2.0 reads one attribute for ever. All else is shown as it is.
+    """One byte of `endless.h5` is damaged, so that HDF5 2.0 reads one attribute for ever. Everything else is shown.
 
-    What ended a child is not asked again for a minute, and each such question leaves less time to the next one.
+    What ended a child is not asked again for a minute, and each such question leaves less time for the next one.
     """
     monkeypatch.setattr(file, "COMPUTING_SECONDS", 2.0)
     with opened(DATA / "hdf5/endless.h5") as source, h5py.File(DATA / "hdf5/endless.h5") as whole:
@@ -319,7 +319,7 @@ def test_p7_a_file_in_which_hdf5_goes_in_circles_is_answered_and_its_child_ended
 
 
 class Endless:
-    """Children that compute without end whatever they are asked; `asked`: for how long each was allowed to."""
+    """Children that compute without end whatever they are asked. `asked`: for how long each was allowed to."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
@@ -334,7 +334,7 @@ class Endless:
 
 
 def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P7: a walk of a file with many such objects comes to its end, and the next walks cost it ever more seldom."""
+    """P7: a walk of a file with many such objects ends, and later walks meet them more and more rarely."""
     now, child = 1000.0, Endless()
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
     asked = supervisor.Supervisor("x.h5", lambda: child)  # type: ignore[arg-type, return-value]
@@ -363,7 +363,7 @@ def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.Mon
 
 
 def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
-    """A question that is not answered in time ends the child; others that waited for it are told that it was busy."""
+    """A question that is not answered in time ends the child. Questions that waited for it report that it was busy."""
     with opened(chunked(tmp_path / "x.h5")) as source:
         array(source, "x")
         child = stopped(child_of(source))
@@ -378,7 +378,7 @@ def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
 
 
 def test_the_process_that_starts_children(tmp_path: Path) -> None:
-    """It has one thread and no descriptor but its own socket; when it is killed, another takes its place."""
+    """It has one thread and no descriptor but its own socket. When it is killed, another takes its place."""
     with opened(chunked(tmp_path / "x.h5")) as source:
         starter = child_of(source)._starter
         first = starter.pid
@@ -414,7 +414,7 @@ def test_p11_how_a_child_ended_is_told_once_and_nothing_is_left_of_it(tmp_path: 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
 def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_path: Path, how: str) -> None:
-    """It ended over each of them that ended, and left those that it had started itself to the next one, to end over."""
+    """It crashed over each child that ended, and left the children it had started to its successor, which crashed, too."""
     with opened(chunked(tmp_path / "x.h5")) as old, opened(chunked(tmp_path / "y.h5")) as new:
         question, starter = {"op": "attributes", "path": []}, child_of(old)._starter
         assert starter.pid is not None
@@ -432,8 +432,8 @@ def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_
         assert starter.pid == second
 
 
-def test_a_child_that_cannot_be_killed_holds_nobody_up_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8: a process that hangs in the kernel survives SIGKILL for a while; other files go on with their own."""
+def test_a_child_that_cannot_be_killed_delays_no_other_file_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P8: a process that hangs in the kernel survives SIGKILL for a while. Other files use their own children."""
     with opened(chunked(tmp_path / "x.h5")) as source, opened(chunked(tmp_path / "y.h5")) as other:
         child = stopped(child_of(source))
         kill = signal.pidfd_send_signal
@@ -501,7 +501,7 @@ def test_nonsense_from_the_child_is_refused(message: bytes) -> None:
 
 
 def test_changed_file_p9(tmp_path: Path) -> None:
-    """P9: rewritten in place or replaced, the old view is stale and the new one is right; one child serves both in place."""
+    """P9: after a rewrite or a replacement the old view is stale and the new one right. One child serves both in place."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
         for number, replace in enumerate((False, True, False), 1):
@@ -529,7 +529,7 @@ def test_changed_file_p9(tmp_path: Path) -> None:
 
 
 def test_writing_between_reads_is_stale_p9(tmp_path: Path) -> None:
-    """P9: bytes that may have changed while they were read are not given out."""
+    """P9: bytes that may have changed during the read are not returned."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
         descriptor = source.file.current()
@@ -584,7 +584,10 @@ def test_swmr_writer_and_crashed_writer(tmp_path: Path) -> None:
 
 
 def test_damage_in_a_file_of_a_crashed_writer_stays_local_p8(tmp_path: Path) -> None:
-    """P8: HDF5 reads such a file as a SWMR reader, who waits for wrong metadata to become right; it must not wait long."""
+    """P8: HDF5 reads such a file as a SWMR reader, which waits for wrong metadata to become right.
+
+    The wait must be short.
+    """
     path = tmp_path / "crashed.h5"
     script = """
         import os, sys, h5py
@@ -612,10 +615,10 @@ def test_damage_in_a_file_of_a_crashed_writer_stays_local_p8(tmp_path: Path) -> 
 
 
 def _descriptors() -> set[tuple[str, str]]:
-    """Those of this process, and what they are."""
+    """The descriptors of this process, and what they are."""
     found = set()
     for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # that of the listing
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing
             found.add((number, os.readlink(f"/proc/self/fd/{number}")))
     return found
 
@@ -644,7 +647,7 @@ def test_many_files_few_children_p11(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_p3_a_file_that_was_not_to_blame_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody (a system short of memory) kills each child that opens the file; later nobody does."""
+    """Each child that opens the file is killed, as by a system short of memory; later no longer."""
     monkeypatch.setattr(file, "AVOIDED_SECONDS", 0.0)
     monkeypatch.setattr(supervisor, "AVOIDED_SECONDS", 0.0)
     ask = client.ChildProcess.ask
@@ -665,13 +668,13 @@ def test_p3_a_file_that_was_not_to_blame_is_opened_again(tmp_path: Path, monkeyp
 
 
 def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passing shortages are ENOMEM, and over when they are over."""
+    """A passing shortage is ENOMEM, and ends when it is over."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
         source.file.close()
         begun = source.file.supervisor._child
         assert begun is None
-        starter = starting.starter(plugins.program(()))
+        starter = starting.starter(filters.program(()))
         for code in (errno.EAGAIN, errno.EMFILE):
 
             def refuse(*_: object, code: int = code) -> Any:
@@ -688,7 +691,7 @@ def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pyte
 
 
 def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says no, keeps nothing, and starts the next one."""
+    """It refuses, keeps nothing, and starts the next child."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     other, given = socket.socketpair()
     make, pipes = os.pipe, list[int]()
@@ -725,7 +728,7 @@ def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: py
 def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a file system of whole seconds the version stays the same: what was read within the second is not remembered."""
+    """On a file system with whole seconds the version stays the same, so what was read within the second is not kept."""
     path, ticking = tmp_path / "x.h5", True
 
     def coarse(status: Any) -> Any:
@@ -763,7 +766,7 @@ def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_anew(
 
 
 def test_parallel_readers(tmp_path: Path) -> None:
-    """Sixteen threads on one file, through table and child alike."""
+    """Sixteen threads read one file, through table and child alike."""
     path = tmp_path / "x.h5"
     data = np.arange(4000).reshape(40, 100)
     with h5py.File(path, "w") as out:
@@ -788,7 +791,7 @@ def test_parallel_readers(tmp_path: Path) -> None:
     assert failures == []
 
 
-def test_missing_landlock_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_landlock_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """One line, however many files."""
     caplog.set_level(logging.WARNING)
     file._said.discard("nothing")
@@ -799,7 +802,7 @@ def test_missing_landlock_is_said_once(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_memory_of_the_child_is_bounded(tmp_path: Path) -> None:
-    """A read of 8 GiB, were it asked for, fails in the child alone."""
+    """A read of 8 GiB fails in the child alone."""
     path = tmp_path / "huge.h5"
     with h5py.File(path, "w") as out:
         out.create_dataset("x", (1 << 33,), "u1")
@@ -812,7 +815,7 @@ def test_memory_of_the_child_is_bounded(tmp_path: Path) -> None:
 
 
 def test_p8_without_process_descriptors_the_end_of_a_child_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before Linux 5.3, and where a seccomp filter forbids them, no HDF5 file could be opened."""
+    """Before Linux 5.3, and if a seccomp filter forbids them, no HDF5 file could be opened."""
 
     def missing(*arguments: object) -> int:
         raise OSError(errno.ENOSYS, "Function not implemented")

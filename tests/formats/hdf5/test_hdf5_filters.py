@@ -20,11 +20,10 @@ from fsbridge import cli
 from fsbridge.codecs import native
 from fsbridge.codecs.lzo import lzo
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.hdf5 import plugins
-from fsbridge.formats.hdf5.child import measured
+from fsbridge.formats.hdf5.child import lzf_szip
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 
-hdf5plugin.register(force=True)  # netCDF4, when imported before, has made HDF5 find a Blosc filter that takes no parameters
+hdf5plugin.register(force=True)  # netCDF4, if imported before, made HDF5 find a Blosc filter that takes no parameters
 
 SHAPE, CHUNKS = (50, 33), (16, 10)
 RANDOM = np.random.default_rng(7)
@@ -71,7 +70,7 @@ def test_filter(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["shuffle", "bitshuffle", "gzip", "bitshuffle+lz4", "lzf"])
 def test_edge_chunks_that_bypass_the_filters(tmp_path: Path, name: str) -> None:
-    """H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, which no filter mask tells and bare bit shuffling cannot notice."""
+    """H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, which no filter mask tells and plain bit shuffling cannot notice."""
     path = tmp_path / "edges.h5"
     library = ctypes.CDLL(h5py.h5p.__file__)  # h5py lacks this function
     library.H5Pset_chunk_opts.argtypes = (ctypes.c_int64, ctypes.c_uint)
@@ -147,7 +146,7 @@ def test_incompressible_chunks_are_stored_raw(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["|u1", "<i4"])
 def test_p2_lzf_data_that_end_too_early_are_damage(tmp_path: Path, dtype: str) -> None:
-    """HDF5 shows what was in memory behind them. In LZF a byte, a number less one, stands before that many literal ones."""
+    """HDF5 shows what was in memory behind them. In LZF a byte, one less than their number, precedes literal bytes."""
     data = np.arange(24, dtype=dtype).reshape(4, 6)
     path = tmp_path / "short.h5"
     with h5py.File(path, "w") as file:
@@ -188,7 +187,7 @@ def test_p2_szip_data_that_end_too_early_are_damage(tmp_path: Path, dtype: str, 
 
 
 def test_p2_szip_data_shorter_than_their_header_are_damage(tmp_path: Path) -> None:
-    """Two bytes that spell the chunk's size: what follows would be as long as no memory is."""
+    """Two bytes that spell the chunk's size: the rest would have an impossible length."""
     path = tmp_path / "short.h5"
     with h5py.File(path, "w") as file:
         made = file.create_dataset("x", data=np.zeros(4096, "u1"), chunks=(4096,), compression="szip")
@@ -198,7 +197,7 @@ def test_p2_szip_data_shorter_than_their_header_are_damage(tmp_path: Path) -> No
 
 
 class Asked:
-    """A dataset that counts what it is asked, of what a measured chunk may be asked of: each takes the same time of it."""
+    """A dataset that records the questions that a chunk with LZF or szip may cost; each question takes the same time."""
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
@@ -214,8 +213,8 @@ class Asked:
 @pytest.mark.parametrize(
     "options", [{"compression": "lzf"}, {"compression": "szip"}, {"compression": "lzf", "shuffle": True}], ids=str
 )
-def test_a_measured_chunk_is_found_by_one_look(tmp_path: Path, options: dict[str, Any]) -> None:
-    """Chunks that are stored, those that skipped the filters, and those that are not: HDF5 reads the latter two."""
+def test_an_lzf_or_szip_chunk_costs_one_look(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Stored chunks, chunks that skipped the filters, and missing ones: HDF5 reads the latter two."""
     with h5py.File(tmp_path / "f.h5", "w") as file:
         made = file.create_dataset("x", (40, 40), "<i4", chunks=(8, 8), fillvalue=5, **options)
         made[:8, :8] = np.arange(64).reshape(8, 8) // 7
@@ -224,7 +223,7 @@ def test_a_measured_chunk_is_found_by_one_look(tmp_path: Path, options: dict[str
         plist = made.id.get_create_plist()
         for start, is_measured in (((0, 0), True), ((8, 0), True), ((16, 16), False), ((32, 8), False)):
             asked = Asked(made.id)
-            found = measured.chunk(asked, plist, start)
+            found = lzf_szip.chunk(asked, plist, start)
             assert asked.questions == ["get_type", "read_direct_chunk"]
             assert (found is not None) == is_measured
             if found is not None:
@@ -272,7 +271,7 @@ def test_fletcher32_is_verified(tmp_path: Path) -> None:
 
 
 def test_unknown_filter_is_unsupported(tmp_path: Path) -> None:
-    """JPEG (32019), which nobody ships: metadata are shown, reading a chunk says which filter is missing."""
+    """JPEG (32019), for which no plug-in exists: metadata is shown, and reading a chunk names the missing filter."""
     path = tmp_path / "jpeg.h5"
     with h5py.File(path, "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -292,7 +291,7 @@ def test_unknown_filter_is_unsupported(tmp_path: Path) -> None:
 
 
 def test_wrong_stored_sizes_are_corrupt(tmp_path: Path) -> None:
-    """An unfiltered chunk of another size than the array's chunks is not guessed at."""
+    """An unfiltered chunk whose size differs from the array's chunks is refused."""
     path = tmp_path / "short.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", (20,), "<i4", chunks=(10,), compression="gzip")
@@ -316,7 +315,7 @@ HEAVY = {
 
 
 def write_heavy(path: Path) -> dict[str, Any]:
-    """A dataset for each; what HDF5 with its plug-ins reads of it."""
+    """Write one dataset for each, and return what HDF5 reads with its plug-ins."""
     with h5py.File(path, "w") as file:
         for name, (_, dtype, options) in HEAVY.items():
             data = np.arange(DATA["<i4"].size).reshape(DATA["<i4"].shape).astype(dtype)
@@ -334,9 +333,9 @@ def test_plugins_of_the_installed_package_are_found_p5(tmp_path: Path) -> None:
 
 
 def test_plugins_come_from_nowhere_else_p5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P5: neither installed nor named, they are not found, whatever HDF5's variables say; the refusal says what helps."""
+    """P5: if they are neither installed nor named, they are not found, whatever HDF5's variables say. The refusal helps."""
     expected = write_heavy(tmp_path / "heavy.h5")
-    monkeypatch.setattr(plugins, "installed", tuple)
+    monkeypatch.setattr("fsbridge.formats.hdf5.filters.installed", tuple)
     monkeypatch.setenv("HDF5_PLUGIN_PATH", hdf5plugin.PLUGIN_PATH)
     with opened(tmp_path / "heavy.h5") as source:
         for name, (number, _, _) in HEAVY.items():
@@ -351,9 +350,9 @@ def test_plugins_come_from_nowhere_else_p5(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_info_takes_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """`fsbridge info` names the missing filter and exits with 1; with --hdf5-plugins it has nothing to say."""
+    """`fsbridge info` names the missing filter and exits with 1; with --hdf5-plugins it reports nothing."""
     write_heavy(tmp_path / "heavy.h5")
-    monkeypatch.setattr(plugins, "installed", tuple)
+    monkeypatch.setattr("fsbridge.formats.hdf5.filters.installed", tuple)
     command = ["fsbridge", "info", str(tmp_path / "heavy.h5")]
     assert cli.main(command) == 1
     assert "Blosc2 (32026) needs a plug-in" in capsys.readouterr().out
@@ -361,7 +360,7 @@ def test_info_takes_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
 
 def tables_file(name: str) -> Path:
-    """A file that PyTables' own tests bring along."""
+    """A file from PyTables' own tests."""
     return Path(tables.__file__).parent / "tests" / name
 
 
@@ -377,7 +376,7 @@ def test_lzo_of_old_pytables_files(name: str) -> None:
 
 
 def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could grow without end is not decoded; other lengths and damage are corrupt; a missing library is said."""
+    """What could grow without end is not decoded; other lengths and damage are corrupt; a missing library is reported."""
     packed = lzallright.LZOCompressor().compress(bytes(100_000))
     assert lzo().decode(packed, 100_000, 1 << 20, None) == bytes(100_000)
     wrong = [(packed, 99_999), (packed, 100_001), (packed[:-4], 100_000), (b"x" * 300, 100), (packed + b"x", 100_000)]
@@ -394,29 +393,29 @@ def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_p2_what_szip_has_not_filled_is_not_taken_for_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of ten pixels are stored as sixteen: the bytes of a whole chunk may still be too few lines."""
+    """Lines of ten pixels are stored as sixteen, so even the bytes of a whole chunk may be too few lines."""
     filled = [0]
 
     def decompress(out: int, length: ctypes.c_size_t, stored: bytes, count: int, form: ctypes.Structure) -> int:
         length.value = filled[0]
         return 0
 
-    monkeypatch.setattr(measured, "_function", lambda *_: decompress)
+    monkeypatch.setattr(lzf_szip, "_function", lambda *_: decompress)
     stored = (100).to_bytes(4, "little") + b"x"
     for filled[0], line, whole in ((154, 10, True), (153, 10, False), (100, 10, False), (100, 8, True), (99, 8, False)):
-        found = measured._szip(stored, 100, (0, 8, 8, line))
+        found = lzf_szip._szip(stored, 100, (0, 8, 8, line))
         assert found is not None
         assert (len(found) == 100) == whole
     for settings in ((0, 8, 8), (0, 8, 0, 8), (0, 8, 24, 8), (0, 8, 64, 8)):
-        assert measured._szip(stored, 100, settings) is None, "HDF5 tells what is wrong"
+        assert lzf_szip._szip(stored, 100, settings) is None, "HDF5 tells what is wrong"
 
 
 def test_p2_bytes_that_were_shuffled_otherwise_than_by_element_are_left_to_hdf5(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         found = file.create_dataset("x", data=np.arange(64, dtype="<i4"), chunks=(64,), shuffle=True, compression="lzf").id
         plist = found.get_create_plist()
-        assert measured.chunk(found, plist, (0,)) is not None
+        assert lzf_szip.chunk(found, plist, (0,)) is not None
         plist.remove_filter(h5py.h5z.FILTER_ALL)
         plist.set_filter(h5py.h5z.FILTER_SHUFFLE, 0, (2,))
-        plist.set_filter(measured.LZF, 0, ())
-        assert measured.chunk(found, plist, (0,)) is None
+        plist.set_filter(lzf_szip.LZF, 0, ())
+        assert lzf_szip.chunk(found, plist, (0,)) is None

@@ -1,4 +1,4 @@
-"""What is remembered of groups: of one version of the file, within a budget, and gone when the file is closed."""
+"""Pages of groups are kept for one version of the file, within a budget, until the file is closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hdf5_model import array, node, opened, values
 
 from fsbridge.formats.hdf5 import pages
-from fsbridge.formats.hdf5.pages import Key, Page
+from fsbridge.formats.hdf5.pages import Page, PageKey
 from fsbridge.store import Stat
 
 
@@ -56,7 +56,7 @@ def test_a_walk_asks_once_per_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_changes_is_asked_again_p9(tmp_path: Path) -> None:
-    """P9: whatever was listed a moment ago, each look is at the file as it is."""
+    """P9: each look is at the file as it is, whatever was listed a moment ago."""
     path = tmp_path / "x.h5"
     for count in (1, 3, 2, 5, 4):
         write(tmp_path / "new.h5", count)
@@ -75,8 +75,8 @@ def test_what_changes_is_asked_again_p9(tmp_path: Path) -> None:
     context.__exit__(None, None, None)
 
 
-def test_the_same_array_while_somebody_holds_it(tmp_path: Path) -> None:
-    """One object for one version of a dataset; none is kept for nobody."""
+def test_an_array_in_use_is_one_object(tmp_path: Path) -> None:
+    """One object exists for one version of a dataset, and only while it is in use."""
     path = tmp_path / "x.h5"
     write(path, 2)
     with opened(path) as source:
@@ -91,7 +91,7 @@ def test_pages_of_a_closed_file_are_forgotten(tmp_path: Path) -> None:
     before = pages._pages.used
     with opened(tmp_path / "x.h5") as source:
         page = Page(Stat(False, 1, 1, 1), {}, {}, None, None, None, 400)
-        pages._pages.put(Key(source.file, 1, (), 0), page, page.nbytes)
-        assert pages._pages.get(Key(source.file, 1, (), 0)) is page
-    assert pages._pages.get(Key(source.file, 1, (), 0)) is None
+        pages._pages.put(PageKey(source.file, 1, (), 0), page, page.nbytes)
+        assert pages._pages.get(PageKey(source.file, 1, (), 0)) is page
+    assert pages._pages.get(PageKey(source.file, 1, (), 0)) is None
     assert pages._pages.used == before

@@ -44,7 +44,7 @@ def names(group: Any) -> list[str]:
 
 
 def walk(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """All nodes below a group by path; for one that cannot be opened, its error's class."""
+    """All nodes below a group by path; the error's class for one that cannot be opened."""
     for name in names(group):
         try:
             found = group.child(name)
@@ -57,7 +57,7 @@ def walk(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def write_large(path: Path, libver: str | None = None) -> Path:
-    """400 datasets in 20 groups, each with 160,000 bytes of data behind its header, and in the midst one of 2,000 chunks."""
+    """400 datasets in 20 groups, each with 160,000 bytes of data behind its header, and among them one of 2,000 chunks."""
     with h5py.File(path, "w", libver=libver) as file:
         for number in range(400):
             if number == 200:
@@ -73,7 +73,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_rich(path: Path, **options: Any) -> Path:
-    """Every layout and kind of element, filters of ours and of HDF5's alone."""
+    """Every layout and kind of element, with filters of ours and filters that only HDF5 has."""
     noise = np.random.default_rng(0).integers(0, 2**15, (300, 400))
     with h5py.File(path, "w", **options) as file:
         file.create_dataset("chunked", data=noise, chunks=(64, 100), compression="gzip", shuffle=True)
@@ -155,7 +155,7 @@ def test_p12_nwb_and_netcdf_read_as_locally(server: FakeS3, tmp_path: Path) -> N
 
 
 def test_a_file_that_a_writer_left_open_is_read(server: FakeS3, tmp_path: Path) -> None:
-    """HDF5 takes such a file from a local disk only: the mark, and where the file ends, are put right in what it reads."""
+    """HDF5 takes such a file from a local disk only, so the mark and the end of the file are corrected in what it reads."""
     path = tmp_path / "x.h5"
     writer = os.fork()
     if writer == 0:
@@ -190,7 +190,7 @@ def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> N
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many requests were made at a time, each time that blocks lacked."""
+    """The number of requests at a time, for each time that blocks were missing."""
     found: list[int] = []
     requested = blocks.Blocks._requested
     monkeypatch.setattr(
@@ -200,7 +200,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3, large: Path, rounds: list[int]) -> None:
-    """Those of a group, and after the first of them those of the next ones, with the nodes of their chunk tables."""
+    """Those of a group, and after the first group those of the next ones, with the nodes of their chunk tables."""
     with server.counted() as requests, opened_far(server, large) as source:
         with server.gathered(16, lambda request: rounds and rounds[-1] >= 16):
             found = [node for _, node in everything(source.root) if isinstance(node, HDF5Array)]
@@ -215,7 +215,7 @@ def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3
 
 
 def test_groups_that_are_asked_for_in_nearly_their_order_are_a_walk(server: FakeS3, large: Path, rounds: list[int]) -> None:
-    """Several are asked for at a time, and overtake each other."""
+    """Several groups are asked for at a time, and overtake each other."""
     with opened_far(server, large) as source:
         order = [name for name in names(source.root) if name != "big"]
         for number in range(0, len(order), 3):
@@ -228,7 +228,7 @@ def test_groups_that_are_asked_for_in_nearly_their_order_are_a_walk(server: Fake
 
 
 def test_the_chunk_table_of_a_b_tree_takes_few_rounds(server: FakeS3, tmp_path: Path, rounds: list[int]) -> None:
-    """Grown while data were written: its nodes lie between the chunks, and each is named by the one above."""
+    """Its nodes lie between the chunks, because it grew while data was written, and each is named by the one above."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", (0, 20_000), "u1", maxshape=(None, 20_000), chunks=(1, 20_000))
@@ -248,7 +248,7 @@ def test_the_chunk_table_of_a_b_tree_takes_few_rounds(server: FakeS3, tmp_path: 
 def test_p12_attempts_that_fail_change_no_answer(
     server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, libver: str | None
 ) -> None:
-    """In blocks of 512 bytes nearly everything lacks at first, so that HDF5 fails at each place where it can."""
+    """In blocks of 512 bytes nearly everything is missing at first, so that HDF5 fails wherever it can."""
     for module in (blocks, remote):
         monkeypatch.setattr(module, "BLOCK", 512)
         monkeypatch.setattr(module, "HEAD", 512)
@@ -264,8 +264,8 @@ def test_p12_attempts_that_fail_change_no_answer(
 
 
 @pytest.mark.parametrize("rows", [1, 10], ids=["small", "large"])
-def test_chunks_that_will_be_read_are_sent_at_a_time(server: FakeS3, tmp_path: Path, rows: int) -> None:
-    """Each byte once; small ones with their neighbours."""
+def test_chunks_are_prefetched_in_parallel(server: FakeS3, tmp_path: Path, rows: int) -> None:
+    """Each byte is sent once; small chunks come with their neighbours."""
     data = np.random.default_rng(0).integers(0, 2**62, (80, 10_000))
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("chunked", data=data, chunks=(rows, 10_000), compression="gzip")
@@ -274,7 +274,7 @@ def test_chunks_that_will_be_read_are_sent_at_a_time(server: FakeS3, tmp_path: P
         for name in ("chunked", "plain"):
             found = array(source, name)
             indices = list(np.ndindex(found.metadata.grid.counts))
-            assert found.chunks.count() == len(indices)  # where they are is known
+            assert found.chunks.count() == len(indices)  # their places are known
             with server.counted() as requests, server.gathered(3, lambda request: request.range):
                 assert found.fetch is not None
                 for index in indices:
@@ -309,7 +309,7 @@ def once(found: HDF5Array) -> set[int]:
     return read
 
 
-def test_datasets_that_are_read_one_after_the_other_are_sent_ahead(
+def test_datasets_that_are_read_one_after_the_other_are_prefetched(
     server: FakeS3, tmp_path: Path, many: dict[str, int]
 ) -> None:
     begun = itertools.count()  # the first ones come alone
@@ -323,7 +323,7 @@ def test_datasets_that_are_read_one_after_the_other_are_sent_ahead(
     assert len(ranges) <= 120, "what its reader asks for just before it is sent comes twice"
 
 
-def test_nothing_is_sent_ahead_of_who_reads_here_and_there(
+def test_nothing_is_prefetched_for_scattered_reads(
     server: FakeS3, tmp_path: Path, many: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Key] = []
@@ -355,9 +355,7 @@ def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Pat
             assert not requests, [request.range for request in requests]
 
 
-def test_p6_p11_what_a_file_holds_is_given_back_when_nobody_asks(
-    server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p6_p11_an_idle_file_gives_its_resources_back(server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_timer, "IDLE_SECONDS", 0.2)
     asked: list[int] = []
     ask = ChildProcess.ask
@@ -379,7 +377,7 @@ def test_p6_p11_what_a_file_holds_is_given_back_when_nobody_asks(
 # ---- other versions
 
 
-def test_p9_a_replaced_file_is_stale_for_who_has_it_open_and_new_for_others(server: FakeS3, tmp_path: Path) -> None:
+def test_p9_a_replaced_file_is_stale_for_open_readers_and_new_for_others(server: FakeS3, tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(500_000)
@@ -389,7 +387,7 @@ def test_p9_a_replaced_file_is_stale_for_who_has_it_open_and_new_for_others(serv
         with h5py.File(path, "w") as file:
             file["x"] = np.arange(500_000)[::-1]
         upload(server, path)
-        with pytest.raises(Stale):  # the bytes are of another version, whatever is believed of the file
+        with pytest.raises(Stale):  # the bytes are of another version, whatever is known about the file
             old.chunks.read_into((0,), info, memoryview(bytearray(old.metadata.chunk_bytes((0,)) or 0)))
         assert not old.current()
         np.testing.assert_array_equal(values(array(source, "x")), np.arange(500_000)[::-1])
@@ -419,7 +417,7 @@ def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tm
 
 
 def write_version(path: Path, version: int) -> bytes:
-    """40 datasets whose attribute and whose values say which version of the file they are of, and lie far apart."""
+    """40 datasets whose attribute and values name the version of the file. They lie far apart."""
     with h5py.File(path, "w", libver=None if version else "latest") as file:
         for number in range(40):
             data = np.full(20_000, version)
@@ -429,7 +427,7 @@ def write_version(path: Path, version: int) -> bytes:
 
 @pytest.mark.parametrize("moment", [1, 2, 3, 4, 5])
 def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_path: Path, moment: int) -> None:
-    """By a server that does not even look at If-Match."""
+    """The server ignores If-Match."""
     key = "far/x.h5"
     later = write_version(tmp_path / "y.h5", 1)
     write_version(tmp_path / "x.h5", 0)
@@ -462,7 +460,7 @@ def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_pa
 def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_opened_meanwhile(
     server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process took remembered blocks of the old version for those of the new one that it had just opened."""
+    """The process took kept blocks of the old version for those of the new one that it had just opened."""
     write_version(tmp_path / "x.h5", 0)
     later = write_version(tmp_path / "y.h5", 1)
     raced = False
@@ -496,7 +494,7 @@ def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_op
 def test_p3_p8_a_server_that_fails_in_the_midst_of_a_walk(
     server: FakeS3, large: Path, impatient: Callable[[Fault], None], first: int
 ) -> None:
-    """Nothing is left out of a listing because what was fetched ahead of it did not come."""
+    """Nothing is left out of a listing because a prefetch for it failed."""
     impatient(Fault(status=503))
     with opened_far(server, large) as source:
         asked = itertools.count()
@@ -556,7 +554,7 @@ USES: dict[str, Callable[[HDF5Source], object]] = {
 def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
     server: FakeS3, large: Path, impatient: Callable[[Fault], None], use: str, fault: Fault, error: type[Exception]
 ) -> None:
-    """Never "no such file", never damage, never other bytes; and nothing is remembered of it."""
+    """It is never "no such file", damage or other bytes, and nothing of it is kept."""
     impatient(fault)
     with opened_far(server, large) as source:
         server.fault = lambda request: fault if request.range else None
@@ -576,7 +574,7 @@ def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
 def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(
     server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each block comes, but all together they take longer than one may wait; the next question is asked as ever."""
+    """Each block comes, but all together they take longer than allowed. The next question is asked as usual."""
     with opened_far(server, large, read_deadline=4.0) as source:
         monkeypatch.setattr(blocks, "AT_ONCE", 1)
         server.latency = 0.7
@@ -613,7 +611,7 @@ def pair(tmp_path: Path) -> Path:
     (tmp_path / "raw.bin").write_bytes(np.arange(10).tobytes())
     with h5py.File(path, "w") as file:
         file["own/x"] = np.arange(10)[::-1]
-        file["x"] = np.arange(10)[::-1]  # what HDF5 would take for the other file's
+        file["x"] = np.arange(10)[::-1]  # what HDF5 would take for the other file's data
         file["link"] = h5py.ExternalLink("other.h5", "/x")
         file["away"] = h5py.ExternalLink("/etc/passwd", "/x")
         file["up"] = h5py.ExternalLink("../../../x.h5", "/x")
@@ -655,7 +653,7 @@ def test_files_below_an_allowed_url_are_read(server: FakeS3, tmp_path: Path, pai
 def test_p8_a_link_to_a_file_that_the_server_refuses_is_listed_and_hides_no_neighbour(
     server: FakeS3, tmp_path: Path, pair: Path
 ) -> None:
-    """S3 refuses what is not there, too, where nobody may list."""
+    """S3 refuses what is missing, too, if listing is not permitted."""
     upload(server, tmp_path / "raw.bin")
     server.fault = lambda request: Fault(status=403) if request.key == "far/other.h5" else None
     with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
@@ -782,7 +780,7 @@ def test_data_in_other_files_that_only_local_disks_have(server: FakeS3, tmp_path
             node(source, "v")
 
 
-def test_what_is_no_hdf5_file_says_so(server: FakeS3, tmp_path: Path) -> None:
+def test_an_object_that_is_not_hdf5_is_refused(server: FakeS3, tmp_path: Path) -> None:
     for name, data in (
         ("empty.h5", b""),
         ("text.h5", b"text" * 100),
@@ -819,7 +817,7 @@ def test_small_chunks_next_to_each_other_come_together(server: FakeS3, large: Pa
     ],
     ids=str,
 )
-def test_p8_what_a_child_asks_for_is_not_believed(server: FakeS3, large: Path, wanted: Any) -> None:
+def test_p8_a_childs_questions_are_checked(server: FakeS3, large: Path, wanted: Any) -> None:
     version = RemoteFile(remote_store(server), upload(server, large))
     with pytest.raises(CorruptData, match="the HDF5 process"):
         version.open(version.look()).supply({"want": wanted}, time.monotonic() + 10)

@@ -1,4 +1,6 @@
-"""P9 and P11 for HDF5 files that others replace all the time: old ones are let go, readers are in nobody's way."""
+"""P9 and P11 for HDF5 files that are replaced again and again: old versions are closed, readers do not disturb each
+other.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.formats.hdf5 import versions
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.hdf5.versions import LocalFile
+from fsbridge.formats.hdf5.versions import LocalDataFile
 from fsbridge.layouts import root_directory
 
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Nobody looks for cycles: in a mount that knows many arrays that is rarely done."""
+    """Disable the search for reference cycles, which is rare in a mount that knows many arrays."""
     gc.collect()
     gc.disable()
     yield
@@ -54,7 +56,7 @@ def held(path: Path) -> int:
 
 
 def test_p11_replaced_files_are_let_go_at_once(tmp_path: Path, no_collection: None) -> None:
-    """Each look for what is not there kept the version of the file in which it was not, with its room on the disk."""
+    """Each look for something missing kept the version of the file without it, with its space on the disk."""
     path = tmp_path / "x.h5"
     replace(path, 0)
     with opened(path) as source:
@@ -72,7 +74,7 @@ def test_p11_a_file_that_cannot_be_opened_is_refused_again_without_growth(tmp_pa
     data = bytearray(path.read_bytes())
     data[96:200] = b"\xff" * 104  # the header of the root group
     path.write_bytes(data)
-    file = HDF5File(LocalFile(os.fspath(path)), Config(os.fspath(path), "/nowhere"))
+    file = HDF5File(LocalDataFile(os.fspath(path)), Config(os.fspath(path), "/nowhere"))
     try:
         refusals: list[CorruptData] = []
         for _ in range(3):
@@ -95,7 +97,7 @@ def frames(error: BaseException) -> Iterator[Any]:
 
 
 class Child:
-    """A child that others end before it answers, or that dies; `fates`: those of children to come, shared."""
+    """A child that is ended by others before it answers, or that dies. `fates`: those of children to come, shared."""
 
     alive, busy, pid = True, False, 1
 
@@ -109,7 +111,7 @@ class Child:
         return {"answer": 1}, []
 
     def close(self) -> None:
-        """Nothing is to be ended."""
+        """Do nothing."""
 
 
 def supervisor(fates: list[Exception]) -> Supervisor:
@@ -117,7 +119,7 @@ def supervisor(fates: list[Exception]) -> Supervisor:
 
 
 def test_p9_a_question_outlives_children_that_others_end() -> None:
-    """Readers who still have an older file ended each other's children; the second time that was an error (EIO)."""
+    """Readers of an older file ended each other's children. The second time that was an error (EIO)."""
     fates: list[Exception] = [ChildGone("it was ended") for _ in range(5)]
     assert supervisor(fates).ask({"op": "node"}, "node x", 0, 10) == ({"answer": 1}, [])
     assert not fates
@@ -141,20 +143,20 @@ def test_p8_a_question_that_ends_two_children_is_not_asked_a_third_time() -> Non
 
 
 def test_p9_a_file_that_goes_between_two_looks_is_stale_not_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looked at and gone before it was opened: that was ENOENT, and `rsync --delete` believes it."""
+    """It disappeared after the look and before it was opened. That was ENOENT, which `rsync --delete` believes."""
     path = tmp_path / "x.h5"
     replace(path, 0)
     with opened(path) as source:
         replace(path, 1)
-        look = LocalFile.look
+        look = LocalDataFile.look
 
-        def go(self: LocalFile) -> Any:
+        def go(self: LocalDataFile) -> Any:
             found = look(self)
             os.rename(path, tmp_path / "away")
             return found
 
         with monkeypatch.context() as patched:
-            patched.setattr(LocalFile, "look", go)
+            patched.setattr(LocalDataFile, "look", go)
             with pytest.raises(Stale, match="no longer there"):
                 source.root.child("x")
         os.rename(tmp_path / "away", path)
@@ -190,13 +192,13 @@ def test_p9_what_ended_a_child_while_the_file_changed_is_asked_of_the_new_one(
 def test_p3_no_member_is_left_out_of_what_is_made_while_the_file_cannot_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """A store's `.h5` was without an array for as long as the file did not change."""
+    """A store's `.h5` lacked an array as long as the file did not change."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["a"], file["b"] = np.arange(5), np.arange(6)
-    look, left = versions.LocalFile.look, 0
+    look, left = versions.LocalDataFile.look, 0
 
-    def short(self: versions.LocalFile) -> Any:
+    def short(self: versions.LocalDataFile) -> Any:
         nonlocal left
         left -= 1
         with monkeypatch.context() as patch:
@@ -207,7 +209,7 @@ def test_p3_no_member_is_left_out_of_what_is_made_while_the_file_cannot_be_looke
     config = Config(str(path), "/nowhere", layout="files")
     with opened(path) as source, monkeypatch.context() as patch:
         right = shown(root_directory(source, config, ChunkCache(1 << 20)))
-        patch.setattr(versions.LocalFile, "look", short)
+        patch.setattr(versions.LocalDataFile, "look", short)
         failed = 0
         for at in range(1, 200):
             root, left = root_directory(source, config, ChunkCache(1 << 20)), at

@@ -13,7 +13,6 @@ from h5py import h5d, h5p, h5s, h5t
 from hdf5_model import array, decoded, opened, stored, values
 
 from fsbridge.errors import NotFound
-from fsbridge.formats.hdf5 import metadata
 
 RANDOM = np.random.default_rng(11)
 DTYPES = ["u1", "<u2", ">f8", "S3", np.dtype(("<i2", (3,))), np.dtype([("a", ">i4"), ("b", "u1")])]
@@ -43,7 +42,7 @@ def create(file: h5py.File, name: str, dtype: Any, shape: tuple[int, ...], compa
 
 @pytest.mark.parametrize("most", [1, 7, 12, 64, 1 << 20])
 def test_slabs_of_any_shape_are_what_h5py_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(metadata, "SLAB_BYTES", most)
+    monkeypatch.setattr("fsbridge.formats.hdf5.dataset.SLAB_BYTES", most)
     path, expected = tmp_path / "x.h5", {}
     with h5py.File(path, "w", libver="latest", userblock_size=512) as file:
         for number, (dtype, shape) in enumerate(itertools.product(DTYPES, SHAPES)):

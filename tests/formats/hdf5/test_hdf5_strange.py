@@ -1,4 +1,4 @@
-"""Objects of which HDF5 or h5py dies, or that neither can convert: they cost themselves alone, and say why."""
+"""Objects that crash HDF5 or h5py, or that neither can convert: they affect only themselves, and give a reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REGIONS = h5py.vlen_dtype(h5py.regionref_dtype)
 
 
 def write_region_sequences(path: Path) -> None:
-    """Sequences of region references, in an attribute and a dataset, alone and in a compound: h5py 3.16 dies of each."""
+    """Sequences of region references, in an attribute and a dataset, alone and in a compound: h5py 3.16 crashes on each."""
     with h5py.File(path, "w") as file:
         data = file.create_dataset("good", data=np.arange(20).reshape(4, 5))
         data.attrs["unit"] = "mm"
@@ -39,7 +39,7 @@ def write_region_sequences(path: Path) -> None:
 
 
 def test_sequences_of_region_references_are_described_p8(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """P8: no process dies of them: they are not supported, and all else is as it was."""
+    """P8: no process crashes: they are not supported, and everything else is unaffected."""
     path = tmp_path / "regions.h5"
     write_region_sequences(path)
     with opened(path) as source:
@@ -63,7 +63,7 @@ def test_sequences_of_region_references_are_described_p8(tmp_path: Path, caplog:
 def test_a_dataset_that_ends_hdf5_hides_nothing_p8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """P8: whatever looks at it ends the child; its siblings are listed and read at once, it is an error at once."""
+    """P8: looking at it ends the child. Its siblings are listed and read at once; it is an error at once."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         for number in range(10):
@@ -95,7 +95,7 @@ def test_a_dataset_that_ends_hdf5_hides_nothing_p8(
 
 
 def test_an_attribute_that_ends_hdf5_costs_itself_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """P8: whatever reads it ends the child: of a group, the root too, and of a dataset all else is as it was."""
+    """P8: reading it ends the child. Everything else of a group (also the root) and of a dataset is unaffected."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["group/x"] = np.arange(3)
@@ -141,7 +141,10 @@ def test_new_references_are_not_supported(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_p12_new_references_are_in_the_twin(tmp_path: Path, mount: MountFunction) -> None:
-    """Of objects, regions and attributes, in a dataset and an attribute; they lead nowhere in the twin of one array."""
+    """References to objects, regions and attributes, in a dataset and an attribute.
+
+    In the twin of one array they lead nowhere.
+    """
     path = tmp_path / "store.h5"
     new_references.write(path)
     tree = mount(path, "--layout", "files")
@@ -155,7 +158,7 @@ def test_p12_new_references_are_in_the_twin(tmp_path: Path, mount: MountFunction
 
 
 def test_p3_a_new_reference_out_of_the_file_is_named_in_the_twin_that_lacks_it(tmp_path: Path, mount: MountFunction) -> None:
-    """In the attribute of its group, and in the log; all else is there."""
+    """It is named in the attribute of its group, and in the log. Everything else is there."""
     new_references.write(tmp_path / "store.h5", tmp_path / "other.h5")
     tree = mount(tmp_path / "store.h5", "--layout", "files")
     tree.allow("away is left out of the virtual HDF5 file")
@@ -167,7 +170,7 @@ def test_p3_a_new_reference_out_of_the_file_is_named_in_the_twin_that_lacks_it(t
 
 
 def test_opaque_and_bitfield_attributes_are_their_bytes(tmp_path: Path) -> None:
-    """Of any tag, size, shape and order: numbers where there are such, else base64."""
+    """Attributes of any tag, size, shape and order are numbers if possible, else base64."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         opaque = h5py.h5t.create(h5py.h5t.OPAQUE, 5)
@@ -210,7 +213,9 @@ def test_integers_with_few_bits_are_no_damage(tmp_path: Path) -> None:
 
 
 def test_dimension_names_are_unique(tmp_path: Path) -> None:
-    """A variable over the same dimension twice, as a covariance: no reader takes a name twice, so only the first has it."""
+    """A variable over one dimension twice, such as a covariance: readers refuse a repeated name, so only the first has
+    it.
+    """
     path = tmp_path / "x.nc"
     with h5py.File(path, "w") as file:
         for name in ("band", "time"):
@@ -242,7 +247,7 @@ def test_p8_what_only_looks_like_a_list_of_dimension_scales_ends_no_child(tmp_pa
 
 
 def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> None:
-    """What netCDF-4 marks in NAME is neither listed nor found; the names that it gives stay."""
+    """What netCDF-4 marks in NAME is neither listed nor found. The names that it gives stay."""
     path = tmp_path / "x.nc"
     with h5py.File(path, "w") as file:
         file.create_dataset("n", (4,), ">f4")
@@ -255,7 +260,7 @@ def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> N
 
 
 def test_compounds_whose_default_cannot_be_converted(tmp_path: Path) -> None:
-    """HDF5 converts what is stored of sequences of structures with text beside references, but no unwritten element."""
+    """HDF5 converts stored sequences of structures with text beside references, but no unwritten element."""
     sensor = np.dtype([("number", "<i4"), ("name", h5py.string_dtype("ascii"))])
     dtype = np.dtype(
         [

@@ -31,7 +31,7 @@ def table(counts: tuple[int, ...], positions: list[int], masks: int = 0) -> Chun
 
 @given(st.data())
 def test_scan_and_find_agree_with_the_set_of_chunks(data: st.DataObject) -> None:
-    """Whatever is stored: each prefix lists what lies below it, once and ascending, and nothing else is found."""
+    """Whatever is stored, each prefix lists what lies below it, once and ascending, and nothing else is found."""
     counts = tuple(data.draw(st.lists(st.integers(1, 5), min_size=0, max_size=4)))
     cells = int(np.prod(counts, dtype=int))
     positions = data.draw(st.lists(st.integers(0, cells - 1), unique=True))
@@ -66,7 +66,7 @@ def test_impossible_tables() -> None:
 
 
 def test_cache_budget_and_single_load() -> None:
-    """Many callers load a table once; the least recently used tables go when the budget is spent; a failure is retried."""
+    """Many callers load a table once; the least recently used tables are dropped; a failed load is retried."""
     one = table((100,), list(range(100)))
     cache = TableCache(3 * one.nbytes)
     loads: list[Any] = []
@@ -93,7 +93,7 @@ def test_cache_budget_and_single_load() -> None:
 
 
 def write_many(path: Path) -> None:
-    """10^6 chunks of one byte, in the order of their places."""
+    """10^6 chunks of one byte, in the order of their positions."""
     with h5py.File(path, "w", libver="latest") as file:
         dataset = file.create_dataset("x", (1000, MANY // 1000), "u1", chunks=(1, 1))
         dataset.id.write_direct_chunk((0, 0), b"\x07")
@@ -106,7 +106,7 @@ def write_many(path: Path) -> None:
 
 
 def test_a_million_chunks(tmp_path: Path) -> None:
-    """They are listed, found and read within bounded memory: the table, its transfer, and no object per chunk."""
+    """They are listed, found and read within bounded memory: the table and its transfer, without an object per chunk."""
     path = tmp_path / "many.h5"
     write_many(path)
     script = """
@@ -141,7 +141,7 @@ def test_a_million_chunks(tmp_path: Path) -> None:
 
 
 def test_small_tables_come_with_the_description(tmp_path: Path) -> None:
-    """A dataset that can have few chunks only costs no question of its own."""
+    """A dataset with a small grid costs no question of its own."""
     path = tmp_path / "small.h5"
     with h5py.File(path, "w") as file:
         for number in range(20):
@@ -158,8 +158,8 @@ def test_small_tables_come_with_the_description(tmp_path: Path) -> None:
                 assert values(found).tolist() == list(range(int(name[1:]), int(name[1:]) + 10))
 
 
-def test_table_is_read_only_when_somebody_looks(tmp_path: Path) -> None:
-    """Metadata need no chunk table."""
+def test_a_table_is_read_only_when_needed(tmp_path: Path) -> None:
+    """Metadata needs no chunk table."""
     path = tmp_path / "lazy.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", (1000,), "<i4", chunks=(5,))[:10] = 1

@@ -14,7 +14,7 @@ from hdf5_model import array, everything, node, opened, values
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.child import objects
-from fsbridge.formats.hdf5.child.exact import Exact
+from fsbridge.formats.hdf5.child.exact import ExactFile
 from fsbridge.model import Link
 
 
@@ -32,7 +32,7 @@ def test_groups_and_kinds(tmp_path: Path) -> None:
         file.create_dataset("a/typed", (2,), file["a/named"])
     with opened(path) as source:
         assert [here for here, _ in everything(source.root)] == ["/a", "/a/b", "/a/b/c", "/a/typed", "/a/x"]
-        assert source.format == "hdf5"
+        assert source.format.name == "hdf5"
         for missing in ("a/named", "nothing"):
             with pytest.raises(NotFound):
                 node(source, missing)
@@ -44,7 +44,7 @@ NAMES = ["..", "zarr.json", "c", "a b", "ü日", "%41", "a\x01b", "x" * 300, "ba
 
 
 def test_names(tmp_path: Path) -> None:
-    """Every name that HDF5 allows is listed and opened; what HDF5 would take for a path is not found."""
+    """Every name that HDF5 allows is listed and opened. What HDF5 would take for a path is not found."""
     path = tmp_path / "names.h5"
     with h5py.File(path, "w") as file:
         for number, name in enumerate(NAMES):
@@ -74,7 +74,7 @@ def test_large_group_in_pages(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_pages_come_from_links_read_together(libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the page begins with and whichever group was asked about before, it holds just the links from there on."""
+    """A page holds exactly the links from its start, whichever group was asked about before."""
     monkeypatch.setattr(objects, "WINDOW_LINKS", 7)
     monkeypatch.setattr(objects, "NAMES_MEMBERS", 3)
     with h5py.File("in memory", "w", driver="core", backing_store=False, libver=libver) as file:
@@ -83,7 +83,7 @@ def test_pages_come_from_links_read_together(libver: str, monkeypatch: pytest.Mo
             expected[group] = sorted(f"{group}{number}" for number in range(count))
             for name in expected[group]:
                 file[f"{group}/{name}"] = h5py.SoftLink("/nothing")
-        child = Exact()
+        child = ExactFile()
         child.file = file.id
         for group, start in [
             ("a", 0),
@@ -139,7 +139,7 @@ def test_links(tmp_path: Path) -> None:
 
 
 def test_attributes(tmp_path: Path) -> None:
-    """Attributes are JSON values; what JSON cannot say is described, and one bad attribute costs only itself."""
+    """Attributes are JSON values. What JSON cannot express is described, and a bad attribute affects only itself."""
     path = tmp_path / "attributes.h5"
     struct = np.array([(1, 2.5, b"ab"), (3, np.inf, b"")], [("i", ">i8"), ("f", "<f4"), ("s", "S2")])
     with h5py.File(path, "w") as file:
@@ -198,7 +198,7 @@ def _ragged() -> Any:
 
 
 def test_attributes_above_the_limits_are_described(tmp_path: Path) -> None:
-    """An attribute of 10 MiB and six of 3 MiB: the rest is shown, the object stays usable."""
+    """An attribute of 10 MiB and six of 3 MiB: the rest is shown, and the object stays usable."""
     path = tmp_path / "large.h5"
     with h5py.File(path, "w", libver="latest") as file:
         file.attrs["a"] = np.zeros(10 << 20, "u1")
@@ -214,7 +214,7 @@ def test_attributes_above_the_limits_are_described(tmp_path: Path) -> None:
 
 
 def test_dimension_scales_and_labels(tmp_path: Path) -> None:
-    """Labels first, then the first scale's name, then a scale's own name; the bookkeeping is no attribute."""
+    """Labels come first, then the first scale's name, then a scale's own name. The scales' own attributes are hidden."""
     path = tmp_path / "scales.h5"
     with h5py.File(path, "w") as file:
         file["lat"], file["lon"], file["plain"] = np.arange(3.0), np.arange(4.0), np.zeros(2)
@@ -246,7 +246,7 @@ def test_foreign_attributes_of_scale_names_are_kept(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_no_list_name_no_dimensions(tmp_path: Path) -> None:
-    """Neither the characters of one text, nor what is said of an attribute that cannot be read, are names."""
+    """Neither the characters of one text nor the error of an unreadable attribute are names."""
     path = tmp_path / "labels.h5"
     with h5py.File(path, "w", libver="latest") as file:
         text, large = (file.create_dataset(name, data=np.zeros((2, 2, 2), "u1")) for name in ("text", "large"))
@@ -275,7 +275,7 @@ def test_user_blocks_and_superblocks(tmp_path: Path, block: int, libver: str) ->
         assert array(source, "not_written").chunks.count() == 0
 
 
-def test_what_is_no_hdf5(tmp_path: Path) -> None:
+def test_files_that_are_not_hdf5_are_refused(tmp_path: Path) -> None:
     """Not HDF5, empty, absent."""
     path = tmp_path / "no.h5"
     for content in (b"", b"no", bytes(5000), b"\x89HDF\r\n\x1a\n"):

@@ -17,7 +17,7 @@ from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5.types import numpy_type
 
 HDF5 = ctypes.CDLL(h5py.h5p.__file__)
-"""What h5py has for numpy's types only."""
+"""What h5py offers for numpy's types only."""
 HDF5.H5Dwrite.argtypes = (ctypes.c_int64,) * 5 + (ctypes.c_char_p,)
 HDF5.H5Tset_precision.argtypes = HDF5.H5Tset_offset.argtypes = (ctypes.c_int64, ctypes.c_size_t)
 HDF5.H5Pset_fill_value.argtypes = (ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -45,7 +45,7 @@ SHAPE = (7, 10)
 
 
 def random_elements(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Numbers of a type, extremes and NaN among them."""
+    """Numbers of a type, with extremes and NaN."""
     if dtype.fields:
         found = np.zeros(shape, dtype)
         for name in dtype.names or ():
@@ -133,7 +133,7 @@ def assert_same(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> 
 
 
 def test_compound_with_array_fields(write: Callable[..., Path]) -> None:
-    """An array field is raw bytes, exactly the stored ones, and the type is told."""
+    """An array field is raw bytes, exactly the stored ones, and its type is given."""
     dtype = np.dtype([("n", "<i4"), ("v", "<f8", (2, 3))])
     data = np.zeros(5, dtype)
     data["n"] = np.arange(5)
@@ -214,7 +214,7 @@ def test_integers_with_unused_bits(write: Callable[..., Path]) -> None:
 
 
 def _low(file: h5py.File, name: str, tid: Any, elements: bytes, chunked: bool = False) -> None:
-    """A dataset of the stored `elements`, of a type that numpy does not have."""
+    """Write a dataset of the stored `elements`, of a type that numpy lacks."""
     space, plist = h5py.h5s.create_simple((len(elements) // tid.get_size(),)), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     if chunked:
         plist.set_chunk((2,))
@@ -225,7 +225,7 @@ def _low(file: h5py.File, name: str, tid: Any, elements: bytes, chunked: bool = 
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_p12_unused_bits_of_integers_inside_other_types(write: Callable[..., Path], chunked: bool) -> None:
-    """In compounds, arrays, enumerations and sequences, too, numbers are those that HDF5 gives; gaps are zeros."""
+    """Also in compounds, arrays, enumerations and sequences numbers are those that HDF5 gives; gaps are zeros."""
     numbers = [-2048, 2047, -1, 5]
     stored = b"".join((value % 4096 << 4).to_bytes(2, "little") for value in numbers)
     counts = [(len(stored) // 2, stored), (1, stored[:2])]
@@ -263,7 +263,7 @@ def test_p12_unused_bits_of_integers_inside_other_types(write: Callable[..., Pat
 
 
 def test_p12_sequences_of_what_numpy_does_not_have(write: Callable[..., Path]) -> None:
-    """Their elements are the stored ones, of the type that `_VLEN` tells; h5py converts them, or cannot read them."""
+    """Elements are the stored ones, of the type that `_VLEN` names. h5py converts them, or cannot read them."""
     short = h5py.h5t.IEEE_F32LE.copy()
     short.set_fields(15, 7, 8, 0, 7)
     short.set_precision(16)
@@ -314,7 +314,7 @@ def test_variable_length(write: Callable[..., Path], chunks: tuple[int, int] | N
 
 
 def test_fill_values_of_what_numpy_does_not_have(write: Callable[..., Path]) -> None:
-    """As elements are shown: the stored bytes of floats and integers of odd sizes, integers of few bits with all of them."""
+    """They look like elements: stored bytes for floats and integers of odd sizes, all bits for integers of few bits."""
     short, odd, few = h5py.h5t.IEEE_F32LE.copy(), h5py.h5t.STD_I32LE.copy(), h5py.h5t.STD_I16LE.copy()
     short.set_fields(15, 7, 8, 0, 7)
     short.set_precision(16)
@@ -381,7 +381,7 @@ def test_pointers_inside_structures_are_json(write: Callable[..., Path]) -> None
 
 
 def test_the_fill_value_of_elements_shown_as_json_is_json(write: Callable[..., Path]) -> None:
-    """What h5py reads where nothing is written: never the empty text, which is no JSON."""
+    """This is what h5py reads for unwritten data, and never the empty text, which is no JSON."""
     compound = np.dtype([("name", h5py.string_dtype()), ("x", "<f8"), ("n", h5py.vlen_dtype(np.dtype("i2")))])
     pairs = np.dtype((h5py.string_dtype(), (2,)))
     texts = h5py.vlen_dtype(h5py.string_dtype())
@@ -471,7 +471,7 @@ FILLS = {
 @pytest.mark.parametrize("chunks", [None, (4,)])
 @pytest.mark.parametrize("name", FILLS)
 def test_fill_value(write: Callable[..., Path], name: str, chunks: tuple[int] | None) -> None:
-    """What was never written is the fill value, and its chunks are absent."""
+    """Unwritten data is the fill value, and its chunks are absent."""
     dtype, value = FILLS[name]
 
     def fill(file: h5py.File) -> None:

@@ -44,7 +44,7 @@ def datasets(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Data
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """Equal values whatever the byte order; what Zarr has no type for, by its bytes."""
+    """Check for equal values whatever the byte order; for types that Zarr lacks, for equal bytes."""
     found, expected = np.asarray(found), np.asarray(expected)
     if expected.dtype.fields:
         for name in expected.dtype.names or ():
@@ -84,7 +84,7 @@ def h5py_values(dataset: h5py.Dataset) -> Any:
 
 
 def _has_lzo(dataset: h5py.Dataset) -> bool:
-    """Whether h5py's HDF5 lacks the filter."""
+    """Tell whether h5py's HDF5 lacks the filter."""
     plist = dataset.id.get_create_plist()
     return any(plist.get_filter(i)[0] == 305 for i in range(plist.get_nfilters()))
 
@@ -114,7 +114,7 @@ def test_files_of_old_pynwb_releases_p12(tmp_path: Path, mount: MountFunction) -
 
 
 def compare_collection(folder: Path, mount: MountFunction) -> int:
-    """Compare each dataset of the HDF5 files in `folder`, read through a mount, with h5py's reading; how many."""
+    """Compare each dataset of the HDF5 files in `folder`, read through a mount, with h5py's reading. Return their number."""
     mounted = mount(folder)
     mounted.allow(NOT_FOLLOWED)
     found = read(mounted, "zarr", timeout=280)
@@ -151,7 +151,7 @@ def test_a_netcdf_4_file_p12(mount: MountFunction) -> None:
 
 
 def test_unsupported_filter_is_eopnotsupp(tmp_path: Path, mount: MountFunction) -> None:
-    """A chunk of a filter that nobody has: EOPNOTSUPP, and a log line that names filter and chunk; metadata are shown."""
+    """A chunk with an unavailable filter is EOPNOTSUPP, with a log line that names filter and chunk. Metadata is shown."""
     with h5py.File(tmp_path / "jpeg.h5", "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((10,))
@@ -238,7 +238,7 @@ def test_every_kind_of_data_p12(tmp_path: Path, mount: MountFunction) -> None:
 
 
 def test_names_and_cycles_p8(tmp_path: Path, mount: MountFunction) -> None:
-    """P8: odd names are all listed and readable, 300 bytes are hidden; a cycle of hard links ends with ELOOP."""
+    """P8: odd names are listed and readable, 300 bytes are hidden. A cycle of hard links ends with ELOOP."""
     path = tmp_path / "sample.h5"
     write_sample(path)
     with h5py.File(path, "a") as file:
@@ -261,7 +261,7 @@ def test_names_and_cycles_p8(tmp_path: Path, mount: MountFunction) -> None:
 
 
 def errno_of_listing(path: Path) -> int:
-    """0 when the directory can be listed."""
+    """Return 0 if the directory can be listed."""
     try:
         os.listdir(path)
     except OSError as error:
@@ -284,7 +284,7 @@ def test_dead_child_costs_no_mount_p8(tmp_path: Path, mount: MountFunction) -> N
                 parent = int((child / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, ValueError):
                 continue
-            if b"fsbridge.formats.hdf5.worker" in arguments and parent == mounted.process.pid:
+            if b"fsbridge.formats.hdf5.child.worker" in arguments and parent == mounted.process.pid:
                 os.kill(int(child.name), signal.SIGKILL)
         assert errno_of_listing(mounted / "volumes/raw/c") in (0, errno.EIO)
         assert sorted(os.listdir(mounted / "volumes/raw/c")) == ["0", "1", "2"]
@@ -292,7 +292,7 @@ def test_dead_child_costs_no_mount_p8(tmp_path: Path, mount: MountFunction) -> N
 
 
 def test_directories_follow_a_file_that_changes_p9(tmp_path: Path, mount: MountFunction) -> None:
-    """P9: a listing begun a TTL after the file was written to, in place or by another one, is of the new file."""
+    """P9: a listing begun a TTL after the file was written to or replaced is of the new file."""
     path = tmp_path / "x.h5"
 
     def write(rows: int, mode: str) -> None:

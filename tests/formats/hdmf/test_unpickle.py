@@ -1,4 +1,4 @@
-"""The reader of pickled object arrays: what numpy and hdmf-zarr pickle is read, and nothing in a pickle is ever executed."""
+"""The reader of pickled object arrays reads what numpy and hdmf-zarr pickle, and never executes anything in a pickle."""
 
 from __future__ import annotations
 

@@ -35,14 +35,14 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB, Config, Remote
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
-from fsbridge.formats.icechunk import flexbuffers
+from fsbridge.formats.icechunk import flatbuffers
 from fsbridge.formats.icechunk.files import HEADER_BYTES, Payload, parse_id, spell, unwrap
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.formats.icechunk.hierarchy import IcechunkSource
 from fsbridge.formats.icechunk.manifests import Manifest, Native, Virtual
 from fsbridge.formats.icechunk.records import History, Snapshot
 from fsbridge.formats.icechunk.repository import Repository
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.model import Group, as_array
 from fsbridge.store import ROOT, Key
 from fsbridge.store.local.store import LocalStore
@@ -73,7 +73,7 @@ def repository(written: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def grown(tmp_path: Path) -> Path:
-    """Written by the installed icechunk, which can go on with it."""
+    """Written by the installed icechunk, which can continue it."""
     icechunk_data.write(tmp_path / "grown")
     return tmp_path / "grown"
 
@@ -108,7 +108,7 @@ def values(source: IcechunkSource, path: str) -> Any:
 
 def test_branches_tags_and_snapshots_hold_what_was_written(written: Path) -> None:
     source = opened(written)
-    assert source.format == "icechunk"
+    assert source.format.name == "icechunk"
     assert names(source.root) == ["branches", "snapshots", "tags"]
     assert names(member(source, "branches")) == ["dev", "main"]
     assert names(member(source, "tags")) == ["a b", "v1"]
@@ -196,7 +196,9 @@ def test_p9_a_commit_is_seen_by_the_next_open(grown: Path, mount: MountFunction)
 
 
 def test_p9_branches_and_tags_of_version_2_that_move_are_seen_by_the_next_open(tmp_path: Path, mount: MountFunction) -> None:
-    """`moved.zip`, by icechunk 2.3.0: the repository as it is, and as `repo.before` the only file that is ever replaced."""
+    """`moved.zip`, by icechunk 2.3.0: the repository as it is, with `repo.before`, an older state of the only file that
+    changes.
+    """
     with zipfile.ZipFile(DATA / "icechunk/moved.zip") as archive:
         archive.extractall(tmp_path / "r")
     (tmp_path / "r/repo").rename(tmp_path / "after")
@@ -220,7 +222,7 @@ def test_p9_branches_and_tags_of_version_2_that_move_are_seen_by_the_next_open(t
 
 
 def test_p3_refs_of_version_1_whose_files_are_called_otherwise(version_1: Path, mount: MountFunction) -> None:
-    """On disk icechunk finds these by their names alone: its own lists call them by their files, or leave them out."""
+    """On disk icechunk finds these by their names alone: its own lists show their file names, or leave them out."""
     repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(version_1)))
     odd = ["日本 2", "a#b", "é>f", "~x[1]"]
     for name in odd:
@@ -239,7 +241,7 @@ def test_p3_refs_of_version_1_whose_files_are_called_otherwise(version_1: Path, 
 
 
 def test_p9_a_whole_array_is_of_one_commit(grown: Path) -> None:
-    """Also where the commit changes only chunks that nobody has asked for yet, and no word of the metadata."""
+    """Also if the commit changes only chunks that were not read yet, and nothing in the metadata."""
     source = opened(grown)
     array = as_array(member(source, "branches/main/a"))
     assert array is not None
@@ -303,7 +305,7 @@ def test_p9_history_that_was_cut_since_a_branch_was_read_is_shown_as_it_is(grown
 
 
 def test_p9_history_that_was_cut_is_not_told_from_what_is_in_memory(grown: Path) -> None:
-    """The files of expired snapshots are still there, and the oldest one that stays was written once more."""
+    """The files of expired snapshots are still there, and the oldest remaining one was written again."""
     source = opened(grown)
     before = dict(member(source, "snapshots").attributes())
     repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(grown)))
@@ -364,7 +366,7 @@ def test_p3_p8_damage_is_an_error_and_never_absence(repository: Path, folder: st
                 problem = None
                 if how != "flipped" or folder == "snapshots":  # chunks have no checksums, nor have manifests that hold some
                     np.testing.assert_array_equal(found, expected)
-            if how != "flipped" or folder != "manifests":  # which may name another place, as if by intent
+            if how != "flipped" or folder != "manifests":  # a changed manifest may name another place, as if intended
                 assert problem is None or str(repository) in problem
         source.close()
         path.write_bytes(content)
@@ -411,7 +413,7 @@ def test_a_bucket_absent_chunks_cost_no_request(written: Path, mount: MountFunct
 
 
 def test_a_listing_reads_no_manifest(written: Path, mount: MountFunction, server: FakeS3) -> None:
-    """A snapshot tells which arrays have any; they were read one after the other, to learn whether there is a chunk."""
+    """A snapshot tells which arrays have manifests. They were read one after the other to learn whether there is a chunk."""
     server.put_tree(written, "repository")
     tree = mount(f"s3://{BUCKET}/repository", *server.options, "--layout", "files,zarr3")
     with server.counted() as requests:
@@ -453,10 +455,10 @@ def test_a_web_server_shows_version_1_by_its_names(mount: MountFunction, server:
 def test_beside_other_stores_it_is_a_member_of_a_collection(repository: Path, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "other.zarr", data=np.arange(3))
     source = open_source(str(tmp_path), Config(str(tmp_path), ""))
-    assert source.format == "collection"
+    assert source.format.name == "collection"
     found = member(cast(IcechunkSource, source), "repository/branches/main/a")
     np.testing.assert_array_equal(read_array(found), CHANGED)
-    assert source.format_at(("repository",)) == "icechunk"
+    assert source.format_at(("repository",)).name == "icechunk"
     source.close()
 
 
@@ -468,7 +470,7 @@ def test_info(written: Path) -> None:
 
 
 def virtual(tmp_path: Path, locations: dict[int, tuple[str, int]], modified: datetime | None = None) -> Path:
-    """A repository with an array `v` of 400 bytes in chunks of 4, some of which lie in files; `outside/file.bin` is one."""
+    """A repository with an array `v` of 400 bytes in chunks of 4, some of them in files; `outside/file.bin` is one."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file.bin").write_bytes(bytes(range(100)))
@@ -542,7 +544,7 @@ def test_other_spellings_of_identifiers_name_nothing(text: str) -> None:
 @settings(max_examples=500)
 def test_p8_any_bytes_are_a_json_value_or_an_error(data: bytes) -> None:
     with contextlib.suppress(CorruptData):
-        json.dumps(flexbuffers.loads(data), allow_nan=False)
+        json.dumps(flatbuffers.loads(data), allow_nan=False)
 
 
 def test_p6_a_flexbuffer_of_references_to_references_ends() -> None:
@@ -556,7 +558,7 @@ def test_p6_a_flexbuffer_of_references_to_references_ends() -> None:
         target = start
     data += bytes([len(data) - target, 10 << 2, 1])
     with pytest.raises(CorruptData, match="too many"):
-        flexbuffers.loads(bytes(data))
+        flatbuffers.loads(bytes(data))
     assert kinds
 
 
@@ -568,7 +570,7 @@ def files(folder: Path, kind: str) -> Iterator[tuple[str, memoryview, int]]:
 
 @pytest.mark.parametrize("kind", ["snapshot", "manifest", "repository"])
 def test_p8_mutated_files_are_right_or_an_error(written: Path, kind: str) -> None:
-    """Bytes changed under the envelope, which has no checksum of its own without zstd's."""
+    """Bytes are changed inside the envelope, which without zstd has no checksum of its own."""
     generator = random.Random(7)
     found: list[tuple[str, memoryview, int]]
     if kind == "repository":
@@ -617,7 +619,7 @@ def examine(kind: str, name: str, data: bytes, version: int) -> None:
 
 
 def test_p6_a_manifest_takes_little_more_than_its_bytes() -> None:
-    """Its rows are looked at where they stand: objects for them, or columns, took four times its bytes and more."""
+    """Rows are read in place. Objects or columns for them took more than four times its bytes."""
     data, rank = icechunk_data.manifest(300_000, 3), 3
     tracemalloc.start()
     try:
@@ -637,7 +639,7 @@ def test_p6_a_manifest_takes_little_more_than_its_bytes() -> None:
 
 
 def test_p6_few_bytes_do_not_stand_for_a_table_of_gigabytes() -> None:
-    """References of four bytes each to one row: a table of 255 million coordinates from a gigabyte, were it believed."""
+    """References of four bytes each to one row: a gigabyte could claim a table of 255 million coordinates."""
     data = icechunk_data.manifest(500_000, 12, rows=1)
     tracemalloc.start()
     try:
@@ -649,7 +651,7 @@ def test_p6_few_bytes_do_not_stand_for_a_table_of_gigabytes() -> None:
 
 
 def test_p6_a_path_of_many_directories_takes_no_more_than_its_snapshot() -> None:
-    """Each directory on the way to a node has a path of its own: of a megabyte they took a gigabyte."""
+    """Each directory on the way to a node has a path of its own: a megabyte of them took a gigabyte."""
     nodes = [f"/{group}/{array}" for group in "abc" for array in range(1000)]
     found = Snapshot(Payload(memoryview(icechunk_data.snapshot(["/", "/a", *nodes])), 1), spell(b"S" * 12))
     assert sorted(found.members[ROOT]) == ["a", "b", "c"]

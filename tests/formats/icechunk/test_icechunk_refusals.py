@@ -1,4 +1,4 @@
-"""What Icechunk's own library would not read, or not write, is refused with a reason, never shown as absent."""
+"""What Icechunk's own library would not read or write is refused with a reason, and never shown as absent."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from icechunk_data import write
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.icechunk.files import HEADER_BYTES, Payload, spell, unwrap
-from fsbridge.formats.icechunk.manifests import ChunkTable, Inline, Manifest, Native
+from fsbridge.formats.icechunk.manifests import Inline, Manifest, ManifestTable, Native
 from fsbridge.formats.icechunk.virtual import _inside
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.store.remote.urls import parse_url
 
 
@@ -26,7 +26,7 @@ from fsbridge.store.remote.urls import parse_url
     [{"name": "default", "separator": "."}, {"name": "v2", "separator": "."}, {"name": "v2", "separator": "/"}],
 )
 def test_p3_chunk_keys_that_icechunk_does_not_take_are_refused(tmp_path: Path, encoding: Any) -> None:
-    """It knows coordinates only: under other keys all chunks would seem to be absent. Icechunk refuses each of them."""
+    """It knows coordinates only, so under other keys all chunks would seem absent. Icechunk refuses each of them."""
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path)))
     session = repository.writable_session("main")
     group = zarr.group(session.store)
@@ -46,7 +46,7 @@ def test_p3_chunk_keys_that_icechunk_does_not_take_are_refused(tmp_path: Path, e
         source.close()
 
 
-def table(changes: dict[int, bytes]) -> ChunkTable:
+def table(changes: dict[int, bytes]) -> ManifestTable:
     """The chunks of a manifest of three, with other bytes at some positions."""
     data = bytearray(icechunk_data.manifest(3, 1))
     for position, content in changes.items():
@@ -55,7 +55,7 @@ def table(changes: dict[int, bytes]) -> ChunkTable:
 
 
 LAST = len(icechunk_data.manifest(3, 1)) - 44
-"""Where the last chunk's row begins; all rows have one layout, which begins at byte 4: of field n at byte 8 + 2 n."""
+"""Where the last chunk's row begins. All rows have one layout, which begins at byte 4; field n is at byte 8 + 2 n."""
 INLINE, PLACE = 8 + 2 * 1, 8 + 2 * 4
 
 

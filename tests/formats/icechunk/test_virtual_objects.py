@@ -39,7 +39,7 @@ def error_of(path: Path) -> int | None:
 
 
 def repository(folder: Path, server: FakeS3, references: dict[int, tuple[str, int, Any]]) -> Path:
-    """A repository with an array `v` of 400 bytes in chunks of 4, some of which lie at URLs: URL, offset, checksum."""
+    """A repository with an array `v` of 400 bytes in chunks of 4, some of them at URLs: URL, offset, checksum."""
     store = icechunk.s3_store(
         region="us-east-1", endpoint_url=server.endpoint, allow_http=True, force_path_style=True, anonymous=True
     )
@@ -73,7 +73,7 @@ def test_p4_objects_are_read_below_allowed_urls_alone(tmp_path: Path, mount: Mou
     assert (tree / "branches/main/v/c/1").read_bytes() == CONTENT[10:14]
     assert error_of(tree / "branches/main/v/c/2") == errno.EIO, "missing is not absent"
     assert error_of(tree / "branches/main/v/c/3") == errno.EACCES, "a beginning of a name is no directory"
-    refused = (errno.EACCES, errno.EOPNOTSUPP)  # icechunk 1 has written the URL that it is, icechunk 2 what it was given
+    refused = (errno.EACCES, errno.EOPNOTSUPP)  # icechunk 1 wrote the resolved URL, icechunk 2 what it was given
     assert error_of(tree / "branches/main/v/c/4") in refused
     assert error_of(tree / "branches/main/v/c/5") == errno.EIO, "too short"
     with server.counted() as requests:
@@ -91,7 +91,7 @@ def test_p4_locations_that_icechunk_would_not_write_are_damage(location: str) ->
 
 
 def test_p9_an_object_is_of_the_version_that_was_referred_to(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
-    """ETags as icechunk compares them, times as S3 does with If-Unmodified-Since."""
+    """ETags are compared as icechunk does, times as S3 does with If-Unmodified-Since."""
     server.put("data/file.bin", CONTENT, time.time() - 1000)
     url, etag = f"{DATA_URL}/file.bin", server.objects["data/file.bin"].etag
     checks = [None, etag, f'"{etag}"', datetime.now(UTC), '"another"', datetime(2001, 1, 1, tzinfo=UTC)]
@@ -124,7 +124,7 @@ def test_a_chunk_is_one_request_and_failures_are_errors(tmp_path: Path, mount: M
     with server.counted() as requests:
         for number in range(10, 20):
             assert (chunks / str(number)).read_bytes() == CONTENT[number : number + 4]
-            tree.settle(lambda: server.in_flight)  # one that comes while its open is under way is asked for once more
+            tree.settle(lambda: server.in_flight)  # a request that arrives during its open is sent again
     assert {request.key for request in requests} == {"data/file.bin"}
     ranges = [request.range for request in requests]
     again = sorted({asked for asked in ranges if ranges.count(asked) > 1})
@@ -174,7 +174,7 @@ def test_chunks_far_away_are_sent_many_at_a_time_and_each_once(
 
 
 def test_locations_may_begin_with_the_name_of_a_container(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
-    """Written by icechunk 2.3.0, which reads the same; the server that the repository names is not asked."""
+    """Written by icechunk 2.3.0, which reads the same. The server that the repository names is not asked."""
     with zipfile.ZipFile(DATA / "icechunk/containers.zip") as archive:
         archive.extractall(tmp_path / "repository")
     server.put("data/file.bin", CONTENT)

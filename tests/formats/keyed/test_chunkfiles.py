@@ -1,6 +1,7 @@
 """Chunk keys and the stored chunks of nested and flat arrays."""
 
 import itertools
+import math
 import os
 import threading
 import time
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 
+from fsbridge.asking import as_of, oldest
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import flatchunks
 from fsbridge.formats.keyed.chunkfiles import FEW_MEMBERS, NestedChunkFiles, chunk_files
@@ -471,10 +473,11 @@ def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
     settle(tmp_path)
     store = LocalStore(str(tmp_path))
     grid = ChunkGrid((2, FEW_MEMBERS + 1), (1, 1))
-    files = chunk_files(store, Key("a"), grid, keys, FlatDirectories(store), ListedTimes(10.0))
+    files = chunk_files(store, Key("a"), grid, keys, FlatDirectories(store), ListedTimes())
 
     def listed() -> list[tuple[list[tuple[int, int]], float]]:
-        return [(list(batch), batch.asked) for batch in files.scan((0,))]
+        with as_of(math.inf, clock[0] - 7.5):
+            return [(list(batch), oldest()) for batch in files.scan((0,))]
 
     assert listed() == [([(1, 7)], 100.0)]
     os.utime(chunk, ns=(9, 9))
@@ -494,7 +497,7 @@ def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
 
 def test_what_few_chunks_there_can_be_is_listed_again_and_not_remembered(tmp_path: Path) -> None:
     put(tmp_path, "0/1")
-    store, times = LocalStore(str(tmp_path)), ListedTimes(10.0)
+    store, times = LocalStore(str(tmp_path)), ListedTimes()
     grid = ChunkGrid((2, FEW_MEMBERS), (1, 1))
     files = chunk_files(store, Key("a"), grid, ChunkKeys("/"), FlatDirectories(store), times)
     assert [list(batch) for batch in files.scan((0,))] == [[(1, 7)]]
@@ -572,12 +575,13 @@ def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pyt
         return original(self, key)
 
     monkeypatch.setattr(LocalStore, "names", counting)
-    files = chunk_files(store, Key("a"), ChunkGrid((4,), (1,)), keys, FlatDirectories(store), ListedTimes(10.0))
-    files.find_prefix(())
-    assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2]
-    assert passes == [Key("a")]
-    (tmp_path / "a/3").write_bytes(b"x")
-    assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2, 3]
+    files = chunk_files(store, Key("a"), ChunkGrid((4,), (1,)), keys, FlatDirectories(store), ListedTimes())
+    with as_of(math.inf, 0.0):
+        files.find_prefix(())
+        assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2]
+        assert passes == [Key("a")]
+        (tmp_path / "a/3").write_bytes(b"x")
+        assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2, 3]
 
 
 @pytest.mark.parametrize("keys", KINDS)

@@ -14,7 +14,7 @@ import zarr
 from fake_s3 import BUCKET, FakeS3, Request
 
 from fsbridge.config import Config, Remote
-from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.open import open_keyed
 from fsbridge.model import Group, as_array
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.store import ObjectStore

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from fsbridge.asking import as_of
 from fsbridge.config import listed_again, listed_lifetime
 from fsbridge.formats.keyed.listedtimes import LISTING_BYTES, ListedTimes
-from fsbridge.model import Batch
+from fsbridge.model import Pairs
 
 
 class Store:
@@ -21,14 +22,17 @@ class Store:
         self.batch = batch
         self.asked = 0
 
-    def scan(self) -> Iterator[Batch]:
+    def scan(self) -> Iterator[Pairs]:
         self.asked += 1
         for first in range(0, len(self.members), self.batch):
-            yield Batch(self.members[first : first + self.batch], time.monotonic())
+            yield self.members[first : first + self.batch]
 
 
-def listed(times: ListedTimes, store: Store, directory: str = "p", version: int = 1) -> list[tuple[int, int]]:
-    return [pair for batch in times.through(directory, version, 1000, store.scan) for pair in batch]
+def listed(
+    times: ListedTimes, store: Store, directory: str = "p", version: int = 1, ttl: float = 1.0
+) -> list[tuple[int, int]]:
+    with as_of(time.monotonic(), time.monotonic() - ttl):
+        return [pair for batch in times.through(directory, version, store.scan) for pair in batch]
 
 
 @pytest.fixture
@@ -46,30 +50,40 @@ def test_what_is_shown_again_has_time_left(ttl: float, extent: int) -> None:
 
 
 def test_a_listing_serves_until_it_is_too_old(clock: list[float]) -> None:
-    times, store = ListedTimes(1.0), Store((1, 10), (5, 50), (7, 70))
-    for asked, later in ((1, 0.0), (1, 0.7), (2, 0.1), (2, 0.7)):
+    times, store = ListedTimes(), Store((1, 10), (5, 50), (7, 70))
+    for asked, later in ((1, 0.0), (1, 0.9), (2, 0.2), (2, 0.9)):
         clock[0] += later
         assert listed(times, store) == store.members
         assert store.asked == asked
 
 
 def test_a_changed_directory_is_asked_again(clock: list[float]) -> None:
-    times, store = ListedTimes(1.0), Store((1, 10))
+    times, store = ListedTimes(), Store((1, 10))
     assert listed(times, store, version=1) == listed(times, store, version=2) == [(1, 10)]
     assert store.asked == 2
 
 
-def test_without_a_lifetime_nothing_is_remembered(clock: list[float]) -> None:
-    times, store = ListedTimes(0.0), Store((1, 10))
-    assert listed(times, store) == listed(times, store) == [(1, 10)]
+def test_outside_of_a_question_nothing_is_remembered(clock: list[float]) -> None:
+    times, store = ListedTimes(), Store((1, 10))
+    for _ in range(2):
+        assert [pair for batch in times.through("p", 1, store.scan) for pair in batch] == [(1, 10)]
     assert (store.asked, times.nbytes) == (2, 0)
 
 
+def test_p9_it_is_told_how_old_a_listing_is(clock: list[float]) -> None:
+    times, store = ListedTimes(), Store((1, 10))
+    listed(times, store)
+    clock[0] += 5
+    with as_of(math.inf, 100.0) as answers:
+        assert [pair for batch in times.through("p", 1, store.scan) for pair in batch] == [(1, 10)]
+    assert (answers.oldest, store.asked) == (100.0, 1)
+
+
 def test_an_immutable_store_is_asked_once(clock: list[float]) -> None:
-    times, store = ListedTimes(math.inf), Store((1, 10))
+    times, store = ListedTimes(), Store((1, 10))
     listed(times, store)
     clock[0] += 1e9
-    assert listed(times, store) == [(1, 10)]
+    assert listed(times, store, ttl=math.inf) == [(1, 10)]
     assert store.asked == 1
 
 
@@ -78,7 +92,7 @@ def test_an_immutable_store_is_asked_once(clock: list[float]) -> None:
     [(1, 10, 1), (3, 11, 1), (1, 9, 2), (2, 10, 2), (2, 11, 2), (0, 10, 2), (4, 11, 2)],  # of one second are many
 )
 def test_a_look_at_a_member_that_says_otherwise_ends_it(clock: list[float], coordinate: int, mtime: int, asked: int) -> None:
-    times, store = ListedTimes(1.0), Store((1, 10), (3, 11))
+    times, store = ListedTimes(), Store((1, 10), (3, 11))
     listed(times, store)
     times.seen("other", coordinate, mtime)
     times.seen("p", coordinate, mtime)
@@ -87,49 +101,44 @@ def test_a_look_at_a_member_that_says_otherwise_ends_it(clock: list[float], coor
 
 
 def test_a_listing_during_which_a_member_is_looked_at_is_not_remembered(clock: list[float]) -> None:
-    times, store = ListedTimes(1.0), Store((1, 10), (2, 10), (3, 10))
-    for batch in times.through("p", 1, 1000, store.scan):
-        times.seen("p", 1, 10)
-        assert batch
+    times, store = ListedTimes(), Store((1, 10), (2, 10), (3, 10))
+    with as_of(0.0):
+        for batch in times.through("p", 1, store.scan):
+            times.seen("p", 1, 10)
+            assert batch
     assert times.nbytes == 0
 
 
 def test_a_listing_that_is_given_up_is_not_remembered(clock: list[float]) -> None:
-    times, store = ListedTimes(1.0), Store((1, 10), (2, 10), (3, 10))
-    stream = times.through("p", 1, 1000, store.scan)
-    next(stream)
-    stream.close()
+    times, store = ListedTimes(), Store((1, 10), (2, 10), (3, 10))
+    with as_of(0.0):
+        stream = times.through("p", 1, store.scan)
+        next(stream)
+        stream.close()
     assert (times.nbytes, times._under_way) == (0, {})
 
 
 def test_memory_is_bounded(clock: list[float]) -> None:
     budget = 4 * LISTING_BYTES
-    times = ListedTimes(1.0, budget)
+    times = ListedTimes(budget)
     for number in range(10):
         listed(times, Store((1, 10)), directory=f"{number}")
         assert times.nbytes <= budget
     assert list(times._known) == ["7", "8", "9"]
     large = Store(*((n, n) for n in range(budget // 16)))
-    for _ in times.through("large", 1, 1000, large.scan):
-        assert times.nbytes <= budget
+    with as_of(0.0):
+        for _ in times.through("large", 1, large.scan):
+            assert times.nbytes <= budget
     assert listed(times, large, "large") == large.members
     assert (large.asked, times._under_way) == (2, {})
 
 
-def test_p6_what_is_too_old_to_be_shown_makes_room_at_once(clock: list[float]) -> None:
-    times = ListedTimes(1.0)
-    for number in range(100):
-        listed(times, Store((1, 10)), directory=f"{number}")
-        clock[0] += 0.1
-    assert len(times._known) <= 10
-    assert times.nbytes <= 10 * (LISTING_BYTES + 16)
-
-
 def test_listings_at_the_same_time_share_the_memory(clock: list[float]) -> None:
     budget = 8 * LISTING_BYTES
-    times = ListedTimes(1.0, budget)
+    times = ListedTimes(budget)
     store = Store(*((n, n) for n in range(3 * LISTING_BYTES // 16)), batch=10)
-    for batches in zip(*(times.through(directory, 1, 1000, store.scan) for directory in "abcab"), strict=True):
-        assert times.nbytes <= budget
-        assert all(batch == batches[0] for batch in batches)
+    with as_of(0.0):
+        for batches in zip(*(times.through(directory, 1, store.scan) for directory in "abcab"), strict=True):
+            assert times.nbytes <= budget
+            assert all(batch == batches[0] for batch in batches)
     assert (times._under_way, times.nbytes) == ({}, sum(known.nbytes for known in times._known.values()))

@@ -31,7 +31,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, Unsupported
 from fsbridge.formats.documents import Document
 from fsbridge.formats.n5.hierarchy import parse_dataset
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.model import Array, Group, Source
 from fsbridge.store import Stat
 from fsbridge.store.local.store import LocalStore
@@ -56,7 +56,7 @@ def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
 def open_root(path: Path, opened: list[Source]) -> Group | Array:
     source = open_source(str(path), Config(str(path), ""))
     opened.append(source)
-    assert source.format == "n5"
+    assert source.format.name == "n5"
     return source.root
 
 

@@ -26,7 +26,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.documents import Document
 from fsbridge.formats.keyed.dialect import PLAIN
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.formats.zarr2.hierarchy import parse_array
 from fsbridge.formats.zarr2.types import parse_fill, parse_named_fill
 from fsbridge.formats.zarr2.types import parse_type as parse_dtype
@@ -50,7 +50,7 @@ GOOD: dict[str, Any] = {
 def open_root(path: Path, opened: list[Source]) -> Any:
     source = open_source(str(path), Config(str(path), ""))
     opened.append(source)
-    assert source.format == "zarr2"
+    assert source.format.name == "zarr2"
     return source.root
 
 
@@ -71,7 +71,7 @@ def put(path: Path, changes: dict[str, Any], chunks: dict[str, bytes] | None = N
     "codec", [numcodecs.JSON(), numcodecs.MsgPack(), numcodecs.VLenUTF8()], ids=lambda codec: codec.codec_id
 )
 def test_p12_objects_in_fortran_order(tmp_path: Path, opened: list[Source], codec: Any) -> None:
-    """Documents are in C order all the same, and zarr-python 2 reads others than it writes: refused, but for one row."""
+    """Documents are in C order anyway, and zarr-python 2 reads others than it writes: refused, except a single row."""
     for name, shape, refused in (("square", (2, 3), codec.codec_id != "vlen-utf8"), ("row", (1, 3), False)):
         words = np.array(list("abcdef"), object)[: np.prod(shape)].reshape(shape)
         stored = bytes(codec.encode(np.asarray(words, order="F")))
@@ -175,7 +175,7 @@ def test_zarr_python_3_strings(tmp_path: Path, opened: list[Source]) -> None:
 def test_p12_texts_of_fixed_length_that_zarr_python_3_0_took_for_objects(
     tmp_path: Path, opened: list[Source], dtype: str
 ) -> None:
-    """zarr-python 3.0.0 to 3.0.10: these types, and an object codec all the same."""
+    """zarr-python 3.0.0 to 3.0.10 writes these types with an object codec."""
     text = np.dtype(dtype).kind == "U"
     items = ["a", "", "b\u2603", "abc"] if text else [b"a\0\0", b"\0\0\0", b"bc\xff", b"abc"]
     codec = numcodecs.VLenUTF8() if text else numcodecs.VLenBytes()
@@ -211,7 +211,10 @@ def test_trap_15_unknown_parameters_are_ignored(tmp_path: Path, opened: list[Sou
 
 @pytest.mark.parametrize("dtype", ["<f4", "<i8", "<f2", "<u2"])
 def test_optional_codecs_of_numcodecs(tmp_path: Path, opened: list[Source], dtype: str) -> None:
-    """pcodec and zfpy as compressors of whole arrays, as numcodecs encodes them; where filters change the type, refused."""
+    """pcodec and zfpy as compressors of whole arrays, as numcodecs encodes them.
+
+    They are refused if filters change the type.
+    """
     data = numbers(dtype)[:3, :4, :2].copy()
     codecs = [numcodecs.PCodec()] + ([numcodecs.ZFPY(mode=3, precision=64)] if dtype in ("<f4", "<i8") else [])
     for codec in codecs:
@@ -277,7 +280,7 @@ def test_java_n5_zarr_spells_things_as_strings(tmp_path: Path, opened: list[Sour
 
 
 def test_nczarr_shuffles_whole_elements(tmp_path: Path, opened: list[Source]) -> None:
-    """netCDF-C 4.10 writes `elementsize: 0`; its bytes, and its own reading of them: 1.5 everywhere."""
+    """netCDF-C 4.10 writes `elementsize: 0`. These are its bytes, which it reads as 1.5 everywhere."""
     shuffle, compressor = {"id": "shuffle", "elementsize": 0}, {"id": "zlib", "level": 4}
     change = {"shape": [3, 5], "chunks": [3, 5], "dtype": "<f4", "fill_value": "NaN"}
     chunk = bytes.fromhex("785e6360c0070ea0027b54000020930ef2")
@@ -468,7 +471,7 @@ def test_p12_dates_without_fill_value_are_those_of_zarr_python_3(tmp_path: Path,
     ],
 )
 def test_p12_types_that_numpy_lacks(tmp_path: Path, opened: list[Source], dtype: str, fill: Any, shown: Any) -> None:
-    """TensorStore writes them by their names in Zarr v3, and reads those there."""
+    """TensorStore writes them by their names in Zarr v3, and reads them there."""
     changes = {"shape": [5], "chunks": [3], "dtype": dtype, "fill_value": fill}
     path = put(tmp_path / "a", changes)
     kvstore = {"driver": "file", "path": f"{path}/"}

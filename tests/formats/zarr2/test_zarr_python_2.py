@@ -12,7 +12,7 @@ from model_values import array_at, values
 from zarr_python_2_data import ARCHIVE, FIXED, OBJECTS
 
 from fsbridge.config import Config
-from fsbridge.formats.opening import open_source
+from fsbridge.formats.open import open_source
 from fsbridge.model import Group, Source
 
 
@@ -56,7 +56,7 @@ def test_pickled_text_is_read_without_unpickling(stores: dict[str, Source]) -> N
     array = array_at(stores["a.zarr"].root, "o/pickle")
     assert array.metadata.shape == (9,)
     assert array.chunks.count() == 2
-    written = slice(8)  # what fills the rest is the number 0, which is text in the other array only
+    written = slice(8)  # the rest is filled with the number 0, which is text only in the other array
     assert values(array)[written].tolist() == values(array_at(stores["a.zarr"].root, "o/vlen-utf8"))[written].tolist()
 
 

@@ -17,9 +17,10 @@ from model_reader import read_array, read_chunk, stored_chunks
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr3_documents import GOOD, check, create_tensorstore, index, int16, root_array, sharded, values, write
 
+from fsbridge.asking import WouldWait, without_waiting
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.open import open_keyed
 from fsbridge.formats.zarr3 import sharding
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
 from fsbridge.model import open_chunk
@@ -92,7 +93,7 @@ def test_nested_shards(tmp_path: Path, separator: Any) -> None:
 
 
 def test_codecs_around_a_shard(tmp_path: Path) -> None:
-    """The whole shard is decoded then, once for all its chunks."""
+    """The whole shard is decoded once for all its chunks."""
     codec = ShardingCodec(chunk_shape=(2, 2), codecs=[BytesCodec(), GzipCodec()])
     array = zarr.create_array(
         tmp_path, shape=(8, 8), chunks=(4, 4), serializer=codec, dtype="i2", compressors=[ZstdCodec()], filters=[]
@@ -119,7 +120,7 @@ def test_codecs_around_nested_shards(tmp_path: Path) -> None:
 @pytest.mark.parametrize("location", ["start", "end"])
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0], "F"], ids=str)
 def test_tensorstore_transpose_before_shards(tmp_path: Path, location: str, order: Any) -> None:
-    """`chunk_shape` is that of the transposed array; zarr-python refuses such stores."""
+    """`chunk_shape` is that of the transposed array. zarr-python refuses such stores."""
     axes = [2, 1, 0] if order == "F" else order
     shard, inner = (4, 6, 8), (2, 3, 4)
     configuration = {
@@ -256,7 +257,7 @@ def test_a_damaged_index_is_an_error_for_the_shard_only(tmp_path: Path, name: st
 @pytest.mark.parametrize("name", DAMAGED_ENTRIES)
 @pytest.mark.parametrize("crc", [True, False])
 def test_p8_an_impossible_entry_is_an_error_for_its_inner_chunk_only(tmp_path: Path, name: str, crc: bool) -> None:
-    """The other inner chunks of the shard are read; the damaged one is listed, and never absent (P3)."""
+    """The other inner chunks of the shard are read. The damaged one is listed, and never absent (P3)."""
     shard = DAMAGED_ENTRIES[name]
     document = sharded() if crc else sharded(index_codecs=["bytes"])
     array = root_array(write(tmp_path, document, {"c/0": shard if crc else shard[:-4]}))
@@ -343,7 +344,7 @@ def test_p9_an_inner_chunk_that_is_held_open_is_the_one_that_was_found(tmp_path:
     for chunk, wanted in ((held, [3, 4]), (now, [1, 2])):
         try:
             chunk.read_into(memoryview(out))
-        except Stale:  # its shard has lost its name since
+        except Stale:  # its shard has lost its name meanwhile
             assert chunk is held
         else:
             assert np.frombuffer(out, "<i2").tolist() == wanted
@@ -389,12 +390,12 @@ def test_what_of_shards_may_be_asked_at_once(tmp_path: Path) -> None:
     around = sharded()
     around["codecs"].append({"name": "gzip", "configuration": {"level": 1}})
     whole = root_array(write(tmp_path / "whole", around, {}))
-    assert whole.at_once is None, "such a shard is decoded whole"
-    assert plain.at_once is not None
+    with without_waiting(), pytest.raises(WouldWait):  # such a shard is decoded whole
+        whole.chunks.find((1,))
     plain.chunks.find((1,))
     with pytest.raises(NotFound):
         plain.chunks.find((2,))
-    with plain.at_once():
+    with without_waiting():
         held, out = open_chunk(plain.chunks, (1,)), bytearray(4)
         held.read_into(memoryview(out))
         held.close()
@@ -464,7 +465,7 @@ def test_an_unknown_codec_around_a_shard(tmp_path: Path) -> None:
 
 
 def test_rectilinear_shards(tmp_path: Path) -> None:
-    """zarr 3.4 writes shards of different sizes over chunks of one size."""
+    """zarr 3.4 writes shards of different sizes with chunks of one size."""
     document = sharded()
     configuration = {"kind": "inline", "chunk_shapes": [[2, 6]]}
     document |= {"chunk_grid": {"name": "rectilinear", "configuration": configuration}, "shape": [7]}
@@ -487,7 +488,7 @@ def test_rectilinear_shards_that_hold_no_whole_number_of_chunks_are_refused(tmp_
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_mutated_shards(tmp_path: Path, data: st.DataObject) -> None:
-    """Any damage: the right bytes, an error of ours, or (without a checksum) other bytes of the right length."""
+    """After any damage it is the right bytes, one of our errors, or (without a checksum) other bytes of the right length."""
     crc = data.draw(st.booleans())
     document = sharded(index_codecs=["bytes", "crc32c"] if crc else ["bytes"])
     shard = bytearray(GOOD + index((0, 4), (4, 4), crc=crc))
@@ -544,7 +545,7 @@ def test_p6_an_index_above_the_limit_is_too_large_for_readers_and_listings_alike
 
 
 def test_p6_nested_shards_of_too_many_rows_are_too_large(tmp_path: Path) -> None:
-    """Each index is small, all inner chunks together are 2**40."""
+    """Each index is small, but all inner chunks together are 2**40."""
     inner = sharded(chunk_shape=[1])["codecs"][0]
     document = sharded(chunk_shape=[1 << 20], codecs=[inner])
     document["shape"] = document["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 40]

@@ -38,7 +38,7 @@ from zarr3_documents import (
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup
-from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.open import open_keyed
 from fsbridge.model import Array
 from fsbridge.store.zip.store import ZipStore
 

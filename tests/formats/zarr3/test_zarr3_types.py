@@ -25,7 +25,7 @@ from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 from fsbridge.formats import minifloats
-from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.open import open_keyed
 from fsbridge.formats.zarr3.fill_values import fill_bytes, fill_spelling
 from fsbridge.formats.zarr3.types import NARROW, parse_type
 from fsbridge.layouts.zarr3.documents import array_document as shown_document

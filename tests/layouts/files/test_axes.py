@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from fake_model import fake_array
 
+from fsbridge.layouts.axes import axes_of, regular
 from fsbridge.layouts.files.arrays import Surroundings
-from fsbridge.layouts.files.axes import axes_of, regular
 from fsbridge.layouts.files.selection import parse_region
-from fsbridge.layouts.files.units import converted, fold, symbol
+from fsbridge.layouts.units import converted, fold, symbol
 from fsbridge.metadata import Axis
 
 X, Y, Z = (Axis(name, "nanometer", scale) for name, scale in (("x", 4.0), ("y", 5.0), ("z", 40.0)))
@@ -98,6 +98,14 @@ def test_of_a_transformation_that_is_elsewhere_no_part_is_told() -> None:
                "scales": [[1, 1, 1], [2, 1, 4]]},), (X, Y, Z)),
         ({"downsamplingFactors": [2, 1, 4]}, ({"axes": ["x", "y", "z"], "units": ["nm"] * 3, "resolution": [2, 5, 10]},),
          (X, Y, Z)),
+        ({"resolution": [4, 5, 40], "downsamplingFactors": [2, 1, 4]}, ({"resolution": [2, 5, 10]},),
+         tuple(axis._replace(unit=None) for axis in UNNAMED)),
+        ({"resolution": [2, 5, 10], "downsamplingFactors": [2, 1, 4]}, ({"resolution": [2, 5, 10]},),
+         tuple(axis._replace(unit=None) for axis in UNNAMED)),
+        ({"resolution": [2, 5, 10], "downsamplingFactors": [2, 1, 4]}, ({},),
+         tuple(axis._replace(unit=None) for axis in UNNAMED)),
+        ({"pixelResolution": {"unit": "nm", "dimensions": [4, 5, 40]}, "downsamplingFactors": [2, 1, 4]},
+         ({}, {"pixelResolution": {"unit": "nm", "dimensions": [2, 5, 10]}}), UNNAMED),
         ({"resolution": [4, 5, 40], "offset": [1, 2, 3]}, (),
          tuple(Axis(None, None, axis.scale, offset) for axis, offset in zip(UNNAMED, (1.0, 2.0, 3.0), strict=True))),
         ({"transform": {"axes": ["z", "y", "x"], "units": ["nm"] * 3, "scale": [40, 5, 4], "translate": [0, 0, 0]}}, (),

@@ -132,15 +132,15 @@ def test_p12_raw_as_the_description_says(mounted: Mounted) -> None:
 
 
 def test_p12_pictures_by_itk(mounted: Mounted) -> None:
-    for suffix in ("nrrd", "nhdr", "mha", "mhd", "mrc", "tif", "nii"):
+    for suffix in ("nrrd", "raw.nhdr", "mha", "raw.mhd", "mrc", "tif", "nii"):
         image = SimpleITK.ReadImage(f"{mounted.path}.{suffix}")
         np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), VALUES, err_msg=suffix)
-        to_nanometers = {"nrrd": 1e3 if mounted.unit == "um" else 1.0, "nhdr": 1e3 if mounted.unit == "um" else 1.0,
-                         "mha": 1e6, "mhd": 1e6, "nii": 1e6, "mrc": 0.1}.get(suffix)  # fmt: skip
-        if to_nanometers is not None:
+        to_nanometers = 0.1 if suffix == "mrc" else 1e6
+        if suffix != "tif":
             np.testing.assert_allclose(np.array(image.GetSpacing()) * to_nanometers, (4, 5, 40), rtol=1e-6, err_msg=suffix)
-            if suffix != "nii":  # whose x and y ITK turns round
-                np.testing.assert_allclose(np.array(image.GetOrigin()) * to_nanometers, mounted.offset, rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(np.array(image.GetOrigin()) * to_nanometers, mounted.offset, rtol=1e-6, atol=1e-9)
+            if suffix != "mrc":
+                np.testing.assert_allclose(image.GetDirection(), np.eye(3).ravel(), atol=1e-6)
 
 
 def test_p12_nifti_by_nibabel(mounted: Mounted) -> None:
@@ -186,9 +186,11 @@ def test_planes_as_a_series(mounted: Mounted) -> None:
 
 def test_listed_files_are_those_that_were_asked_for(tmp_path: Path, mount: MountFunction) -> None:
     zarr3(tmp_path / "store.zarr")
-    assert sorted(os.listdir(mount(tmp_path / "store.zarr", "--layout", "files"))) == ["s.json", "s.npy"]
-    assert sorted(os.listdir(mount(tmp_path / "store.zarr", "--layout", "files", "--files", "nii,mhd"))) == [
-        "s.json", "s.mhd", "s.nii", "s.raw"
+    assert sorted(os.listdir(mount(tmp_path / "store.zarr", "--layout", "files"))) == [
+        "index.html", "s.json", "s.npy", "store.json"
+    ]  # fmt: skip
+    assert sorted(os.listdir(mount(tmp_path / "store.zarr", "--layout", "files", "--files", "nii,raw.mhd"))) == [
+        "s.json", "s.nii", "s.raw", "s.raw.mhd", "store.json"
     ]  # fmt: skip
 
 
@@ -212,7 +214,7 @@ def test_n5_blocks_of_varying_numbers_of_elements_are_no_whole_array(tmp_path: P
     (folder / "0/0").write_bytes(struct.pack(">HHIII", 1, 2, 4, 4, 21) + bytes(range(21)))
     mounted = mount(tmp_path / "s.n5", "--layout", "zarr3,files", "--files", "all")
     assert (mounted / "zarr3/v/c/0/0").read_bytes() == bytes(range(21))
-    assert os.listdir(mounted / "files") == ["s.h5", "v.json"]
+    assert os.listdir(mounted / "files") == ["s.h5", "v.json", "index.html", "store.json"]
     described = json.loads((mounted / "files/v.json").read_bytes())
     assert described["files"] == {}
     for suffix in ("npy", "raw", "csv", "txt", "nrrd", "pgm", "h5", "tif"):
@@ -242,12 +244,14 @@ def test_texts_and_tables(tmp_path: Path, mount: MountFunction) -> None:
         file["numbers"] = np.arange(6.0).reshape(2, 3) / 3
     mounted = mount(tmp_path / "t.h5", "--layout", "files")
     assert sorted(os.listdir(mounted)) == [
-        "numbers.json", "numbers.npy", "table.json", "table.npy", "words.json", "words.txt"
+        "index.html", "numbers.json", "numbers.npy", "store.json", "table.json", "table.npy", "words.json", "words.txt"
     ]  # fmt: skip
     assert (mounted / "words.txt").read_text() == "one\nzwö\na,b\n"
-    assert (mounted / "words.csv").read_text() == 'one\nzwö\n"a,b"\n'
+    assert (mounted / "words.csv").read_text() == 'words\none\nzwö\n"a,b"\n'
     assert (mounted / "table.csv").read_text() == "a,b,c\n1,2.5,x\n3,0.1,yy\n"
-    np.testing.assert_array_equal(np.loadtxt(mounted / "numbers.csv", delimiter=","), np.arange(6.0).reshape(2, 3) / 3)
+    np.testing.assert_array_equal(
+        np.loadtxt(mounted / "numbers.csv", delimiter=",", skiprows=1), np.arange(6.0).reshape(2, 3) / 3
+    )
 
 
 def test_one_text_is_a_region(tmp_path: Path, mount: MountFunction) -> None:
@@ -258,7 +262,7 @@ def test_one_text_is_a_region(tmp_path: Path, mount: MountFunction) -> None:
     path = mount(tmp_path / "a.zarr", "--layout", "files").path
     assert (path / "words[2,0].txt").read_text() == "fünf\n"
     with h5py.File(path / "words[-1,1].h5") as file:
-        assert file["words[-1,1]"].asstr()[()] == "six"
+        assert file["words"].asstr()[()] == "six"
 
 
 def test_columns_that_are_arrays(tmp_path: Path, mount: MountFunction) -> None:
@@ -375,10 +379,15 @@ def test_p8_names_that_text_headers_cannot_have(tmp_path: Path, mount: MountFunc
     listed = os.listdir(mounted)
     detached = {name for name in listed if name.endswith((".nhdr", ".mhd"))}
     both = ["LOCAL", "plain", "ü"]
-    assert detached == {*(f"{name}.nhdr" for name in both), *(f"{name}.mhd" for name in both), "a b.nhdr", "x:y.mhd"}
+    assert detached == {
+        *(f"{name}.raw.nhdr" for name in both),
+        *(f"{name}.raw.mhd" for name in both),
+        "a b.raw.nhdr",
+        "x:y.raw.mhd",
+    }
     for number, name in enumerate(names):
         stem = os.fsdecode(name).replace("%", "%25").replace("\t", "%09")
-        for suffix in ("nrrd", "nhdr", "mha", "mhd"):
+        for suffix in ("nrrd", "raw.nhdr", "mha", "raw.mhd"):
             if f"{stem}.{suffix}" in detached or (suffix in ("nrrd", "mha") and name != b"bad\xff"):
                 image = SimpleITK.ReadImage(str(mounted / f"{stem}.{suffix}"))
                 assert (SimpleITK.GetArrayFromImage(image) == number).all(), (stem, suffix)

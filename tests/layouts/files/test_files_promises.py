@@ -306,7 +306,7 @@ def test_p12_every_file_has_the_elements(store: Path, values: np.ndarray[Any, An
     for _ in range(2):
         np.testing.assert_array_equal(np.load(tree / "a.npy"), values)
         np.testing.assert_array_equal(np.fromfile(tree / "a.raw", "<i4").reshape(SHAPE), values)
-        np.testing.assert_array_equal(np.loadtxt(tree / "a.csv", delimiter=",", dtype="i4"), values)
+        np.testing.assert_array_equal(np.loadtxt(tree / "a.csv", delimiter=",", dtype="i4", skiprows=1), values)
         for name in ("a.h5", "store.h5"):
             with h5py.File(tree / name) as file:
                 np.testing.assert_array_equal(file["a"][()], values)

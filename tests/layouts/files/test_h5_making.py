@@ -21,8 +21,8 @@ from waiting import until
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, Stale, TimedOut
-from fsbridge.formats.opening import open_source
-from fsbridge.formats.zarr3.hierarchy import Zarr3
+from fsbridge.formats.open import open_source
+from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5 import making, nodes
@@ -96,7 +96,7 @@ def test_p7_a_file_that_takes_longer_than_a_request_may_is_there_for_a_later_one
             with pytest.raises(TimedOut, match=r"s\.h5 is still being made, with [0-9]+ groups and arrays so far"):
                 found(root)
         assert root.lookup(b"s.h5").attrs().size is None, "it is waited for as bytes are, not as names are"
-        assert [entry.name for batch in root.entries() for entry in batch] == [b"g0"]
+        assert [entry.name for batch in root.entries() for entry in batch] == [b"g0", b"g0.json", b"store.json"]
         go.set()
 
         def ready() -> bool:
@@ -126,16 +126,16 @@ def test_p3_what_goes_wrong_in_the_background_is_told(tmp_path: Path, monkeypatc
 
 def test_p3_a_member_that_cannot_be_read_just_now_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file would be without it for as long as nothing else changes."""
-    open_it = Zarr3.open
+    open_it = Zarr3Hierarchy.open
 
-    def busy(self: Zarr3, key: Key) -> Group | Array:
+    def busy(self: Zarr3Hierarchy, key: Key) -> Group | Array:
         if key == "g0/a1":
             raise TimedOut("no answer")
         return open_it(self, key)
 
     with opened(written(tmp_path), ttl=60.0) as root:
         with monkeypatch.context() as patched:
-            patched.setattr(Zarr3, "open", busy)
+            patched.setattr(Zarr3Hierarchy, "open", busy)
             with pytest.raises(TimedOut):
                 found(root)
         assert content(found(root))["g0/a1"] == [1, 1, 1, 1]
@@ -314,7 +314,7 @@ def test_the_whole_store_has_a_second_name_where_a_member_has_its_first(tmp_path
         assert content(found(root)) == {"inner/a": [5]}
         assert set(content(found(root, b"s.zarr.h5"))) == {"g0/a0", "g0/a1", "g0/a2", "s/inner"}
         names = [entry.name for batch in root.entries() for entry in batch]
-        assert sorted(names) == [b"g0", b"g0.h5", b"s", b"s.h5", b"s.zarr.h5"]
+        assert sorted(names) == [*(b"g0", b"g0.h5", b"g0.json", b"s", b"s.h5", b"s.json", b"s.zarr.h5", b"store.json")]
 
 
 def test_p7_who_asks_again_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,7 +382,7 @@ def test_p11_an_array_that_was_not_read_for_long_is_closed(tmp_path: Path, monke
 
 def test_p7_files_of_stores_that_hang_do_not_stop_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "_STALLED_SECONDS", 0.1)
-    goes_on, made = threading.Event(), Walked(Twin(0, (), ()), (), 0, None)
+    goes_on, made = threading.Event(), Walked(Twin(0, (), ()), (), 0)
 
     def hangs(began: Callable[[Walk], None]) -> Walked:
         assert goes_on.wait(PATIENCE)

@@ -88,7 +88,7 @@ def test_p12_the_twin_of_an_hdf5_file_is_equal(tmp_path: Path, mount: MountFunct
         assert same(found, expected) == 12
     with h5py.File(mounted / "g.h5") as found, h5py.File(source) as expected:
         same(found, expected["g"])
-    assert sorted(os.listdir(mounted / "g")) == ["d.json", "d.npy", "y.json", "y.npy", "z.json", "z.npy"]
+    assert sorted(os.listdir(mounted / "g")) == ["d.json", "d.npy", "index.html", "y.json", "y.npy", "z.json", "z.npy"]
     assert os.readlink(mounted / "link.h5") == "g/d.h5"
     with h5py.File(mounted / "groups.h5") as found:
         np.testing.assert_array_equal(found["d"][()], VALUES)
@@ -143,7 +143,7 @@ def test_p12_stores_as_hdf5(write: Any, tmp_path: Path, mount: MountFunction) ->
     with h5py.File(mounted / f"{path}[2:5,:,7].h5") as file:
         own = VALUES.T if write is n5 else VALUES
         expected = own[2:5, :, 7]
-        np.testing.assert_array_equal(file["a[2:5,:,7]"][()], expected.T if write is n5 else expected)
+        np.testing.assert_array_equal(file["a"][()], expected.T if write is n5 else expected)
     if write is zarr3:
         with netCDF4.Dataset(mounted / "s.h5") as dataset:
             assert dataset["a"].dimensions == ("z", "y", "x")
@@ -245,9 +245,9 @@ def test_p8_a_text_that_utf8_cannot_hold_costs_no_other_text(tmp_path: Path, mou
     (tmp_path / "a.zarr/zarr.json").write_text(json.dumps(document))
     with h5py.File(mount(tmp_path / "a.zarr", "--layout", "files") / "a.h5") as file:
         found = dict(file["a"].attrs)
-        assert [label.label for label in file["a"].dims] == ["y", ""]
+        assert [dimension[0].name for dimension in file["a"].dims] == ["/y", "/a_dim_1"]
     assert list(found["many"]) == ["?a", "µm"]
-    assert (found["one"], found["number"], found["flags"].tolist()) == ("b?", 1.5, [True, False])
+    assert (found["one"].decode(), found["number"], found["flags"].tolist()) == ("b?", 1.5, [True, False])
 
 
 def test_p8_p12_integers_of_any_size_are_attributes_and_hide_no_file(tmp_path: Path, mount: MountFunction) -> None:

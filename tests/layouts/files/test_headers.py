@@ -15,13 +15,13 @@ import tifffile
 
 from fsbridge.formats.dtypes import data_type
 from fsbridge.layouts.files.extents import FileMap, View
-from fsbridge.layouts.files.headers.meta import mha
-from fsbridge.layouts.files.headers.mrc import mrc
-from fsbridge.layouts.files.headers.nii import nii
-from fsbridge.layouts.files.headers.nrrd import nrrd
-from fsbridge.layouts.files.headers.tiff import ome, tif
+from fsbridge.layouts.files.filetypes.meta import mha
+from fsbridge.layouts.files.filetypes.mrc import mrc
+from fsbridge.layouts.files.filetypes.nii import nii
+from fsbridge.layouts.files.filetypes.nrrd import nrrd
+from fsbridge.layouts.files.filetypes.tiff import ome, tif
 from fsbridge.layouts.files.selection import whole
-from fsbridge.metadata import ArrayMetadata, Axes, Axis, ChunkGrid
+from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis, ChunkGrid
 
 AXES = (
     Axis("t", "second", 0.5, 3.0),
@@ -32,8 +32,9 @@ AXES = (
 """Spacing in several units, one of them backwards."""
 
 
-def view(values: np.ndarray[Any, Any], axes: Axes, x_first: bool = False) -> View:
-    metadata = ArrayMetadata(ChunkGrid(values.shape, values.shape), data_type(values.dtype))
+def view(values: np.ndarray[Any, Any], axes: Axes, x_first: bool = False, attributes: dict[str, JSON] | None = None) -> View:
+    grid = ChunkGrid(values.shape, values.shape)
+    metadata = ArrayMetadata(grid, data_type(values.dtype), attributes=attributes or {})
     return View("a", metadata, whole(values.shape), axes, x_first)
 
 
@@ -67,6 +68,7 @@ def test_nifti_by_nibabel(dtype: str, rank: int, x_first: bool) -> None:
         steps, starts = [*steps, *[1.0] * (3 - rank)], [*starts, *[0.0] * (3 - rank)]
     affine = np.diag([*steps, 1.0])
     affine[:3, 3] = starts
+    affine[:2] *= -1  # to the right and to the front
     np.testing.assert_allclose(image.header.get_sform(), affine, rtol=1e-6)
     np.testing.assert_allclose(image.header.get_qform(), affine, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(image.header.get_zooms(), [4.0, 5.0, 0.04, 0.5][:rank], rtol=1e-6)
@@ -121,10 +123,9 @@ def test_meta_and_nrrd_by_itk(dtype: str, rank: int, suffix: str, tmp_path: Path
     path.write_bytes(content({"mha": mha, "nrrd": nrrd}[suffix](view(values, AXES[-rank:])), values))
     image = SimpleITK.ReadImage(str(path))
     np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), values)
-    unit = 1e-3 if suffix == "mha" else 1.0  # MetaImage is in millimeters, NRRD in the unit of x
     vectors = np.array(image.GetDirection()).reshape(rank, rank) @ np.diag(image.GetSpacing())
-    np.testing.assert_allclose(vectors, np.diag([4.0, -5.0, 0.04][:rank]) * unit, rtol=1e-6)
-    np.testing.assert_allclose(image.GetOrigin(), np.array([0.25, 100.0, -0.08][:rank]) * unit, rtol=1e-6)
+    np.testing.assert_allclose(vectors, np.diag([4.0, -5.0, 0.04][:rank]) * 1e-3, rtol=1e-6)
+    np.testing.assert_allclose(image.GetOrigin(), np.array([0.25, 100.0, -0.08][:rank]) * 1e-3, rtol=1e-6)
 
 
 NAMED = {axis.name: axis for axis in AXES} | {"c": Axis("c", None, None)}
@@ -144,6 +145,9 @@ def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None
         told = file.imagej_metadata or {}
         found, page = series.asarray(), file.pages[0]
         order = series.axes.lower()
+    if names == "cyx" and dtype == "u1":
+        assert (order, page.photometric.name) == ("yxs", "RGB"), "a colour picture"
+        order = "yxc"
     assert sorted(order) == sorted(names)
     np.testing.assert_array_equal(found, values.transpose([names.index(letter) for letter in order]))
     unit = 1e3 if "z" in names else 1.0  # the nanometers of z, or the micrometers of y
@@ -171,3 +175,127 @@ def test_ome_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
         expected = (size, unit) if name in names else (None, None)
         assert (pixels.get(f"PhysicalSize{name.upper()}"), pixels.get(f"PhysicalSize{name.upper()}Unit")) == expected
     assert (pixels.get("TimeIncrement"), pixels.get("TimeIncrementUnit")) == ((0.5, "s") if "t" in names else (None, None))
+
+
+PLACED = {
+    "t": Axis("t", "millisecond", 1500.0, 2000.0),
+    "c": Axis("c", None, None),
+    "z": Axis("z", "nanometer", 500.0, 20_000.0),
+    "y": Axis("y", "micrometer", -0.2, 10.0),
+    "x": Axis("x", "micrometer", 0.1, 5.0),
+}
+EXTENTS = {"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}
+PLACES = {"x": 5.0e-3 + 3 * 0.1e-3, "y": 10.0e-3 - 2 * 0.2e-3, "z": 20.0e-3 + 0.5e-3}
+"""In millimeters, of the element x=3, y=2, z=1."""
+
+
+def placed(names: str, suffix: str, folder: Path, x_first: bool, unit: bool = True) -> tuple[Any, np.ndarray[Any, Any]]:
+    """ITK's image of an array with such axes, and the array with its axes in the order of `names`."""
+    values = numbers(tuple(EXTENTS[name] for name in names), "<u2")
+    axes = tuple(PLACED[name] if unit else PLACED[name]._replace(unit=None) for name in names)
+    path = folder / f"a.{suffix}"
+    path.write_bytes(content({"mha": mha, "nrrd": nrrd, "nii": nii}[suffix](view(values, axes, x_first)), values))
+    return SimpleITK.ReadImage(str(path)), values
+
+
+@pytest.mark.parametrize("suffix", ["mha", "nrrd", "nii"])
+@pytest.mark.parametrize(
+    ("names", "x_first"),
+    [("zyx", False), ("yx", False), ("xyz", True), ("xyz", False), ("tzyx", False), ("czyx", False), ("tczyx", False),
+     ("xyczt", True), ("xyzt", True), ("zyxt", False)],
+)  # fmt: skip
+def test_an_element_has_the_same_place_in_every_format(names: str, x_first: bool, suffix: str, tmp_path: Path) -> None:
+    """NIfTI was mirrored, NRRD was in the source's unit, and lost its origin beside times and channels."""
+    image, values = placed(names, suffix, tmp_path, x_first)
+    at = {"x": 3, "y": 2, "z": 1, "t": 1, "c": 2}
+    found = SimpleITK.GetArrayFromImage(image)
+    element = values[tuple(at[name] for name in names)]
+    spaces = [name for name in "xyz" if name in names]
+    if suffix == "nii":
+        dimensions = ["x", "y", "z", "t", "c"][: image.GetDimension()]
+    else:
+        own = [name for name in (names if x_first else names[::-1]) if name in "tc"]
+        dimensions = own + spaces if names == "zyxt" else spaces + own
+        if names == "xyczt":
+            dimensions = ["x", "y", "c", "z", "t"]
+    assert found[tuple(at[name] if name in names else 0 for name in dimensions[::-1])] == element
+    place = image.TransformIndexToPhysicalPoint([at[name] if name in names else 0 for name in dimensions])
+    shown = {name: place[dimensions.index(name)] for name in spaces}
+    assert shown == pytest.approx({name: PLACES[name] for name in spaces}, rel=1e-5)
+    if "t" in names:
+        where = dimensions.index("t")
+        assert image.GetSpacing()[where] == pytest.approx(1.5 if suffix == "nii" else 1500.0)
+
+
+@pytest.mark.parametrize("suffix", ["mha", "nrrd", "nii"])
+def test_places_without_units_are_the_sources_numbers(suffix: str, tmp_path: Path) -> None:
+    image, _ = placed("zyx", suffix, tmp_path, x_first=False, unit=False)
+    assert image.TransformIndexToPhysicalPoint((3, 2, 1)) == pytest.approx((5.3, 9.6, 20_500.0), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "shape"),
+    [
+        ("tczyx", (6, 5, 4, 2, 3)),
+        ("cztyx", (6, 5, 4, 2, 3)),
+        ("czyx", (6, 5, 4, 1, 3)),
+        ("tyx", (6, 5, 1, 2)),
+        ("cyx", (6, 5, 1, 1, 3)),
+        ("yxc", (6, 5, 1, 1, 3)),
+        ("xyz", (6, 5, 4)),
+    ],
+)
+def test_nifti_has_time_fourth_and_channels_fifth(names: str, shape: tuple[int, ...]) -> None:
+    """All came in the source's order: programs took channels for times."""
+    values = numbers(tuple(EXTENTS[name] for name in names), "<u2")
+    data = content(nii(view(values, tuple(PLACED[name] for name in names))), values)
+    image: Any = nibabel.Nifti1Image.from_bytes(data)
+    assert image.shape == shape
+    present = [name for name, extent in zip("xyztc", shape, strict=False) if extent > 1]
+    expected = values.transpose([names.index(name) for name in present])
+    np.testing.assert_array_equal(np.asarray(image.dataobj).squeeze(), expected)
+    if "t" in names:
+        assert image.header.get_xyzt_units()[1] == "sec"
+        assert (image.header.get_zooms()[3], float(image.header["toffset"])) == (1.5, 2.0)
+
+
+def test_nifti_of_axes_without_names_and_of_too_many_channels_stays_as_it_is() -> None:
+    values = numbers((2, 3, 4, 5), "<u2")
+    assert nibabel.Nifti1Image.from_bytes(content(nii(view(values, (Axis(),) * 4)), values)).shape == (5, 4, 3, 2)
+    axes = (Axis("c"), Axis("band"), Axis("rgb"), Axis("y"), Axis("x"))
+    three = numbers((2, 3, 2, 4, 5), "<u2")
+    image = nibabel.Nifti1Image.from_bytes(content(nii(view(three, axes)), three))
+    assert image.shape == (5, 4, 1, 1, 2, 3, 2)
+    four = numbers((2, 2, 3, 2, 4), "<u2")
+    image = nibabel.Nifti1Image.from_bytes(content(nii(view(four, (Axis("s"), *axes[:3], Axis("x")))), four))
+    assert image.shape == (4, 2, 3, 2, 2)
+
+
+@pytest.mark.parametrize("dtype", [">i2", ">f4", ">u2", ">c8", "<u2"])
+def test_mrc_is_little_endian_whatever_the_source_is(dtype: str) -> None:
+    values = numbers((3, 4, 5), dtype)
+    data = content(mrc(view(values, AXES[1:])), values)
+    assert data[212:216] == b"DD\0\0"
+    assert data[1024:] == values.astype(values.dtype.newbyteorder("<")).tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">i2", "<f4"])
+def test_packed_numbers_are_told_with_factor_and_offset(dtype: str, tmp_path: Path) -> None:
+    values = numbers((3, 4, 5), dtype)
+    shown = view(values, AXES[1:], attributes={"scale_factor": 0.25, "add_offset": -3.5})
+    quantity = values.astype("f8") * 0.25 - 3.5
+    image: Any = nibabel.Nifti1Image.from_bytes(content(nii(shown), values))
+    np.testing.assert_array_equal(image.get_fdata(), quantity.T)
+    (tmp_path / "a.nii").write_bytes(content(nii(shown), values))
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.nii"))), quantity)
+    header = content(mha(shown), values)
+    assert b"ElementToIntensityFunctionSlope = 0.25\nElementToIntensityFunctionOffset = -3.5\n" in header
+    (tmp_path / "a.mha").write_bytes(header)
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(tmp_path / "a.mha"))), values)
+    lines = content(nrrd(shown), values).partition(b"\n\n")[0].splitlines()
+    told = dict(line.split(b": ", 1) for line in lines if line.startswith(b"old "))
+    if dtype in ("u1", "<u2"):  # the middle of the first interval is what a zero stands for
+        width = (float(told[b"old max"]) - float(told[b"old min"])) / 2 ** (8 * values.itemsize)
+        assert (width, float(told[b"old min"]) + width / 2) == (0.25, -3.5)
+    else:
+        assert told == {}

@@ -21,15 +21,16 @@ from fake_model import tree as fake_tree
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut
-from fsbridge.formats.zarr3.hierarchy import Zarr3
+from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
+from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files import layout, listing
 from fsbridge.layouts.files.elements.reading import ElementReader
-from fsbridge.layouts.files.headers import SUFFIXES
+from fsbridge.layouts.files.filetypes import ALIASES, SUFFIXES
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.store import Key
 from fsbridge.store.local.store import LocalStore
-from fsbridge.tree import Entry, File, together
+from fsbridge.tree import Entry, File
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "zarr2 flat": {"zarr_format": 2},
@@ -54,9 +55,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def listed(root: Path) -> dict[bytes, Entry]:
-    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0))
     try:
-        return {entry.name: entry for batch in tree.root.entries() for entry in batch}
+        return {entry.name: entry for batch in tree.root.entries() for entry in batch if entry.name != b"store.json"}
     finally:
         tree.close()
 
@@ -85,8 +86,8 @@ def test_arrays_that_are_alike_have_the_sizes_that_their_files_have(tmp_path: Pa
     group = zarr.open_group(tmp_path / "s.zarr", mode="w")
     for name, attributes in (("a", {}), ("longer", {}), ("with space", {}), ("b", {"unit": "µm"}), ("a.npy", {})):
         group.create_array(name, shape=(4, 4), chunks=(4, 4), dtype="<u2", attributes=attributes)
-    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
-    found = {entry.name: entry for batch in tree.root.entries() for entry in batch}
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
+    found = all_entries(tree)
     assert set(found) == {b"%s.%s" % (name, suffix) for name in (b"a", b"longer", b"with space", b"b", b"a.npy")
                           for suffix in (b"json", b"npy")} - {b"a.npy"}  # fmt: skip
     for name, entry in found.items():
@@ -119,7 +120,9 @@ def test_each_name_is_listed_once_where_members_are_called_like_files_of_others(
 def test_a_description_whose_array_has_changed_is_stale(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
     array = group.create_array("a", shape=(4, 4), chunks=(4, 4), dtype="<u2")
-    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    tree = open_tree(
+        Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0)
+    )
     file: Any = tree.root.lookup(b"a.json")
     array.attrs["more"] = "than before"
     with pytest.raises(Stale):
@@ -148,7 +151,7 @@ def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_eac
     group.attrs.put({"multiscales": [{"datasets": told}]} if told else {})
     for level in range(2):
         group.create_array(f"s{level}", shape=(4, 4), chunks=(4, 4), dtype="<u2")
-    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
     for level, name in enumerate((b"s0.json", b"s1.json")):
         file: Any = tree.root.lookup(name)
         described = json.loads(bytes(file.open().read(0, file.attrs().size)))
@@ -166,7 +169,7 @@ def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3, attributes=attributes)
     group.create_array("a", shape=(4,), chunks=(4,), dtype="<u2", dimension_names=["x"])
     group.create_array("x", shape=(4,), chunks=(4,), dtype="<f8")[...] = 3 * np.arange(4)
-    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
 
     def busy(*_: object) -> Any:
         raise TimedOut("no answer")
@@ -177,7 +180,7 @@ def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(
         return found
 
     with monkeypatch.context() as patched:
-        what = (Zarr3, "group_attributes") if whose == "group" else (ElementReader, "read")
+        what = (Zarr3Hierarchy, "group_attributes") if whose == "group" else (ElementReader, "read")
         patched.setattr(*what, busy)
         with pytest.raises(TimedOut):
             described()
@@ -198,7 +201,7 @@ TYPES = [
 
 SHAPES: list[list[int]] = [[], [7], [0, 4], [5, 4, 3], [2, 2, 2, 2, 3], [2**21, 2**21, 2**19]]
 
-ALL_FORMATS = tuple(suffix for suffix in SUFFIXES if suffix != "json")
+ALL_FORMATS = tuple(suffix for suffix in SUFFIXES if suffix != "json" and suffix not in ALIASES)
 
 
 def dataset(path: Path, kind: str, shape: list[int], attributes: dict[str, Any] | None = None) -> Path:
@@ -226,9 +229,10 @@ def dated(path: Path) -> Path:
 
 
 def all_entries(tree: Tree) -> dict[bytes, Entry]:
-    """As the kernel's side lists the root."""
-    with together(tree.root):
-        return {entry.name: entry for batch in tree.root.present().entries() for entry in batch}
+    """List the root as the kernel side does, without the root's own document."""
+    with tree.root.together():
+        batches = list(tree.root.present().entries())
+    return {entry.name: entry for batch in batches for entry in batch if entry.name != b"store.json"}
 
 
 @pytest.fixture
@@ -247,7 +251,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 FORMATS = {
     "npy": ("npy",),
-    "pictures": ("raw", "nrrd", "nhdr", "mha", "mhd", "nii", "mrc", "tif", "ome.tif", "envi", "pgm", "png"),
+    "pictures": ("raw", "nrrd", "raw.nhdr", "mha", "raw.mhd", "nii", "mrc", "tif", "ome.tif", "envi", "pgm", "png"),
     "tables": ("npy", "csv"),
     "all": ALL_FORMATS,
 }
@@ -535,7 +539,7 @@ def test_arrays_of_one_kind_are_what_each_is_alone(form: str, own: Callable[...,
         return [bytes(found.open().read(0, found.attrs().size)), {**plain, **lazily}]
 
     names = own(tmp_path / "s", form)
-    config = Config(source=str(tmp_path / "s"), mountpoint="/nowhere", layout="files")
+    config = Config(source=str(tmp_path / "s"), mountpoint="/nowhere", layout="files", files=("npy",))
     together = open_tree(config)
     for name in (*names, *reversed(names)):
         alone = open_tree(config)
@@ -549,7 +553,7 @@ def test_attributes_of_arrays_that_are_alike_outlive_the_first_one(tmp_path: Pat
     root, said = tmp_path / "s.n5", {"long": "x" * 1200}
     for name in ("a", "b"):
         dataset(root / name, "uint8", [4], said)
-    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0))
     assert set(all_entries(tree)) == {b"a.json", b"a.npy", b"b.json", b"b.npy"}
     (root / "a/attributes.json").write_text(json.dumps({"now": "a group"}))
     for name in ("c", "d"):
@@ -567,16 +571,18 @@ def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Pat
     """What was told of arrays that are alike was told of the first one's name, too: others were hidden whole."""
     for name in ("a", "with space", "b"):
         dataset(tmp_path / "s.n5" / name, "uint8", [4, 4])
-    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("mhd",)))
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("raw.mhd",)))
     names = {b"a", b"with space", b"b"}
-    assert set(all_entries(tree)) == {b"a.mhd", b"b.mhd"} | {name + end for name in names for end in (b".json", b".raw")}
+    assert set(all_entries(tree)) == {b"a.raw.mhd", b"b.raw.mhd"} | {
+        name + end for name in names for end in (b".json", b".raw")
+    }
     tree.close()
 
 
 def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_it = Zarr3.open
+    open_it = Zarr3Hierarchy.open
 
-    def failing(self: Zarr3, key: Key) -> Any:
+    def failing(self: Zarr3Hierarchy, key: Key) -> Any:
         if key == "a":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return open_it(self, key)
@@ -584,8 +590,8 @@ def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path, mon
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3)
     for name, dtype in (("a", "<u2"), ("b", "<u4")):  # of different kinds: each is opened
         group.create_array(name, shape=(4,), chunks=(4,), dtype=dtype)
-    monkeypatch.setattr(Zarr3, "open", failing)
-    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
+    monkeypatch.setattr(Zarr3Hierarchy, "open", failing)
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
     assert set(all_entries(tree)) == {b"a", b"b.json", b"b.npy"}
     tree.close()
 
@@ -602,9 +608,9 @@ def test_p3_an_array_that_could_not_be_opened_when_it_was_listed_is_never_a_dire
 
     broken = {"a", "g"}
     array = fake_array(np.arange(4, dtype="<u2"), (4,))
-    root = fake_tree(Broken({"a": array, "b": array, "g": FakeGroup({})}), layout="files")
+    root = fake_tree(Broken({"a": array, "b": array, "g": FakeGroup({})}), layout="files", files=("npy",))
     found = {entry.name: entry for batch in root.entries() for entry in batch}
-    assert set(found) == {b"a", b"b.json", b"b.npy", b"g"}
+    assert set(found) == {b"a", b"b.json", b"b.npy", b"g", b"store.json"}
     for name in (b"a", b"g"):
         assert found[name].attrs.size is None, "so that whoever comes for it asks"
         opener: Any = found[name].node
@@ -617,7 +623,9 @@ def test_p3_an_array_that_could_not_be_opened_when_it_was_listed_is_never_a_dire
         with pytest.raises(Stale):
             look(b"a")
     assert [cast(Any, found[b"g"].node)().attrs().kind, root.lookup(b"g").attrs().kind] == ["directory"] * 2
-    assert {entry.name for batch in root.entries() for entry in batch} == {b"a.json", b"a.npy", b"b.json", b"b.npy", b"g"}
+    assert {entry.name for batch in root.entries() for entry in batch} == {
+        *(b"a.json", b"a.npy", b"b.json", b"b.npy", b"g", b"g.json", b"store.json")
+    }
     with pytest.raises(NotFound):
         root.lookup(b"a")
 
@@ -648,7 +656,7 @@ def test_p9_an_array_that_was_replaced_or_removed_since_it_was_listed_is_not_ope
     root = tmp_path / "s.n5"
     for name in ("a", "b", "c", "d"):
         dataset(root / name, "uint8", [4])
-    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files"))
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",)))
     found = all_entries(tree)
     assert counted.briefly == 3, "all but the first"
     listed = [name for name in found if not name.startswith(b"a")]
@@ -670,7 +678,9 @@ def test_files_are_the_same_ones_in_each_listing(tmp_path: Path, counted: Simple
     """Else the kernel dropped what it has of them, and `find` saw them change beneath it."""
     for number in range(600):
         dataset(tmp_path / f"s.n5/{number}", "uint8", [4])
-    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    tree = open_tree(
+        Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0)
+    )
     first = {name: entry.version for name, entry in all_entries(tree).items()}
     assert {name: entry.version for name, entry in all_entries(tree).items()} == first
     cast(Any, tree.root.lookup(b"500.npy")).open().close()
@@ -682,10 +692,11 @@ def test_files_are_the_same_ones_in_each_listing(tmp_path: Path, counted: Simple
 def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path) -> None:
     """Only then do walks read the next ones ahead; the first batch of a listing was an empty one, which ended that."""
     dataset(tmp_path / "s.n5/a", "uint8", [4])
-    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files"))
-    reading = begun_listing(1, tree.root).reading
+    config = Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",))
+    tree = open_tree(config)
+    reading = begun_listing(1, Ages(config), tree.root).reading
     assert reading is not None
-    assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy"]
+    assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy", b"store.json"]
     tree.close()
 
 
@@ -697,7 +708,7 @@ def test_p9_attributes_that_come_go_or_change_make_another_array(tmp_path: Path,
         (root / f"a{number}/.zarray").write_text(json.dumps({**document, "filters": None, "compressor": None}))
         if number % 2:
             (root / f"a{number}/.zattrs").write_text('{"unit": "nm"}')
-    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0))
     before = all_entries(tree)
     assert counted.briefly == 5, "all but the first"
     (root / "a1/.zattrs").unlink()
@@ -719,7 +730,7 @@ def test_headers_are_made_once_for_arrays_that_differ_in_attributes_only(
     group = zarr.open_group(root, mode="w", zarr_format=3)
     for number in range(20):
         group.create_array(f"{number}", shape=(7, 11, 13), chunks=(4, 4, 4), dtype="<u2", attributes={"number": number})
-    formats = ("nii", "mrc", "tif", "ome.tif", "mhd")
+    formats = ("nii", "mrc", "tif", "ome.tif", "raw.mhd")
     made: list[str] = []
     original = listing.planned
 
@@ -732,6 +743,19 @@ def test_headers_are_made_once_for_arrays_that_differ_in_attributes_only(
         found = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats))
         entries = all_entries(found)
         found.close()
-    assert sorted(made) == sorted(["nii", "mrc", "tif", "raw", *["ome.tif"] * 2, *["mhd"] * 2])
+    assert sorted(made) == sorted(["nii", "mrc", "tif", "raw", *["ome.tif"] * 2, *["raw.mhd"] * 2])
     assert {entry.attrs.size is not None for entry in entries.values()} == {True}
     assert as_if_opened(root, formats, counted) == 19, "the first tells of the others"
+
+
+def test_p2_arrays_that_differ_in_packing_only_have_lengths_of_their_own(tmp_path: Path) -> None:
+    """Headers tell the packing: a listing that takes one array for the other tells the wrong size."""
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=3)
+    for name, factor in (("a", 0.5), ("b", 0.0123456789), ("c", None)):
+        attributes = {} if factor is None else {"scale_factor": factor}
+        group.create_array(name, shape=(7, 11, 13), chunks=(4, 4, 4), dtype="<u2", attributes=attributes)
+    formats = ("nrrd", "raw.nhdr", "mha", "raw.mhd", "nii")
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=formats))
+    for name, entry in all_entries(tree).items():
+        assert entry.attrs.size == tree.root.lookup(name).measured().size, name  # type: ignore[union-attr]
+    tree.close()

@@ -17,7 +17,7 @@ from waiting import until
 from fsbridge.config import MIB, Config
 from fsbridge.errors import OutOfBudget, TooLarge
 from fsbridge.layouts.files import made as module
-from fsbridge.layouts.files.headers import pictures
+from fsbridge.layouts.files.filetypes import pictures
 from fsbridge.layouts.files.made import MadeFiles
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import File, Handle
@@ -49,8 +49,8 @@ def test_p7_files_that_are_made_leave_room_and_one_too_many_is_refused_at_once(t
         file(tree, "c.csv")
     again.close()
     third = file(tree, "c.csv")
-    assert bytes(third.read(0, 18)) == b"10000002,10000002\n"
-    assert bytes(second.read(0, 18)) == b"10000001,10000001\n"
+    assert bytes(third.read(0, 22)) == b"0,1\n10000002,10000002\n"
+    assert bytes(second.read(0, 22)) == b"0,1\n10000001,10000001\n"
 
 
 def test_p6_texts_of_fixed_length_are_not_read_where_they_take_gigabytes(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
         ("a.ome.tif", [("a.ome", None, "tif"), ("a", None, "ome.tif")]),
         ("a[1:2].nii", [("a[1:2]", None, "nii"), ("a", "1:2", "nii")]),
         ("a[0][1].h5", [("a[0][1]", None, "h5"), ("a[0]", "1", "h5"), ("a", "0][1", "h5")]),
+        ("a@1:2,0.nii", [("a@1:2,0", None, "nii"), ("a", "1:2,0", "nii")]),
+        ("a@b@0.nc", [("a@b@0", None, "h5"), ("a@b", "0", "h5"), ("a", "b@0", "h5")]),
         ("a.envi.hdr", [("a", None, "envi.hdr")]),
         ("a.slices", [("a", None, "slices")]),
         ("a", []),
@@ -69,3 +71,9 @@ def test_members_that_read_as_files_are_told_to_the_arrays_that_they_would_be_of
     assert not found.collisions("x")
     left = {("a", "npy"), ("b", "ome.tif")}
     assert {key for key in (("a", "npy"), ("a", "raw"), ("b", "ome.tif"), ("c", "npy")) if not found.leave(*key)} == left
+
+
+@pytest.mark.parametrize("name", ["a.nhdr", "a.mhd", "a.tif.nhdr", "a.hdr", "a.img", "a.nii.hdr", "a[0].nhdr"])
+def test_programs_that_look_for_a_second_file_find_none(name: str) -> None:
+    """Bio-Formats read `a.tif` by `a.nhdr` where there was one, with times taken for channels."""
+    assert list(readings(name)) == []

@@ -48,7 +48,7 @@ def test_p8_a_spacing_that_no_tiff_can_tell_costs_the_spacing_only(scale: float)
 @pytest.mark.parametrize("odd", ['um"\nencoding: gzip', "a\\", '"', "\x01", "a\r\nb", "é"])
 def test_p12_no_unit_and_no_name_of_an_axis_is_a_line_of_a_header(odd: str) -> None:
     root = shown({"resolution": [1.0, 2.0, 3.0], "units": [odd] * 3}, (f"z{odd}", odd, "x"))
-    for suffix, data in (("nrrd", VALUES.tobytes()), ("nhdr", b"")):
+    for suffix, data in (("nrrd", VALUES.tobytes()), ("raw.nhdr", b"")):
         header, _, elements = file(root, f"a.{suffix}").partition(b"\n\n")
         lines = header.decode("ascii").splitlines()
         fields = [line.split(":")[0] for line in lines[1:]]

@@ -20,13 +20,13 @@ from fsbridge.errors import CorruptData, Stale, TooLarge
 from fsbridge.layouts.files.elements import ranged, reading
 from fsbridge.layouts.files.elements.boxes import band, boxes
 from fsbridge.layouts.files.elements.finding import FoundChunks
-from fsbridge.layouts.files.elements.helpers import Helpers
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.selection import Selection, parse_region, whole
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo
+from fsbridge.workers import Workers
 
 VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
 
@@ -44,7 +44,7 @@ def reader(
     kept = selection.kept
     dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
     full = (*dropped, *(kept[i] for i in order))
-    supply = ChunkSupply(FoundChunks(version), selection, full, Helpers(), Spill(str(tmp_path), spill))
+    supply = ChunkSupply(FoundChunks(version), selection, full, Workers("helper", 1), Spill(str(tmp_path), spill))
     return ElementReader(array.metadata, selection, order, supply, budget)
 
 
@@ -228,7 +228,9 @@ def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
     chunks = DecodedArray(array, cache, 1 << 19)
 
     def opened() -> ElementReader:
-        supply = ChunkSupply(FoundChunks(chunks.whole()), whole(VALUES.shape), (0, 1, 2), Helpers(), Spill(str(tmp_path), 0))
+        supply = ChunkSupply(
+            FoundChunks(chunks.whole()), whole(VALUES.shape), (0, 1, 2), Workers("helper", 1), Spill(str(tmp_path), 0)
+        )
         return ElementReader(array.metadata, whole(VALUES.shape), (0, 1, 2), supply, 1 << 20)
 
     found = opened()
@@ -312,7 +314,7 @@ def test_p7_closing_does_not_wait_for_the_disk_that_holds_spilt_chunks(
 
     cache, spill = ChunkCache(1 << 20), Spill(str(tmp_path), 1 << 20)
     version = DecodedArray(fake_array(VALUES, (2, 3, 4)), cache, 1 << 20).whole()
-    supply = ChunkSupply(FoundChunks(version), whole(VALUES.shape), (0, 1, 2), Helpers(), spill)
+    supply = ChunkSupply(FoundChunks(version), whole(VALUES.shape), (0, 1, 2), Workers("helper", 1), spill)
     piece = supply.find((0, 0, 0))
     assert piece is not None
     for _ in range(2):  # the second time it is kept

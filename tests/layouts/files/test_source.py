@@ -15,10 +15,9 @@ from fake_model import FakeArray, fake_array
 from fsbridge.cache import ChunkCache
 from fsbridge.children.client import ChildDied, ChildGone
 from fsbridge.decoded import DecodedArray
-from fsbridge.errors import CorruptData, FsbridgeError, Unreachable
+from fsbridge.errors import CorruptData, FsbridgeError, Unreachable, Unsupported
 from fsbridge.layouts.files import source as sources
 from fsbridge.layouts.files.elements.finding import FoundChunks
-from fsbridge.layouts.files.elements.helpers import Helpers
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
@@ -26,7 +25,7 @@ from fsbridge.layouts.files.extents import Elements
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.files.source import ElementSource
 from fsbridge.metadata import Index
-from fsbridge.tree import PAGE_BYTES
+from fsbridge.workers import Workers
 
 VALUES = np.arange(64 * 48 * 40, dtype="<u2").reshape(64, 48, 40)
 PLANE = 48 * 40 * 2
@@ -43,7 +42,9 @@ def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str =
     cache = ChunkCache(budget)
     order = tuple(range(len(array.metadata.shape)))
     version = DecodedArray(array, cache, budget // 2).whole()
-    supply = ChunkSupply(FoundChunks(version), whole(array.metadata.shape), order, Helpers(), Spill(str(tmp_path), 1 << 20))
+    supply = ChunkSupply(
+        FoundChunks(version), whole(array.metadata.shape), order, Workers("helper", 1), Spill(str(tmp_path), 1 << 20)
+    )
     reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, budget)
     native = array.metadata.dtype.numpy
     return ElementSource(Elements(0, order, np.dtype(shown)), reader, supply, native, cache)
@@ -60,17 +61,12 @@ def cache_of(source: ElementSource) -> ChunkCache:
     return source._cache
 
 
-def nobody(offset: int, data: memoryview) -> int:
-    """Takes nothing."""
-    return 0
-
-
 def streamed(source: ElementSource, step: int) -> bytes:
     """The whole file, read as the kernel does, with windows made on another thread."""
     found, window, ahead = [], source.window, 2 * step
     for start in range(0, source.size, step):
         stop = min(start + step, source.size)
-        worker = threading.Thread(target=source.prefetch, args=(ahead, min(ahead + window, source.size), nobody))
+        worker = threading.Thread(target=source.prefetch, args=(ahead, min(ahead + window, source.size)))
         if start >= 2 * step and ahead < min(start + 2 * window, source.size):
             worker.start()
             ahead = min(ahead + window, source.size)
@@ -97,7 +93,7 @@ def test_who_is_faster_than_the_windows_has_them_made(tmp_path: Path) -> None:
     """A reader of the next window does not take it in small parts while the threads ahead are busy."""
     source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
     source.read(0, PLANE)
-    source.prefetch(PLANE, source.window, nobody)
+    source.prefetch(PLANE, source.window)
     begin = source.window
     assert bytes(source.read(begin, begin + 10)) == VALUES.tobytes()[begin : begin + 10]
     assert source.peek(begin + 10, 2 * begin) is not None
@@ -108,10 +104,10 @@ def test_chunks_are_given_up_although_windows_are_not_ready_in_their_order(tmp_p
     source = opened(array, tmp_path)
     source.read(0, PLANE)
     source._ahead[0] = False  # somebody takes long over it
-    source.prefetch(source.window, 3 * source.window, nobody)
+    source.prefetch(source.window, 3 * source.window)
     assert not cache_of(source)._consumed
     del source._ahead[0]
-    source.prefetch(3 * source.window, source.size, nobody)
+    source.prefetch(3 * source.window, source.size)
     given_up = {key[1][0] for key in cache_of(source)._consumed}  # type: ignore[index]
     assert given_up == {0, 2, 3, 4, 5, 6}, "all but the last band, and one that nobody has read"
 
@@ -153,45 +149,14 @@ def test_no_window_is_left_out_because_others_are_not_ready(tmp_path: Path) -> N
     source = opened(array, tmp_path)
     source.read(0, PLANE)
     source._ahead |= dict.fromkeys(range(2, 2 + (32 << 20) // source.window), False)  # as many as are asked for ahead
-    source.prefetch(source.window, 2 * source.window, nobody)
+    source.prefetch(source.window, 2 * source.window)
     assert source.peek(source.window, 2 * source.window) is not None
-
-
-@pytest.mark.parametrize("first", [0, 128, 4095])
-def test_what_the_kernel_has_is_forgotten_but_for_the_pages_at_its_ends(first: int, tmp_path: Path) -> None:
-    """`first`: where in the file the elements begin."""
-    array = fake_array(VALUES, (8, 16, 16))
-    source, content = opened(array, tmp_path), VALUES.tobytes()
-    pages: dict[int, bytes] = {}
-
-    def kernel(offset: int, data: memoryview) -> int:
-        begin, end = -(-(first + offset) // PAGE_BYTES), (first + offset + len(data)) // PAGE_BYTES
-        for page in range(begin, end):
-            start = page * PAGE_BYTES - first - offset
-            pages[page] = bytes(data[start : start + PAGE_BYTES])
-        return (end - begin) * PAGE_BYTES
-
-    source.read(0, PLANE)
-    source.prefetch(0, source.size, kernel)
-    assert not source._ahead
-    assert len(pages) > source.size // PAGE_BYTES * 0.9
-    for page in range(1, (first + source.size) // PAGE_BYTES):
-        start = page * PAGE_BYTES - first
-        expected = content[start : start + PAGE_BYTES]
-        if page in pages:
-            assert pages[page] == expected
-        else:
-            assert bytes(source.peek(start, start + PAGE_BYTES) or b"") == expected, "a request of its own, without a worker"
-    assert len(array.chunks.decoded) == len(array.chunks.stored), "each chunk once"
-    assert bytes(source.read(5000, 60_000)) == content[5000:60_000], "pages that the kernel gave up"
-    source.close()
-    assert not source._edges
 
 
 def test_windows_behind_the_reader_are_given_up(tmp_path: Path) -> None:
     source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
     source.read(0, PLANE)
-    source.prefetch(0, 3 * source.window, nobody)
+    source.prefetch(0, 3 * source.window)
     assert len(source._ahead) == 3
     assert source.peek(2 * source.window, 2 * source.window + 10) is not None
     assert len(source._ahead) == 3, "requests overtake each other"
@@ -234,8 +199,8 @@ def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path)
     source, content = opened(array, tmp_path), VALUES.tobytes()
     source.read(0, PLANE)
     with pytest.raises(CorruptData):
-        source.prefetch(source.window, 2 * source.window, nobody)
-    source.prefetch(2 * source.window, 3 * source.window, nobody)
+        source.prefetch(source.window, 2 * source.window)
+    source.prefetch(2 * source.window, 3 * source.window)
     bad = np.zeros(VALUES.shape, bool)
     bad[16:24, 16:32, 16:32] = True
     for start in range(0, source.size, 80):
@@ -247,20 +212,25 @@ def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path)
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Path) -> None:
+def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`head` of a long file left eight windows to be made for nobody."""
     array = fake_array(VALUES, (8, 16, 16))
     source = opened(array, tmp_path)
 
-    def closes(offset: int, data: memoryview) -> int:
-        source.close()
-        return 0
-
     source.read(0, PLANE)
     if when == "before":
         source.close()
+    else:
+        assembled = source._assembled
+
+        def closes(number: int) -> memoryview:
+            view = assembled(number)
+            source.close()
+            return view
+
+        monkeypatch.setattr(ElementSource, "_assembled", lambda self, number: closes(number))
     known = len(array.chunks.decoded)
-    source.prefetch(source.window, source.size, closes)
+    source.prefetch(source.window, source.size)
     assert len(array.chunks.decoded) - known <= (0 if when == "before" else 3 * 9), "those of one window"
     assert not source._ahead
 
@@ -288,10 +258,29 @@ def test_p7_a_read_of_more_windows_than_the_cache_holds_ends(tmp_path: Path) -> 
     source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path, budget=100_000)
     cache_of(source)._patience = 600
     source.read(0, PLANE)
-    source.prefetch(source.window, 2 * source.window, nobody)
+    source.prefetch(source.window, 2 * source.window)
     found: list[bytes] = []
     begin = 2 * source.window
     reader = threading.Thread(target=lambda: found.append(bytes(source.read(begin, source.size))), daemon=True)
     reader.start()
     reader.join(60)
     assert found == [VALUES.tobytes()[begin:]]
+
+
+@pytest.mark.parametrize("dtype", ["<c8", ">c8", "<u2", ">f4", "<i8"])
+@pytest.mark.parametrize("order", "<>")
+def test_the_byte_order_of_a_file_may_be_another(dtype: str, order: str, tmp_path: Path) -> None:
+    """Complex numbers kept their bytes, and no error said so."""
+    values = (np.arange(24) * (1 + 2j if "c" in dtype else 1)).reshape(2, 3, 4).astype(dtype)
+    shown = values.dtype.newbyteorder(order)
+    source = opened(fake_array(values, (1, 2, 2)), tmp_path, shown=shown.str)
+    assert bytes(source.read(0, source.size)) == values.astype(shown).tobytes()
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shown"), [("<f8", "<i4"), ("<i4", "<u4"), ("<u2", "V4"), ("<i8", ">M8[s]"), ("<c8", "<f4")]
+)
+def test_what_cannot_be_converted_is_refused(dtype: str, shown: str, tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="cannot be shown"):
+        opened(fake_array(np.zeros((2, 3, 4), dtype), (1, 2, 2)), tmp_path, shown=shown)

@@ -17,7 +17,7 @@ import pytest
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData
 from fsbridge.layouts.files.elements.vlen import decode_items
-from fsbridge.layouts.files.headers import text
+from fsbridge.layouts.files.filetypes import text
 from fsbridge.mount.lifecycle import open_tree
 
 TEXTS = [
@@ -71,9 +71,10 @@ def rows(content: bytes) -> list[list[str]]:
 def test_p12_texts_with_line_breaks_of_any_kind_are_one_cell_each(dtype: str, tmp_path: Path) -> None:
     """A carriage return was not quoted: readers saw another row there."""
     texts = np.array([text.encode() for text in TEXTS] if dtype == "S8" else TEXTS, dtype)
-    assert rows(made(store(tmp_path / "1", texts), "a.csv")) == [[text] for text in TEXTS]
+    assert rows(made(store(tmp_path / "1", texts), "a.csv")) == [["a"], *([text] for text in TEXTS)]
     table = np.stack([texts, texts[::-1]], 1)
-    assert rows(made(store(tmp_path / "2", table), "a.csv")) == [list(pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
+    pairs = [list(pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
+    assert rows(made(store(tmp_path / "2", table), "a.csv")) == [["0", "1"], *pairs]
 
 
 def test_p12_texts_in_compounds_are_one_cell_each(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_p12_numbers_are_told_as_exactly_as_readers_of_text_take_them(dtype: str
     values = np.array([0.1, -0.0, 1, 2049, 65504, 2**31, 16777217, 1e30, 5e-8, np.nan, np.inf, -np.inf], np.float64)
     with np.errstate(over="ignore"):
         values = values.astype(dtype)
-    told = np.array([float(row[0]) for row in rows(made(store(tmp_path, values), "a.csv"))])
+    told = np.array([float(row[0]) for row in rows(made(store(tmp_path, values), "a.csv"))[1:]])
     np.testing.assert_array_equal(told.astype(dtype), values)
     whole = values == np.floor(values)
     np.testing.assert_array_equal(told[whole], values[whole].astype(np.float64))
@@ -127,7 +128,7 @@ def test_p12_numbers_are_told_as_exactly_as_readers_of_text_take_them(dtype: str
 @pytest.mark.parametrize("dtype", ["<M8", ">M8"])
 def test_p12_times_without_a_unit_are_their_counts(dtype: str, tmp_path: Path) -> None:
     values = np.array([0, -3, 2**62, -(2**63)], "i8").astype(np.dtype(dtype))
-    assert rows(made(store(tmp_path, values), "a.csv")) == [["0"], ["-3"], [str(2**62)], ["NaT"]]
+    assert rows(made(store(tmp_path, values), "a.csv")) == [["a"], ["0"], ["-3"], [str(2**62)], ["NaT"]]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "txt"])
@@ -135,22 +136,22 @@ def test_p6_texts_take_little_more_than_their_bytes_while_a_file_is_made_of_them
     texts = np.array(["x" * 100_000] * 100, object)
     tracemalloc.start()
     try:
-        content = text._csv(texts, [], 1 << 25) if suffix == "csv" else text._txt(texts, 1 << 25)
+        content = text._csv(texts, [], ["a"], None, 1 << 25) if suffix == "csv" else text._txt(texts, 1 << 25)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert content == (b"x" * 100_000 + b"\n") * 100
+    assert content.removeprefix(b"a\n") == (b"x" * 100_000 + b"\n") * 100
     assert peak < 2 * len(content)
 
 
 @pytest.mark.parametrize("shape", [(9000,), (4500, 2)])
 def test_p12_texts_are_written_in_parts_and_none_is_left_out(shape: tuple[int, ...]) -> None:
     texts = np.array([str(i) * (i % 3000) for i in range(9000)], object).reshape(shape)
-    content = bytes(text._csv(texts, [], 1 << 28))
+    content = bytes(text._csv(texts, [], ["a"], None, 1 << 28))
     csv.field_size_limit(1 << 20)
-    assert rows(content) == texts.reshape(len(texts), -1).tolist()
+    assert rows(content) == [["a"], *texts.reshape(len(texts), -1).tolist()]
     if texts.ndim == 1:
-        assert text._txt(texts, 1 << 28) == content.replace(b'""', b"")
+        assert text._txt(texts, 1 << 28) == content.removeprefix(b"a\n").replace(b'""', b"")
 
 
 def test_items_of_a_chunk_are_those_that_numcodecs_wrote_or_the_chunk_is_corrupt() -> None:

@@ -1,1 +1,1 @@
-"""The HDF5 child process: what runs beside HDF5, away from the daemon. Only this package imports h5py."""
+"""The program that reads HDF5 for the daemon, in a process of its own. Only this package imports h5py."""

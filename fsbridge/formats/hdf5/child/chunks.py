@@ -1,6 +1,6 @@
-"""Where a dataset's chunks lie: HDF5's chunk index as columns, checked against HDF5's own reads. Part of the HDF5 child.
+"""Where a dataset's chunks are stored: HDF5's chunk index as columns, checked against HDF5's own reads.
 
-Not here: what is in a chunk (`data.py`), what the daemon makes of the columns (`tables.py`).
+Part of the HDF5 child. Not here: the contents of chunks (`data.py`), the columns on the daemon's side (`tables.py`).
 """
 
 from __future__ import annotations
@@ -20,27 +20,22 @@ from fsbridge.children.hdf5 import ID, function
 from fsbridge.formats.hdf5.child.opened import Refusal
 
 VERIFY_BYTES = 16 << 20
-"""Bytes: stored chunks above this are not used to verify addresses, nor more than this of one table."""
+"""Most bytes that are read to verify the addresses of one table. Larger chunks are not used for it."""
 CHUNKS_VERIFIED_AT_FIRST, CHUNKS_VERIFIED, CHUNKS_VERIFIED_IF_DUBIOUS = 6, 2, 64
-"""Chunks of a table that are compared with what HDF5 reads: many of the first tables of each kind of index in a file, some
-of each other table, very many of a table of which some lie outside the array's shape."""
-FIRST_TABLES = 8
-"""Tables of a kind that are the first ones."""
-_BLOCK_ROWS = 1 << 16
-"""Chunks that are gathered as Python objects before they become numbers of an array."""
+"""How many chunks of a table are compared with what HDF5 reads: in the first tables of each kind of index in a file, in
+later tables, and in a table that has chunks outside the array's shape.
+"""
 
-_EXTENSIBLE_ARRAY = 4
-"""H5D_CHUNK_IDX_EARRAY (H5Dpublic.h)."""
 _get_chunk_index_type = function(h5d, "H5Dget_chunk_index_type", ID, ctypes.POINTER(ctypes.c_int))
 
 Column = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredChunks:
-    """The chunks of one dataset: grid position (row-major number), address, stored size, filter mask of each.
+class ChunkColumns:
+    """The chunks of one dataset: grid position (row-major number), address, stored size and filter mask of each.
 
-    `outside`: further ones that lie outside the array's shape. `bias` is what HDF5 leaves out of its addresses.
+    `outside` counts further chunks that lie outside the array's shape. `bias` must be added to HDF5's addresses.
     """
 
     columns: tuple[Column, Column, Column, Column]
@@ -48,34 +43,35 @@ class StoredChunks:
     bias: int
 
     def attachments(self) -> list[bytes]:
-        """The columns as the daemon takes them: little-endian numbers of 8 bytes."""
+        """Return the columns as the daemon reads them: little-endian numbers of 8 bytes."""
         position, address, size, mask = self.columns
         return [column.astype("<u8").tobytes() for column in (position, address + np.uint64(self.bias), size, mask)]
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How chunks are compared with what HDF5 reads: `tables` counts those of this file by kind of index.
+    """How chunks are compared with what HDF5 reads. `tables` counts this file's tables by kind of index.
 
-    `read(address, length)` gives bytes of the file. `far`: by requests, so one chunk of the first table of a kind is all
-    that is compared; HDF5 itself would be wrong there.
+    `read(address, length)` returns bytes of the file. If `is_remote`, reading takes requests, so only one chunk of the
+    first table of a kind is compared; a second difference would be HDF5's own fault.
     """
 
     tables: Counter[Hashable]
     read: Callable[[int, int], bytes]
     user_block: int
-    far: bool
+    is_remote: bool
 
     def chunks(self, kind: int, dubious: bool) -> int:
-        """How many chunks of the next table of this kind of index are compared."""
-        if self.far and not self.user_block:
+        """Return how many chunks of the next table of this kind of index are compared."""
+        if self.is_remote and not self.user_block:
             return int(not self.tables[kind])
-        first = self.tables[kind] < FIRST_TABLES
+        # The first 8 tables of a kind are checked most closely.
+        first = self.tables[kind] < 8
         return CHUNKS_VERIFIED_IF_DUBIOUS if dubious else CHUNKS_VERIFIED_AT_FIRST if first else CHUNKS_VERIFIED
 
 
-def stored_chunks(dataset: Any, verification: Verification) -> StoredChunks:
-    """The chunks of `dataset`, some of them verified; Refusal when HDF5 reads others than its index says."""
+def stored_chunks(dataset: Any, verification: Verification) -> ChunkColumns:
+    """Return the chunks of `dataset`, some of them verified. Raises Refusal if HDF5 reads others than its index says."""
     kind = ctypes.c_int()
     if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
         raise Refusal("corrupt", "chunk index that HDF5 cannot tell")
@@ -84,26 +80,27 @@ def stored_chunks(dataset: Any, verification: Verification) -> StoredChunks:
     counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
     if math.prod(counts) >= 1 << 63:
         raise Refusal("too_large", f"grid of {math.prod(counts)} chunks")
-    swizzle = _swizzle(dataset, edges) if kind.value == _EXTENSIBLE_ARRAY else None
+    # H5D_CHUNK_IDX_EARRAY (H5Dpublic.h).
+    swizzle = _swizzle(dataset, edges) if kind.value == 4 else None
     blocks = [_columns(rows, edges, counts, swizzle) for rows in _rows(dataset)]
     position, address, size, mask = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     outside = sum(block[4] for block in blocks)
-    found = StoredChunks((position, address, size, mask), outside, 0)
+    found = ChunkColumns((position, address, size, mask), outside, 0)
     most = verification.chunks(kind.value, bool(outside))
     bias = _verified_bias(dataset, edges, counts, found, verification, most)
     verification.tables[kind.value] += bool(len(position))
-    return StoredChunks(found.columns, outside, bias)
+    return ChunkColumns(found.columns, outside, bias)
 
 
 def _verified_bias(
     dataset: Any,
     edges: Sequence[int],
     counts: Sequence[int],
-    found: StoredChunks,
+    found: ChunkColumns,
     verification: Verification,
     most: int,
 ) -> int:
-    """What to add to all addresses: 0, or the user block, which HDF5 before 1.14.4 left out."""
+    """Return what to add to all addresses: 0, or the user block, which HDF5 before 1.14.4 leaves out."""
     position, address, size, mask = found.columns
     biases = list(dict.fromkeys((0, verification.user_block)))
     for row in _sample(size, most):
@@ -118,7 +115,7 @@ def _verified_bias(
 
 
 def _sample(sizes: Column, most: int) -> Iterator[int]:
-    """Rows to verify: the first, the last and some between, of reasonable size, VERIFY_BYTES bytes in all."""
+    """Choose rows to verify: the first, the last and some between, while the sizes are reasonable."""
     left = VERIFY_BYTES
     most = min(most, len(sizes))
     for row in sorted({i * (len(sizes) - 1) // max(1, most - 1) for i in range(most)}):
@@ -128,7 +125,7 @@ def _sample(sizes: Column, most: int) -> Iterator[int]:
 
 
 def _rows(dataset: Any) -> Iterator[Any]:
-    """Blocks of `(offset..., address, size, mask)` rows, from one pass over the chunk index."""
+    """Return blocks of rows `(offset..., address, size, mask)` from one pass over the chunk index."""
     flat: list[int] = []
     blocks: list[Any] = []
     rank = dataset.rank
@@ -136,7 +133,8 @@ def _rows(dataset: Any) -> Iterator[Any]:
     def add(info: Any) -> None:
         flat.extend(info.chunk_offset)
         flat.extend((info.byte_offset, info.size, info.filter_mask))
-        if len(flat) >= _BLOCK_ROWS * (rank + 3):
+        # 65,536 chunks are gathered as Python objects before they become one array.
+        if len(flat) >= (1 << 16) * (rank + 3):
             blocks.append(np.array(flat, np.uint64).reshape(-1, rank + 3))
             flat.clear()
 
@@ -146,7 +144,7 @@ def _rows(dataset: Any) -> Iterator[Any]:
 
 
 def _columns(rows: Any, edges: Sequence[int], counts: Sequence[int], swizzle: _Swizzle | None) -> list[Any]:
-    """Grid position, address, size and mask of the rows inside the grid, and how many are outside."""
+    """Return grid position, address, size and mask of the rows inside the grid, and the number of rows outside."""
     rank = len(edges)
     indexes = [rows[:, axis] // np.uint64(edge) for axis, edge in enumerate(edges)]
     if swizzle is not None:
@@ -164,18 +162,19 @@ def _columns(rows: Any, edges: Sequence[int], counts: Sequence[int], swizzle: _S
 
 @dataclass(frozen=True, slots=True)
 class _Swizzle:
-    """An extensible array numbers chunks with its unlimited axis first, then the others in order.
+    """Corrects the chunk offsets that HDF5 2.0 gives for an extensible array.
 
-    H5Dchunk_iter of HDF5 2.0 takes those numbers apart in the order of the axes instead (H5Dearray.c,
-    H5D__earray_idx_iterate_cb): all axes before the unlimited one come out as 0, and it itself without a bound.
+    An extensible array numbers its chunks with the unlimited axis first, then the other axes in order. H5Dchunk_iter of
+    HDF5 2.0 splits those numbers in the order of the axes instead (H5Dearray.c, H5D__earray_idx_iterate_cb): every axis
+    before the unlimited one becomes 0, and the unlimited axis itself has no bound.
     """
 
     unlimited: int
     radices: tuple[int, ...]
-    """Chunks along each axis up to the maximal shape; that of the unlimited axis means nothing."""
+    """Number of chunks along each axis up to the maximal shape; unused for the unlimited axis."""
 
     def undo(self, indexes: Sequence[Column]) -> list[Column]:
-        """The true grid indexes behind those that HDF5 gives."""
+        """Return the true grid indexes for those that HDF5 gives."""
         number = indexes[self.unlimited]
         for axis in range(self.unlimited + 1, len(indexes)):
             number = number * np.uint64(self.radices[axis]) + indexes[axis]
@@ -189,7 +188,7 @@ class _Swizzle:
 
 
 def _swizzle(dataset: Any, edges: Sequence[int]) -> _Swizzle | None:
-    """How to correct the indexes that HDF5 gives for an extensible array; None where they are right."""
+    """Return how to correct the indexes of an extensible array, or None if they are right."""
     extents = dataset.get_space().get_simple_extent_dims(True)
     unlimited = [axis for axis, extent in enumerate(extents) if extent == h5s.UNLIMITED]
     if len(unlimited) != 1:
@@ -201,7 +200,7 @@ def _swizzle(dataset: Any, edges: Sequence[int]) -> _Swizzle | None:
 
 @functools.cache
 def _iteration_is_swizzled() -> bool:
-    """Whether this HDF5 has that fault (2.0 has, 1.14.6 not): asked of a dataset of 2 x 3 chunks in memory."""
+    """Tell whether this HDF5 has the fault (2.0 has it, 1.14.6 does not), by a dataset of 2 x 3 chunks in memory."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fapl_core(1 << 16, False)
     access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_LATEST)

@@ -1,6 +1,6 @@
-"""Datasets of one opened HDF5 file: description, chunk table, and chunks that only HDF5 can decode. Part of the HDF5 child.
+"""The datasets of one opened HDF5 file: description, chunk table, and chunks that only HDF5 can decode.
 
-Not here: groups and attributes (`objects.py`), what the daemon makes of it all.
+Part of the HDF5 child. Not here: groups and attributes (`objects.py`), what the daemon makes of the answers.
 """
 
 from __future__ import annotations
@@ -16,22 +16,19 @@ import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, function
-from fsbridge.formats.hdf5.child import elsewhere, h5types, measured, values
-from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, StoredChunks, Verification, stored_chunks
+from fsbridge.formats.hdf5.child import h5types, lzf_szip, remote_data, values
+from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, Verification, stored_chunks
+from fsbridge.formats.hdf5.child.h5types import widened
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 from fsbridge.formats.hdf5.child.sources import Sources, select
-from fsbridge.formats.hdf5.child.widened import widened
 
-CONTIGUOUS_VERIFIED = 16
-"""Contiguous datasets of a file of which the first element is compared with HDF5's reading."""
 SMALL_TABLE_CHUNKS = 64
-"""Chunks that a dataset's grid may have so that its chunk table comes with its description."""
+"""A chunk table comes with the description of a dataset whose grid has at most this many chunks."""
 
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
 _FILL_DEFAULT, _FILL_USER_DEFINED = 1, 2
-_DONT_FILTER_PARTIAL_CHUNKS = 2
 _read_dataset = function(h5p, "H5Dread", ID, ID, ID, ID, ID, MEMORY)
 _reclaim = function(h5p, "H5Dvlen_reclaim", ID, ID, ID, MEMORY)
 _get_chunk_opts = function(h5p, "H5Pget_chunk_opts", ID, ctypes.POINTER(ctypes.c_uint))
@@ -41,19 +38,19 @@ class Datasets(Sources):
     """One opened file with its datasets."""
 
     def _dataset(self, path: list[str]) -> Any:
-        """The dataset at `path`, opened so that HDF5 looks for other files where `sources` did."""
+        """Open the dataset at `path` so that HDF5 looks for other files in the same places as `sources`."""
         dataset = self.walk(path)
         if not isinstance(dataset, h5d.DatasetID):
             raise Refusal("not_found", "not a dataset")
-        if self.is_elsewhere(dataset):
-            elsewhere.check(dataset)
+        if self.has_remote_data(dataset):
+            remote_data.check(dataset)
             return dataset
         return self._placed(dataset, path) if self.sources(dataset) else dataset
 
     def _placed(self, dataset: Any, path: list[str]) -> Any:
-        """The dataset opened anew, with this file's own folder as the place of files that it names."""
+        """Open the dataset again, with this file's own folder as the place of the files that it names."""
         raw = "${ORIGIN}" if self.blocks is not None else self.raw_folder(dataset.get_create_plist())
-        h5i.dec_ref(dataset)  # HDF5 takes no other prefix while the dataset is open
+        h5i.dec_ref(dataset)  # HDF5 accepts no other prefix while the dataset is open
         access = h5p.create(h5p.DATASET_ACCESS)
         access.set_efile_prefix(os.fsencode(raw))
         access.set_virtual_prefix(b"${ORIGIN}")
@@ -63,8 +60,8 @@ class Datasets(Sources):
         sources = self.sources(dataset)
         attributes = {} if bare else self.attributes_of(dataset)
         attribute_bytes = 0 if bare else stored_attribute_bytes(dataset)
-        if sources and not self.is_elsewhere(dataset):
-            dataset = self._placed(dataset, path)  # which HDF5 then opens no second time, as for its attributes
+        if sources and not self.has_remote_data(dataset):
+            dataset = self._placed(dataset, path)  # HDF5 then does not open its files again, as it did for the attributes
         tid, space, plist = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
         layout = "external" if plist.get_external_count() else _LAYOUTS.get(plist.get_layout(), "unknown")
         described = h5types.describe(tid)
@@ -73,8 +70,9 @@ class Datasets(Sources):
         rank = space.get_simple_extent_ndims() if kind == "simple" else 0
         unreadable = h5types.unreadable(described)
         fill = self._fill(tid, plist, described) if unreadable is None else None
-        storage = None if self.is_elsewhere(dataset) else self._storage(dataset)
-        # Of data that are not stored HDF5 gives an address where there is a user block, which it adds to "no address".
+        storage = None if self.has_remote_data(dataset) else self._storage(dataset)
+        # If no data is stored and there is a user block, HDF5 gives an address, because it adds the block to "no
+        # address".
         offset = dataset.get_offset() if layout == "contiguous" and storage != 0 else None
         if offset is not None and form == "raw":
             self._verify_contiguous(dataset, tid, space, offset)
@@ -100,25 +98,25 @@ class Datasets(Sources):
         }
 
     def _small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
-        """The stored chunks of a dataset that can have few of them only; None where they have to be asked for."""
+        """Return the stored chunks of a dataset with a small grid, or None if the daemon must ask for them."""
         cells = math.prod(-(-n // edge) for n, edge in zip(space.get_simple_extent_dims(), plist.get_chunk(), strict=True))
         if cells > SMALL_TABLE_CHUNKS:
             return None
         try:
-            with self.present() if self.verified else nullcontext():  # the first one is worth a few requests
+            with self.present() if self.verified else nullcontext():  # the first table is worth a few requests
                 found = self._stored_chunks(dataset)
         except (Refusal, *H5_ERRORS):
-            return None  # whoever asks for the table is told what is wrong with it
+            return None  # the error is reported when the table itself is asked for
         columns = base64.b64encode(b"".join(found.attachments())).decode()
         return {"chunks": len(found.columns[0]), "outside": found.outside, "columns": columns}
 
-    def _stored_chunks(self, dataset: Any) -> StoredChunks:
+    def _stored_chunks(self, dataset: Any) -> ChunkColumns:
         return stored_chunks(dataset, Verification(self.verified, self.stored, self.user_block, self.blocks is not None))
 
     def _storage(self, dataset: Any) -> int | None:
-        """Stored bytes; None where a whole chunk index would have to be fetched to know."""
+        """Return the stored bytes, or None if a whole chunk index would have to be fetched to know them."""
         try:
-            with self.present() as lacking:  # HDF5 may go on without what it lacks
+            with self.present() as lacking:  # HDF5 may continue without the missing blocks
                 size: int = dataset.get_storage_size()
         except H5_ERRORS:
             if not lacking:
@@ -126,9 +124,10 @@ class Datasets(Sources):
         return None if lacking else size
 
     def _fill(self, tid: Any, plist: Any, described: dict[str, Any]) -> bytes | None:
-        """One element's fill value in its form's bytes, as HDF5 gives it for unwritten data; None: the default, zeros.
+        """Return the fill value of one element in the bytes of its form, or None for the default, zeros.
 
-        Elements that are shown as JSON have their default as JSON, too: `[]`, `{"a": 0}`, never the empty text.
+        This is what HDF5 gives for unwritten data. Elements that are shown as JSON have their default as JSON, too: `[]`
+        or `{"a": 0}`, never an empty text.
         """
         defined = plist.fill_value_defined()
         if defined != _FILL_USER_DEFINED and (defined != _FILL_DEFAULT or h5types.form(described) != "json"):
@@ -150,22 +149,24 @@ class Datasets(Sources):
         except H5_ERRORS:
             if defined == _FILL_USER_DEFINED:
                 raise
-            return None  # HDF5 cannot convert the type at all: the dataset's chunks will say so
+            return None  # HDF5 cannot convert this type at all, and reading a chunk will say so
         finally:
             scratch.close()
 
     # ---- data
 
     def table(self, request: dict[str, Any]) -> Answer:
-        """The stored chunks: columns of grid position, address, size and filter mask; how many are outside the grid."""
+        """Return the stored chunks as columns of grid position, address, size and filter mask, and how many lie outside."""
         found = self._stored_chunks(self._dataset(request["path"]))
         return {"chunks": len(found.columns[0]), "outside": found.outside}, list(found.attachments())
 
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
-        """The first element read by HDF5 and by address must be the same."""
+        """Check that the first element is the same when HDF5 reads it and when it is read by its address."""
         size = tid.get_size()
         self.verified["contiguous"] += 1
-        most = CONTIGUOUS_VERIFIED if self.blocks is None else 1
+        # The first 16 contiguous datasets of a local file are checked; in a remote file only one, because it takes a
+        # request.
+        most = 16 if self.blocks is None else 1
         if self.verified["contiguous"] > most or size > VERIFY_BYTES or not space.get_simple_extent_npoints():
             return
         shape = (1,) * space.get_simple_extent_ndims()
@@ -174,7 +175,7 @@ class Datasets(Sources):
             raise Refusal("corrupt", "the address of contiguous data does not lead to it")
 
     def read(self, request: dict[str, Any]) -> Answer:
-        """The elements of one chunk through HDF5: `shape` from `start`, the part outside the array filled with `fill`."""
+        """Return the elements of one chunk through HDF5: `shape` from `start`, filled with `fill` outside the array."""
         dataset = self._dataset(request["path"])
         described = h5types.describe(dataset.get_type())
         unreadable = h5types.unreadable(described)
@@ -185,14 +186,14 @@ class Datasets(Sources):
         inside = tuple(min(edge, size - first) for first, edge, size in zip(start, shape, extent, strict=True))
         form = h5types.form(described)
         if form in ("raw", "converted"):
-            found = self._measured(dataset, form, start, shape, inside)
+            found = self._lzf_or_szip(dataset, form, start, shape, inside)
             if found is None:
                 found = self._raw(dataset, widened(dataset.get_type()), start, inside)
             return {}, [_padded(found, shape, inside, bytes.fromhex(request["fill"]))]
         parts = self._elements(dataset, described, start, inside)
         if inside != shape:
             grid = np.empty(shape, object)
-            grid.fill(bytes.fromhex(request["fill"]))  # numpy.full takes zero bytes off the end
+            grid.fill(bytes.fromhex(request["fill"]))  # numpy.full would remove zero bytes at the end
             block = np.empty(len(parts), object)
             block[:] = parts
             grid[tuple(slice(0, n) for n in inside)] = block.reshape(inside)
@@ -202,7 +203,7 @@ class Datasets(Sources):
     def _elements(
         self, dataset: Any, described: dict[str, Any], start: tuple[int, ...], shape: tuple[int, ...]
     ) -> list[bytes]:
-        """Elements one by one, in their form's bytes."""
+        """Return the elements one by one, in the bytes of their form."""
         form = h5types.form(described)
         if form in ("raw", "converted"):
             tid = widened(dataset.get_type())
@@ -216,7 +217,7 @@ class Datasets(Sources):
         return values.items(found.reshape(math.prod(shape), *found.shape[len(shape) :]), described, form, self.resolve)
 
     def _sequences(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> list[bytes]:
-        """The elements of each sequence, which h5py would convert to types that numpy has."""
+        """Return the elements of each sequence as stored; h5py would convert them to types that numpy has."""
         tid = widened(dataset.get_type())
         size = tid.get_super().get_size()
         memory, selected = select(dataset, start, shape)
@@ -228,34 +229,37 @@ class Datasets(Sources):
         finally:
             _reclaim(tid.id, memory.id, DEFAULT, found.ctypes.data)
 
-    def _measured(
+    def _lzf_or_szip(
         self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]
     ) -> Any:
-        """What of a chunk that needs LZF or szip only lies inside the array; None of all others."""
+        """Return the part inside the array of a chunk whose only compression is LZF or szip, or None for any other chunk."""
         plist = dataset.get_create_plist()
         if form != "raw" or plist.get_layout() != h5d.CHUNKED or not plist.get_nfilters() or plist.get_chunk() != shape:
             return None
         if inside != shape and _unfiltered_edges(plist):
             return None
-        found = measured.chunk(dataset, plist, start)
+        found = lzf_szip.chunk(dataset, plist, start)
         return None if found is None else found[tuple(slice(0, n) for n in inside)]
 
     def _raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:
-        """The bytes of a block of elements in memory type `tid`, as `(*shape, size)` uint8."""
+        """Return a block of elements in memory type `tid`, as `(*shape, size)` uint8."""
         found = np.zeros((*shape, tid.get_size()), np.uint8)
         self.read_block(dataset, start, shape, found, tid)
         return found
 
 
 def _is_plain(described: dict[str, Any]) -> bool:
-    """Whether numpy has the very type, so that nothing is converted."""
+    """Tell whether numpy has exactly this type, so that nothing is converted."""
     if described["class"] == "integer":
         return "precision" not in described and described["size"] in (1, 2, 4, 8) and described["order"] != "other"
     return described["class"] == "float" and bool(described["ieee"])
 
 
 def _dimension_names(path: list[str], rank: int, attributes: dict[str, Any]) -> list[str | None]:
-    """DIMENSION_LABELS, else the first attached scale's name, else a scale's own (HDF5 dimension scales, netCDF-4)."""
+    """Return the dimension names: DIMENSION_LABELS, else the first attached scale's name, else a scale's own name.
+
+    Source: HDF5 dimension scales, netCDF-4.
+    """
     names: list[str | None] = [None] * rank
     try:
         if "DIMENSION_LIST" in attributes:
@@ -265,21 +269,21 @@ def _dimension_names(path: list[str], rank: int, attributes: dict[str, Any]) -> 
         elif rank == 1 and path and attributes.get("CLASS") == "DIMENSION_SCALE":
             names = [path[-1]]
         labels = attributes.get("DIMENSION_LABELS")
-        if isinstance(labels, list):  # else one text, or what is wrong with it
+        if isinstance(labels, list):  # otherwise it is one text, or an error
             names = [label or name for label, name in zip(labels, names, strict=True)]
         "".join(name or "" for name in names).encode()
     except (ValueError, TypeError, LookupError, AttributeError):
-        return [None] * rank  # somebody else's attributes of these names
+        return [None] * rank  # another program uses attributes of these names for something else
     return _unique(names)
 
 
 def _unique(names: list[str | None]) -> list[str | None]:
-    """Names of which each is there once: no reader takes two dimensions of one name (a covariance has them)."""
+    """Keep each name once, because no reader accepts two dimensions of one name (a covariance matrix has them)."""
     return [name if name not in names[:i] else None for i, name in enumerate(names)]
 
 
 def _padded(found: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: bytes) -> bytes:
-    """A block of elements in a chunk of `shape`, whose rest is the fill value."""
+    """Place a block of elements in a chunk of `shape`; the rest is the fill value."""
     if inside == shape:
         return bytes(found.tobytes())
     size = found.shape[-1]
@@ -290,7 +294,7 @@ def _padded(found: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: b
 
 
 def _vlen(parts: list[bytes], limit: int) -> bytearray:
-    """Elements in Zarr's encoding for those of variable length."""
+    """Encode elements as Zarr does for those of variable length. Raises Refusal above `limit` bytes."""
     size = values.vlen_bytes(parts)
     if size > limit:
         raise Refusal("too_large", f"chunk of {size} bytes, the limit is {limit}: a larger --cache-size permits it")
@@ -309,8 +313,8 @@ def _filter(found: tuple[int, int, tuple[int, ...], bytes]) -> dict[str, Any]:
 
 
 def _unfiltered_edges(plist: Any) -> bool:
-    """Whether chunks that overhang the dataset are stored unfiltered, which no filter mask says."""
+    """Tell whether chunks that overhang the dataset are stored unfiltered. No filter mask says so."""
     options = ctypes.c_uint()
     if _get_chunk_opts(plist.id, ctypes.byref(options)) < 0:
         raise Refusal("corrupt", "chunk options that HDF5 cannot tell")
-    return bool(options.value & _DONT_FILTER_PARTIAL_CHUNKS)
+    return bool(options.value & 2)

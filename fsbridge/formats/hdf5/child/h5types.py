@@ -1,4 +1,4 @@
-"""HDF5 datatypes in plain JSON, as the child tells the daemon, of h5py's `TypeID` objects.
+"""HDF5 datatypes as plain JSON for the daemon, made from h5py's `TypeID` objects; and types to read elements with.
 
     {"class": "integer", "size": 4, "order": "little", "signed": true}        "precision", "offset" where bits are unused
     {"class": "float", "size": 8, "order": "big", "ieee": true}
@@ -7,33 +7,35 @@
     {"class": "enum", "size": 1, "base": {...}, "members": [["RED", 0], ...]}  and "bool", h5py's enum FALSE, TRUE
     {"class": "array", "size": 24, "dims": [3], "base": {...}}, "vlen", "complex", "reference", "opaque", "bitfield", "time"
 
-Not here: what Zarr makes of them (`types.py`), values (`values.py`).
+Part of the HDF5 child. Not here: the Zarr types that are shown for them (`types.py`), values (`values.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+from functools import cached_property
 from typing import Any
 
-from h5py import h5p
+from h5py import h5p, h5t
 
+from fsbridge.children import elements
 from fsbridge.children.hdf5 import ID, SIZE, function
 
 _get_precision = function(h5p, "H5Tget_precision", ID, result=SIZE)
 _get_offset = function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)
-"""h5py has both for numbers, not for bit fields."""
+"""h5py offers these for integers, but not for bit fields."""
 
 MAX_DEPTH = 16
-"""Types inside types: nothing real is deeper than four, and a crafted file can nest without end."""
+"""Most types inside each other. Real types have at most four, but a crafted file can nest without end."""
 
 
 class NestedTooDeep(ValueError):
-    """A type of more than `MAX_DEPTH` types, each inside the other: no damage, but not read."""
+    """A type of more than `MAX_DEPTH` types inside each other. It may be valid, but it is not read."""
 
 
 _CLASSES = ("integer", "float", "time", "string", "bitfield", "opaque", "compound", "reference", "enum", "vlen", "array")
-"""H5T_class_t by number (H5Tpublic.h)."""
-_COMPLEX = 11
+"""Names of H5T_class_t by number (H5Tpublic.h)."""
 _ORDERS = {0: "little", 1: "big"}
 
 _IEEE = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 0, 52, 1023)}
@@ -41,17 +43,17 @@ _IEEE = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 
 
 
 def text(raw: bytes | str) -> str:
-    """A name of the file as text; bytes that are no UTF-8 become surrogates, as for file names."""
+    """Return a name of the file as text. Bytes that are not UTF-8 become surrogates, as in file names."""
     return raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
 
 
 def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
-    """The type behind an h5py TypeID; NestedTooDeep."""
+    """Return the description of an h5py TypeID. Raises NestedTooDeep."""
     if depth > MAX_DEPTH:
         raise NestedTooDeep(f"datatype nested too deep: more than {MAX_DEPTH} types inside each other")
     number = tid.get_class()
     size = tid.get_size()
-    if number == _COMPLEX:
+    if number == 11:
         return {"class": "complex", "size": size, "base": describe(tid.get_super(), depth + 1)}
     name = _CLASSES[number] if 0 <= number < len(_CLASSES) else f"class {number}"
     base = {"class": name, "size": size}
@@ -115,7 +117,9 @@ def _compound(tid: Any, size: int, depth: int) -> dict[str, Any]:
 
 
 def has_pointers(described: dict[str, Any]) -> bool:
-    """Whether stored elements only point at their values (heap, objects), so that their bytes mean nothing elsewhere."""
+    """Tell whether stored elements only point at their values (heap, objects), so that their bytes mean nothing
+    elsewhere.
+    """
     if described["class"] in ("vlen", "reference") or described.get("variable"):
         return True
     if "base" in described and has_pointers(described["base"]):
@@ -124,19 +128,19 @@ def has_pointers(described: dict[str, Any]) -> bool:
 
 
 def refers(described: dict[str, Any]) -> bool:
-    """Whether elements hold references."""
+    """Tell whether elements hold references."""
     if described["class"] == "reference" or ("base" in described and refers(described["base"])):
         return True
     return any(refers(field[2]) for field in described.get("fields", ()))
 
 
 def unreadable(described: dict[str, Any], inside: str = "", new: bool = False) -> str | None:
-    """Why h5py cannot be asked for such elements; None where it can. `new`: HDF5 itself is asked, from 1.12 on."""
+    """Return why h5py cannot read such elements, or None if it can. `new`: ask about HDF5 itself, from 1.12 on."""
     name = described["class"]
     if name == "reference" and described["kind"] == "other" and not new:
         return "references of the type H5T_STD_REF (HDF5 1.12 and later)"
     if name == "reference" and described["kind"] == "region" and inside == "vlen":
-        return "region references in sequences of variable length"  # h5py 3.16 dies converting them
+        return "region references in sequences of variable length"  # h5py 3.16 crashes when it converts them
     if name == "vlen":
         inside = "vlen"
     parts = [described["base"]] if "base" in described else []
@@ -145,18 +149,20 @@ def unreadable(described: dict[str, Any], inside: str = "", new: bool = False) -
 
 
 def is_partial(described: dict[str, Any]) -> bool:
-    """Whether there is an integer that uses only some of its bits: then only HDF5's conversion makes it an ordinary one."""
+    """Tell whether an integer uses only some of its bits. Only HDF5's conversion makes it an ordinary integer."""
     if "precision" in described or ("base" in described and is_partial(described["base"])):
         return True
     return any(is_partial(field[2]) for field in described.get("fields", ()))
 
 
 def form(described: dict[str, Any]) -> str:
-    """How decoded elements are shown.
+    """Return the form in which decoded elements are shown.
 
-    "raw": their stored bytes. "converted": the same, but integers with unused bits are widened by HDF5 in the child.
-    "text": UTF-8 strings, and references as paths. "sequences": variable-length sequences, as the bytes of their elements
-    in one of these two forms. "json": one JSON text per element, for structures that hold pointers.
+    - "raw": their stored bytes.
+    - "converted": the same, but HDF5 widens integers with unused bits in the child.
+    - "text": UTF-8 strings, and references as paths.
+    - "sequences": variable-length sequences, as the bytes of their elements in one of the first two forms.
+    - "json": one JSON text for each element, for structures that hold pointers.
     """
     if not has_pointers(described):
         return "converted" if is_partial(described) else "raw"
@@ -165,3 +171,99 @@ def form(described: dict[str, Any]) -> str:
     if described["class"] == "vlen" and not has_pointers(described["base"]):
         return "sequences"
     return "json"
+
+
+_KEPT_TYPES, _KEPT_BYTES = 256, 1024
+"""How many types are kept, and how long the encoding of a kept type may be in bytes."""
+
+
+class KnownType:
+    """What HDF5 says about one type. Most attributes of a file have one of a few types, so the answers are kept."""
+
+    def __init__(self, tid: Any) -> None:
+        """Describe the type. Raises NestedTooDeep."""
+        self._tid = tid
+        self.described = describe(tid)
+        self.unreadable = unreadable(self.described)
+        """Why h5py cannot read such elements; None if it can."""
+        self.unreadable_by_hdf5 = unreadable(self.described, new=True)
+        """Why HDF5 itself cannot read them; None if it can."""
+
+    @cached_property
+    def form(self) -> elements.Form:
+        """The form of elements in memory. Raises ValueError for references that cannot be copied."""
+        return elements.form(self._tid)
+
+    @cached_property
+    def dtype(self) -> Any:
+        """The type as h5py has it. Raises TypeError if h5py has none."""
+        return self._tid.dtype
+
+    @cached_property
+    def memory(self) -> Any:
+        """The type of elements in a numpy array of `dtype`."""
+        return h5t.py_create(self.dtype)
+
+
+def known_type(tid: Any) -> KnownType:
+    """Return what is known about a type. Raises NestedTooDeep."""
+    encoded = tid.encode()
+    found = _decoded(encoded) if len(encoded) <= _KEPT_BYTES else None
+    if found is None or refers(found.described):  # references belong to the file whose type it was
+        return KnownType(tid)
+    return found
+
+
+@functools.lru_cache(_KEPT_TYPES)
+def _decoded(encoded: bytes) -> KnownType:
+    return KnownType(h5t.decode(encoded))
+
+
+_set_precision = function(h5p, "H5Tset_precision", ID, SIZE)
+_set_offset = function(h5p, "H5Tset_offset", ID, SIZE)
+
+
+def widened(tid: Any) -> Any:
+    """Return the type to read elements of `tid` as: integers keep their sizes but use all of their bits.
+
+    An enumeration becomes its integer type, because a number without a name has no place in an enumeration that HDF5
+    converts to.
+    """
+    return _changed(tid, True)
+
+
+def shifted(tid: Any) -> Any:
+    """Return the type of what `widened` reads, which says how many of an integer's lowest bits are used.
+
+    An integer that uses fewer than half of its bits is given as fully used, because HDF5 2.0 takes such a type for damage
+    and cannot open any object that has it.
+    """
+    return _changed(tid, False)
+
+
+def _changed(tid: Any, wide: bool) -> Any:
+    if not is_partial(describe(tid)):
+        return tid
+    number = tid.get_class()
+    if number in (h5t.INTEGER, h5t.BITFIELD):
+        found, bits = tid.copy(), 8 * tid.get_size()
+        wide |= bits > 8 and 2 * _get_precision(tid.id) < bits
+        if _set_offset(found.id, 0) < 0 or (wide and _set_precision(found.id, bits) < 0):
+            raise ValueError("an integer whose bits HDF5 cannot move")
+        return found
+    if number == h5t.COMPOUND:
+        found = h5t.create(h5t.COMPOUND, tid.get_size())
+        for i in range(tid.get_nmembers()):
+            found.insert(tid.get_member_name(i), tid.get_member_offset(i), _changed(tid.get_member_type(i), wide))
+        return found
+    base = _changed(tid.get_super(), wide)
+    if number == h5t.ARRAY:
+        return h5t.array_create(base, tid.get_array_dims())
+    if number == h5t.VLEN:
+        return h5t.vlen_create(base)
+    if wide:
+        return base
+    found = h5t.enum_create(base)
+    for i in range(tid.get_nmembers()):
+        found.enum_insert(tid.get_member_name(i), tid.get_member_value(i))
+    return found

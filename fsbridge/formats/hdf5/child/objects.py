@@ -1,7 +1,7 @@
-"""One opened HDF5 file: its groups, links, attributes and references, in the HDF5 child. Not here: datasets (`data.py`).
+"""Groups, links, attributes and references of one opened HDF5 file. Part of the HDF5 child.
 
-Paths are walked here, one hard link at a time, so that HDF5 never follows a link by itself: `getlink` of a whole path
-would say nothing of its inner components (external links inside, finding 4 of the threat analysis).
+A path is walked here, one hard link at a time, so that HDF5 never follows a link by itself. `getlink` for a whole path
+would not tell that a component inside it is an external link. Not here: datasets (`data.py`).
 """
 
 from __future__ import annotations
@@ -16,53 +16,51 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s
 
 from fsbridge.formats.hdf5.child import h5types, values
+from fsbridge.formats.hdf5.child.h5types import known_type
 from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, failure_of, reason
-from fsbridge.formats.hdf5.child.type_cache import known_type
 
 FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
-"""Members per answer: few at first, because somebody may only want the group's attributes; later, too, if the file is near:
-what has been said of some is used while others are being described."""
+"""Most members in the first answer and in later ones.
+
+The first answer is short because often only the group's attributes are wanted. For a local file later answers are short,
+too: the daemon uses one answer while the next is made.
+"""
 NAMES_MEMBERS = 5000
-"""Members per answer that says nothing but their names."""
+"""Most members in an answer that holds only their names."""
 WINDOW_LINKS = 50_000
-"""Links of a large group that are read together: HDF5 passes, or even sorts, all links before the first that it gives."""
+"""Links of a large group that are read together, because HDF5 passes or even sorts all links before the first it returns."""
 PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
-"""Bytes of descriptions, and time, after which a page ends early."""
-DESCRIPTION_BYTES = 64 << 10
-"""Bytes of a description that comes with a page; a longer one is asked for by itself."""
+"""A page ends early after this many bytes of descriptions and after this many seconds."""
 ATTRIBUTES_BYTES = 16 << 20
-"""Bytes of JSON for the attributes of one object, as `Limits.document`; an attribute beyond is described."""
+"""Most bytes of JSON for the attributes of one object, as `Limits.document`. Further attributes are only described."""
 ATTRIBUTE_STORAGE_BYTES = 8 << 20
-"""Stored bytes of one attribute that are looked at."""
+"""Largest attribute, in stored bytes, whose value is read."""
 
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
-"""What h5py raises for damaged objects, by the kind of damage."""
+"""What h5py raises for damaged objects, depending on the damage."""
 
 NAME, KIND = 0, 1
-"""Places in a member's list."""
+"""Positions in a member's list."""
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
-"""How netCDF-4 begins NAME of a dataset that is there for its extent alone (nc4hdf.c, DIM_WITHOUT_VARIABLE)."""
+"""How netCDF-4 begins NAME of a dataset that only tells an extent (nc4hdf.c, DIM_WITHOUT_VARIABLE)."""
 
 _NO_SUCH = "no such object"
 
-_CREATED = 1
-"""H5_INDEX_CRT_ORDER."""
-
 
 class Objects(OpenedFile, ABC):
-    """One opened file and the questions about its tree; public methods take the request and return the answer."""
+    """One opened file and the questions about its tree. Public methods take the request and return the answer."""
 
     _window: Window | None = None
 
     def open(self, request: dict[str, Any]) -> Answer:
-        """Open (again) the file, see `OpenedFile`; nothing is known of its groups then."""
+        """Open the file, or open it again (see `OpenedFile`), and forget its groups."""
         self._window = None
         return super().open(request)
 
     # ---- paths
 
     def walk(self, path: list[str]) -> Any:
-        """The object at `path`, hard link by hard link; links and unknown names are not_found."""
+        """Return the object at `path`, one hard link at a time. Links and unknown names are refused as not_found."""
         here: Any = h5g.open(self.file, b"/")
         for name in path:
             if not isinstance(here, h5g.GroupID) or self._link(here, name).type != h5l.TYPE_HARD:
@@ -85,16 +83,20 @@ class Objects(OpenedFile, ABC):
     # ---- groups
 
     def names(self, request: dict[str, Any]) -> Answer:
-        """One page of a group's members by name and kind of link alone: none is opened, whatever is wrong with it."""
+        """Return one page of a group's members, by name and kind of link alone.
+
+        No member is opened, so damage does not matter.
+        """
         group = self._group(request["path"])
         found = self.links(group, request["path"], request["start"], NAMES_MEMBERS)
         address = {"address": h5o.get_info(group).addr}
         return address | _page(group, request["start"], [listed_member(group, link) for link in found]), []
 
     def group(self, request: dict[str, Any]) -> Answer:
-        """A group, and one page of its members with what `node` would answer of each: descriptions, `sizes` bytes each.
+        """Return a group and one page of its members with the answer of `node` for each; `sizes` has their lengths in
+        bytes.
 
-        A member whose description does not come along has size 0. The group's own attributes come with the first page.
+        A member whose description does not come along has size 0. The first page has the group's own attributes, too.
         """
         start, path = request["start"], request["path"]
         group = self._group(path)
@@ -104,8 +106,8 @@ class Objects(OpenedFile, ABC):
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        links = self.links(group, path, start, PAGE_MEMBERS if start and self.ahead is not None else FIRST_PAGE_MEMBERS)
-        for link in self.foreseen(path, links):
+        links = self.links(group, path, start, PAGE_MEMBERS if start and self.prefetcher is not None else FIRST_PAGE_MEMBERS)
+        for link in self.prefetched(path, links):
             member = listed_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
             members.append(member)
@@ -113,17 +115,19 @@ class Objects(OpenedFile, ABC):
             left -= len(description)
             if left < 0 or time.monotonic() > end:
                 break
-        if self.ahead is not None:
+        if self.prefetcher is not None:
             place = stored_path(path)
             named = zip(members, links, strict=False)
-            self.ahead.listed(place, [(*place, link.name) for member, link in named if member[KIND] == "group"])
+            self.prefetcher.listed(place, [(*place, link.name) for member, link in named if member[KIND] == "group"])
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
 
     def links(self, group: Any, path: list[str], start: int, most: int, created: bool = False) -> Sequence[Found]:
-        """At most `most` links of the group at `path`, from number `start` on, which is 0 for who may want no more.
+        """Return at most `most` links of the group at `path`, from number `start`.
 
-        `created`: in the order of their creation, which the group keeps, instead of that of their names.
+        Only the first page may be all that is wanted.
+
+        `created`: in the order of creation, which the group must keep, instead of the order of names.
         """
         if start == 0:
             return links_of(group, 0, most, created)
@@ -135,19 +139,19 @@ class Objects(OpenedFile, ABC):
             self._window = Window(path, start, links_of(group, start, WINDOW_LINKS, created), created)
         return self._window.links[start - self._window.start :][:most]
 
-    def foreseen(self, path: list[str], links: Sequence[Found]) -> Iterable[Found]:
-        """The links of the group at `path` one after the other, each when what it leads to is here if that can be."""
-        return links if self.ahead is None else self.ahead.members(stored_path(path), links)
+    def prefetched(self, path: list[str], links: Sequence[Found]) -> Iterable[Found]:
+        """Yield the links of the group at `path`, each when its object's metadata is present, if it can be prefetched."""
+        return links if self.prefetcher is None else self.prefetcher.members(stored_path(path), links)
 
     def _description(self, group: Any, raw: bytes, member: list[Any], path: list[str]) -> bytes:
-        """What `node` answers of a member, if it is short and stays true while the file does not change; else nothing.
+        """Return the answer of `node` for a member if it is short and depends on this file alone, else nothing.
 
-        Puts the kind of object into `member`.
+        Sets the kind of object in `member`.
         """
         try:
             found = h5o.open(group, raw)
-            if isinstance(found, h5d.DatasetID) and self.is_elsewhere(found):
-                return b""  # what is wrong with other files is that dataset's affair
+            if isinstance(found, h5d.DatasetID) and self.has_remote_data(found):
+                return b""  # damage in other files must only show at that dataset
             answer = self.object_of(found, [*path, member[NAME]])
             if answer["kind"] == "dataset" and (answer["sources"] or answer["layout"] in ("virtual", "external")):
                 return b""
@@ -161,10 +165,11 @@ class Objects(OpenedFile, ABC):
             if answer["error"] == "unreachable":
                 return b""
         text = json.dumps(answer).encode()
-        return text if len(text) <= DESCRIPTION_BYTES else b""
+        # A longer description is asked for by itself.
+        return text if len(text) <= (64 << 10) else b""
 
     def object_of(self, found: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
-        """A group, a dataset with its whole description, a dimension that is none, a committed type."""
+        """Describe an object: a group, a dataset, a netCDF dimension without a variable, or a committed type."""
         if isinstance(found, h5g.GroupID):
             return {"kind": "group", "address": h5o.get_info(found).addr}
         if isinstance(found, h5d.DatasetID):
@@ -177,7 +182,7 @@ class Objects(OpenedFile, ABC):
         return {"kind": "type"}
 
     def node(self, request: dict[str, Any]) -> Answer:
-        """What is at `path`: a group, a dataset with its whole description, or a link."""
+        """Return what is at `path`: a group, a dataset with its whole description, or a link."""
         *parents, name = request["path"] or [None]
         if name is not None:
             group = self._group(parents)
@@ -188,27 +193,27 @@ class Objects(OpenedFile, ABC):
         return self.object_of(self.walk(request["path"]), request["path"], request.get("bare", False)), []
 
     @abstractmethod
-    def is_elsewhere(self, dataset: Any) -> bool:
-        """Whether data of a dataset are in other files that this process cannot open."""
+    def has_remote_data(self, dataset: Any) -> bool:
+        """Tell whether data of a dataset is in other files that this process cannot open."""
 
     @abstractmethod
     def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:
-        """The whole description of a dataset; `bare`: without looking at its attributes."""
+        """Return the whole description of a dataset; `bare`: without reading its attributes."""
 
     def attributes(self, request: dict[str, Any]) -> Answer:
-        """The attributes of the object at `path`, as JSON."""
+        """Return the attributes of the object at `path`, as JSON."""
         return {"attributes": self.attributes_of(self.walk(request["path"]))}, []
 
     # ---- attributes
 
     def attribute_names(self, request: dict[str, Any]) -> Answer:
-        """The names of the attributes of the object at `path`; no value is looked at."""
+        """Return the names of the attributes of the object at `path`. No value is read."""
         names: list[bytes] = []
         h5a.iterate(self.walk(request["path"]), names.append)
         return {"names": [raw.decode("utf-8", "backslashreplace") for raw in names]}, []
 
     def one_attribute(self, request: dict[str, Any]) -> Answer:
-        """The value of the attribute number `number` of the object at `path`, as JSON."""
+        """Return the value of attribute number `number` of the object at `path`, as JSON."""
         found = h5a.open(self.walk(request["path"]), index=request["number"])
         return {"value": self.attribute(found)}, []
 
@@ -218,14 +223,14 @@ class Objects(OpenedFile, ABC):
         try:
             h5a.iterate(owner, names.append)
         except H5_ERRORS as error:
-            no_passing(error)
+            raise_if_transient(error)
             found["_ERROR"] = f"attributes cannot be listed: {reason(error)}"
         left = ATTRIBUTES_BYTES
         for raw in names:
             try:
                 value = self.attribute(h5a.open(owner, raw))
             except (*H5_ERRORS, MemoryError) as error:
-                no_passing(error)
+                raise_if_transient(error)
                 value = {"_ERROR": f"attribute cannot be read: {reason(error)}"}
             size = len(json.dumps(value))
             if size > left:
@@ -246,18 +251,18 @@ class Objects(OpenedFile, ABC):
             return {"_TYPE": described, "_SHAPE": list(shape), "_ERROR": "attribute is above the size limit"}
         if described["class"] == "opaque" or (described["class"] == "bitfield" and described["size"] not in (1, 2, 4, 8)):
             raw = np.zeros((*shape, tid.get_size()), np.uint8)
-            attribute.read(raw, tid)  # h5py has no conversion from every opaque type to its numpy type
+            attribute.read(raw, tid)  # h5py cannot convert every opaque type to its numpy type
             return values.nested(raw.view(f"V{tid.get_size()}")[..., 0], len(shape), described, self.resolve)
         found = buffer(shape, kind.dtype)
         attribute.read(found, kind.memory)
         return values.nested(found, len(shape), described, self.resolve)
 
     def resolve(self, reference: Any) -> Any:
-        """A reference as JSON; null for one that refers to nothing (any more)."""
+        """Return a reference as JSON, or None if it refers to nothing or to something deleted."""
         try:
             target = h5r.dereference(reference, self.file) if reference else None
         except H5_ERRORS as error:
-            no_passing(error)
+            raise_if_transient(error)
             return None
         path = self._paths().get(h5o.get_info(target).addr) if target is not None else None
         if path is None:
@@ -269,10 +274,10 @@ class Objects(OpenedFile, ABC):
         return {"_REFERENCE": found}
 
     def _paths(self) -> dict[int, str]:
-        """Object address -> path, for all objects: HDF5 searches the whole file for each single name."""
+        """Return all objects' paths by address, because HDF5 searches the whole file for a single name."""
         if self.paths is None:
-            if self.ahead is not None:
-                self.ahead.everything()
+            if self.prefetcher is not None:
+                self.prefetcher.everything()
             self.paths = {h5o.get_info(self.file).addr: "/"}
             paths = self.paths
 
@@ -285,7 +290,7 @@ class Objects(OpenedFile, ABC):
 
 
 class Found(NamedTuple):
-    """A link of a group: its stored name, its type (h5l), and of a hard link the object's address."""
+    """A link of a group: its stored name, its type (h5l), and for a hard link the object's address."""
 
     name: bytes
     type: int
@@ -293,7 +298,7 @@ class Found(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Links of the group at `path`, from number `start` on, in the order of their names, or that in which they were made."""
+    """Links of the group at `path` from number `start`, in the order of names or of creation."""
 
     path: list[str]
     start: int
@@ -302,20 +307,23 @@ class Window(NamedTuple):
 
 
 def links_of(group: Any, start: int, most: int, created: bool = False) -> list[Found]:
-    """The members from number `start` on, see `Objects.links`."""
+    """Return members from number `start`, see `Objects.links`."""
     found: list[Found] = []
 
     def add(raw: bytes, info: Any) -> bool:
-        found.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all
+        found.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all links
         return len(found) >= most
 
     if start < group.get_num_objs():
-        group.links.iterate(add, info=True, idx=start, **({"idx_type": _CREATED} if created else {}))
+        # 1: H5_INDEX_CRT_ORDER
+        group.links.iterate(add, info=True, idx=start, **({"idx_type": 1} if created else {}))
     return found
 
 
 def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
-    """A page of a listing: `[name, kind, target of a link, address of a hard link's object]`, and where the next begins."""
+    """Return a page of members `[name, kind, target of a link, address of a hard link's object]` and where the next
+    begins.
+    """
     following = start + len(members)
     return {"members": members, "next": following if members and following < group.get_num_objs() else None}
 
@@ -332,7 +340,7 @@ def listed_member(group: Any, link: Found) -> list[Any]:
 
 
 def stored_attribute_bytes(owner: Any) -> int:
-    """Bytes that HDF5 stores for an object's attributes, of those of variable length their pointers."""
+    """Return the bytes that HDF5 stores for an object's attributes; for variable length those of the pointers."""
     sizes: list[int] = []
     try:
         h5a.iterate(owner, lambda name, info: sizes.append(info.data_size), info=True)
@@ -341,15 +349,15 @@ def stored_attribute_bytes(owner: Any) -> int:
     return sum(sizes)
 
 
-def no_passing(error: BaseException) -> None:
-    """Raise a Refusal where the error will pass, so that nobody remembers a description without what it hides."""
+def raise_if_transient(error: BaseException) -> None:
+    """Raise a Refusal if the error is transient, so that no description is kept without what the error hides."""
     found = failure_of(error)
     if found.kind == "unreachable":
         raise found
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """An error as an answer."""
+    """Turn an error into an answer."""
     if isinstance(error, Refusal):
         return {"error": error.kind, "message": str(error)}
     if isinstance(error, MemoryError):
@@ -359,19 +367,19 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def member_name(name: str) -> bytes:
-    """The stored spelling of one path component; what HDF5 would take for more or less than a name is not_found."""
+    """Return the stored spelling of one path component. What HDF5 would not take for exactly one name is not_found."""
     if name in ("", ".") or "/" in name or "\0" in name:
         raise Refusal("not_found", _NO_SUCH)
     return name.encode("utf-8", "surrogateescape")
 
 
 def stored_path(path: Sequence[str]) -> tuple[bytes, ...]:
-    """The stored spelling of a path."""
+    """Return the stored spelling of a path."""
     return tuple(map(member_name, path))
 
 
 def buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """A numpy array for elements of h5py's `dtype`; array types become dimensions."""
+    """Return a numpy array for elements of h5py's `dtype`. Array types become dimensions."""
     element = dtype
     while element.subdtype is not None:
         element, inner = element.subdtype

@@ -1,6 +1,6 @@
-"""The opened HDF5 file itself: one of a local disk, or one whose blocks the daemon gives. Part of the HDF5 child.
+"""The opened HDF5 file itself: on a local disk, or read in blocks through the daemon. Part of the HDF5 child.
 
-Not here: what is in it.
+Not here: the contents of the file.
 """
 
 from __future__ import annotations
@@ -17,65 +17,59 @@ from typing import Any, Protocol, TypeAlias
 from h5py import h5f, h5fd, h5p
 
 from fsbridge.children.hdf5 import ID, function
-from fsbridge.formats.hdf5.child import superblock
-from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
+from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.h5types import NestedTooDeep
 
 Answer: TypeAlias = tuple[dict[str, Any], list[bytes | bytearray | memoryview]]
 """JSON and attachments."""
 
 _OPEN_FOR_WRITING = "already open for write"
-"""In HDF5's message for files whose superblock says that a writer has them open (H5F.c, since 1.10)."""
-_READ_ATTEMPTS = 22
-"""Of a SWMR reader, per piece of metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns after the
-first and twice as long after each: 4 ms in all, much longer than a write takes. Its own default, 100, never ends."""
+"""Part of HDF5's message for a file whose superblock says that a writer has it open (H5F.c, since 1.10)."""
 _set_read_attempts = function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
 
 _ERRNO = re.compile(r"\berrno = (\d+)")
-"""In messages of HDF5's drivers (H5FD_SEC2, H5FD_read: "file read failed: time = ..., errno = 5, error message = ...")."""
+"""Finds the errno in messages of HDF5's drivers (H5FD_SEC2, H5FD_read: "file read failed: time = ..., errno = 5, ...")."""
 _REPLACED = (errno.ENOENT, errno.EACCES)
-"""For a file that the daemon has open: another one is at its path, which this process may not open, or none."""
+"""The daemon has the file open, so these mean that another file, or none, is at its path now."""
 
-_UNUSUAL_UNUSED_BITS = 1
-"""H5F_RFIC_UNUSUAL_NUM_UNUSED_NUMERIC_BITS (H5Fpublic.h): n-bit integers that use few of their bits are no damage."""
 try:
     _relax_integrity_checks = function(h5p, "H5Pset_relax_file_integrity_checks", ID, ctypes.c_uint64)
-except AttributeError:  # before HDF5 2.0, which checks what earlier ones did not
+except AttributeError:  # before HDF5 2.0, which checks what earlier versions did not
     _relax_integrity_checks = None
 
 
 class Refusal(Exception):
-    """An answer that is an error: `kind` is not_found, corrupt, unsupported, denied, too_large, stale or unreachable."""
+    """An answer that is an error. `kind` is not_found, corrupt, unsupported, denied, too_large, stale or unreachable."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-class Ahead(Protocol):
-    """What brings blocks of a file before they are wanted; paths are names as they are stored."""
+class Prefetcher(Protocol):
+    """Prefetches blocks of a file. Paths are tuples of stored names."""
 
     def members(self, path: tuple[bytes, ...], links: Sequence[Any]) -> Iterator[Any]:
-        """The links of a group one after the other, each after what it leads to is here."""
+        """Yield the links of a group, each when its object's metadata is present."""
 
     def listed(self, path: tuple[bytes, ...], groups: Iterable[tuple[bytes, ...]]) -> None:
-        """A group has been listed, in which there are these others."""
+        """Note that a group was listed and which groups it contains."""
 
     def everything(self) -> None:
-        """All objects will be visited."""
+        """Prefetch what a visit of all objects reads."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the prefetcher's own opening of the file."""
 
 
 class OpenedFile:
     """One opened file."""
 
-    def __init__(self, asker: Asker | None = None, ahead: Callable[[str, BlockFile], Ahead] | None = None) -> None:
-        """`asker`: asks the daemon for blocks of a file that this process cannot open; `ahead`: brings them before."""
+    def __init__(self, asker: Asker | None = None, prefetcher: Callable[[str, BlockFile], Prefetcher] | None = None) -> None:
+        """`asker` requests blocks of a file that this process cannot open. `prefetcher` makes what prefetches them."""
         self._asker = asker
-        self._make_ahead = ahead
-        self.ahead: Ahead | None = None
+        self._make_prefetcher = prefetcher
+        self.prefetcher: Prefetcher | None = None
         self._opening: dict[str, Any] = {}
         self.blocks: BlockFile | None = None
         self.path = ""
@@ -86,12 +80,12 @@ class OpenedFile:
         self.paths: dict[int, str] | None = None
 
     def open(self, request: dict[str, Any]) -> Answer:
-        """Open (again) the file at `path`: that of `device` and `inode`, none put in its place, or the daemon's blocks."""
-        if self.ahead is not None:
-            self.ahead.close()
+        """Open the file at `path`, or open it again: the file of `device` and `inode`, or the blocks of the daemon."""
+        if self.prefetcher is not None:
+            self.prefetcher.close()
         if self.file is not None:
             self.file.close()
-        self.file, self.paths, self.blocks, self.ahead = None, None, None, None
+        self.file, self.paths, self.blocks, self.prefetcher = None, None, None, None
         self.verified.clear()
         self._opening, self.path, self.allowed = request, request["path"], request["allowed"]
         if "device" in request:
@@ -103,48 +97,51 @@ class OpenedFile:
             assert self._asker is not None
             self.blocks = BlockFile(self._asker, request["size"], request["block"])
             self.file, swmr = open_blocks(self.path, self.blocks)
-            self.ahead = None if self._make_ahead is None else self._make_ahead(self.path, self.blocks)
+            self.prefetcher = None if self._make_prefetcher is None else self._make_prefetcher(self.path, self.blocks)
         self.user_block = self.file.get_create_plist().get_userblock()
         return {"swmr": swmr, "user_block": self.user_block}, []
 
-    def expect(self, version: Any) -> None:
-        """Refuse a question about another version than the one that is open: others have had this process open theirs."""
+    def check_version(self, version: Any) -> None:
+        """Refuse a question about another version than the opened one: another request may have had that version opened."""
         if version != self._opening.get("version"):
             raise Refusal("stale", "another version of the file was opened before the question came")
 
-    def renew(self) -> None:
-        """Open the file again if the last question could not be answered for lack of blocks: HDF5 may be half through."""
+    def reopen_after_refusal(self) -> None:
+        """Open the file again if the last question lacked blocks, because HDF5 may have stopped half-way."""
         if self.blocks is not None and self.blocks.refused:
             self.open(self._opening)
 
     def stored(self, address: int, length: int) -> bytes:
-        """Bytes of the file, past HDF5."""
+        """Return bytes of the file, without HDF5."""
         if self.blocks is not None:
             return self.blocks.read(address, length)
         return os.pread(self.file.get_vfd_handle(), length, address)
 
     def present(self) -> AbstractContextManager[set[int]]:
-        """What is done within takes no request: it fails where it would, and afterwards the set is not empty."""
+        """Let what would take a request fail. Afterwards the yielded set tells the blocks that were missing."""
         return nullcontext(set()) if self.blocks is None else self.blocks.only_present()
 
 
 def failure_of(error: BaseException) -> Refusal:
-    """What an error of h5py is. A call of the system that failed says nothing about what is in the file, and may pass."""
+    """Turn an h5py error into a Refusal.
+
+    A failed system call says nothing about the file's contents and may be transient.
+    """
     if isinstance(error, NestedTooDeep):
         return Refusal("unsupported", reason(error))
     return Refusal("corrupt" if _ERRNO.search(str(error)) is None else "unreachable", reason(error))
 
 
 def reason(error: BaseException) -> str:
-    """An h5py error in one line."""
+    """Return an h5py error in one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def open_local(path: str) -> tuple[Any, bool]:
-    """Open without locks (read-only media); a file that a writer left or holds open, as a SWMR reader.
+    """Open a file without locks (read-only media), and as a SWMR reader if a writer has it open or left it so.
 
-    HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock. Others are not opened
-    as SWMR: then HDF5 would read damaged metadata many times, with pauses, in the hope of a writer.
+    HDF5 refuses such files otherwise, because a crashed writer's flags stay in the superblock. Other files are not opened
+    as SWMR, because HDF5 would then read damaged metadata again and again, with pauses, and hope for a writer.
     """
     raw, access = os.fsencode(path), _access()
     try:
@@ -152,7 +149,10 @@ def open_local(path: str) -> tuple[Any, bool]:
     except OSError as error:
         if _OPEN_FOR_WRITING not in str(error):
             raise _cannot_open(error) from None
-        if _set_read_attempts(access.id, _READ_ATTEMPTS) < 0:
+        # How often a SWMR reader reads metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns
+        # after the first attempt and doubles the wait each time: 4 ms in all, much longer than a write takes. Its
+        # default, 100, never ends.
+        if _set_read_attempts(access.id, 22) < 0:
             raise Refusal("corrupt", "HDF5 takes no limit of attempts to read metadata") from None
         try:
             return h5f.open(raw, h5f.ACC_RDONLY | h5f.ACC_SWMR_READ, fapl=access), True
@@ -167,10 +167,10 @@ def _cannot_open(error: OSError) -> Refusal:
 
 
 def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
-    """Open a file that the daemon reads; one that says to be open for writing as if it did not."""
+    """Open a file that the daemon reads. A mark that it is open for writing is ignored."""
     raw, access = os.fsencode(name), _access()
     access.set_fileobj_driver(h5fd.fileobj_driver, blocks)
-    blocks.instead = superblock.unmarked(blocks.read, blocks.size)
+    blocks.instead = unmarked(blocks.read, blocks.size)
     try:
         file = h5f.open(raw, h5f.ACC_RDONLY, fapl=access)
     except OSError as error:
@@ -180,10 +180,66 @@ def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
 
 
 def _access() -> Any:
-    """How files are opened, whatever reads them."""
+    """Return how files are opened, local or not."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_file_locking(False, False)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
     if _relax_integrity_checks is not None:
-        _relax_integrity_checks(access.id, _UNUSUAL_UNUSED_BITS)
+        # H5F_RFIC_UNUSUAL_NUM_UNUSED_NUMERIC_BITS (H5Fpublic.h): n-bit integers that use few of their bits are valid.
+        _relax_integrity_checks(access.id, 1)
     return access
+
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_BYTES = 12 + 4 * 8 + 4
+"""Size of a superblock of version 2 or 3 whose addresses take 8 bytes."""
+_VERSION, _OFFSETS, _FLAGS, _END = 8, 9, 11, 28
+_WORD = 0xFFFF_FFFF
+
+
+def unmarked(read: Callable[[int, int], bytes], size: int) -> tuple[int, bytes] | None:
+    """Return where the superblock is and its bytes without the mark "open for writing", or None if it has no mark.
+
+    HDF5 accepts a marked file, whose end is not where the superblock says, only from a SWMR reader and only with its
+    drivers for local disks. An object in a store has no writer, so the mark is only what a crashed writer left.
+    """
+    start = 0
+    while start + _BYTES <= size:
+        found = read(start, _BYTES)
+        if found.startswith(SIGNATURE):
+            if found[_VERSION] not in (2, 3) or found[_OFFSETS] != 8 or not found[_FLAGS]:
+                return None
+            if lookup3(found[:-4]) != int.from_bytes(found[-4:], "little"):
+                return None
+            end = max(int.from_bytes(found[_END : _END + 8], "little"), size - start)  # the writer did not get to update it
+            body = found[:_FLAGS] + b"\0" + found[_FLAGS + 1 : _END] + end.to_bytes(8, "little") + found[_END + 8 : -4]
+            return start, body + lookup3(body).to_bytes(4, "little")
+        start = 2 * start or 512
+    return None
+
+
+def lookup3(data: bytes) -> int:
+    """Return Bob Jenkins' checksum, as HDF5 computes it for its metadata (H5checksum.c)."""
+    a = b = c = 0xDEADBEEF + len(data) & _WORD
+    whole = max(0, len(data) - 1) // 12 * 12
+    for at in range(0, whole, 12):
+        a, b, c = (word + part & _WORD for word, part in zip((a, b, c), _words(data[at : at + 12]), strict=True))
+        for n in (4, 6, 8, 16, 19, 4):
+            a = (a - c & _WORD) ^ _turned(c, n)
+            c = c + b & _WORD
+            a, b, c = b, c, a
+    if len(data) == whole:
+        return c
+    a, b, c = (word + part & _WORD for word, part in zip((a, b, c), _words(data[whole:].ljust(12, b"\0")), strict=True))
+    for n in (14, 11, 25, 16, 4, 14, 24):
+        c = (c ^ b) - _turned(b, n) & _WORD
+        a, b, c = b, c, a
+    return b
+
+
+def _words(part: bytes) -> tuple[int, int, int]:
+    return int.from_bytes(part[:4], "little"), int.from_bytes(part[4:8], "little"), int.from_bytes(part[8:], "little")
+
+
+def _turned(word: int, n: int) -> int:
+    return (word << n | word >> 32 - n) & _WORD

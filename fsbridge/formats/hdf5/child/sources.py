@@ -1,7 +1,8 @@
-"""Data of a dataset that are in other files: external raw files and virtual datasets, and whether they may be read.
+"""Data of a dataset in other files, external raw files and virtual datasets, and whether those files may be read.
 
-Part of the HDF5 child. HDF5 opens such files by itself, so what it would open is found out before. Not here: links that lead
-out of the file (the daemon follows those), files of a store elsewhere (`others.py`), reading.
+HDF5 opens such files by itself, so this module finds out beforehand what HDF5 would open. Part of the HDF5 child. Not
+here: links that lead out of the file (the daemon follows those), other files of a remote store (`other_files.py`),
+reading.
 """
 
 from __future__ import annotations
@@ -14,25 +15,24 @@ from typing import Any, NamedTuple
 
 from h5py import h5d, h5g, h5l, h5s
 
-from fsbridge.formats.hdf5 import beside
-from fsbridge.formats.hdf5.child import elsewhere, h5types
-from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
-from fsbridge.formats.hdf5.child.names import BLOCK, check_absent, expression, literal
+from fsbridge.formats.hdf5 import file_search
+from fsbridge.formats.hdf5.child import h5types, remote_data
+from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Objects
-from fsbridge.formats.hdf5.child.opened import Ahead, Answer, Refusal, failure_of, open_blocks, open_local
-from fsbridge.formats.hdf5.child.others import Others
+from fsbridge.formats.hdf5.child.opened import Answer, Prefetcher, Refusal, failure_of, open_blocks, open_local
+from fsbridge.formats.hdf5.child.other_files import BLOCK, Others, check_absent, expression, literal
 from fsbridge.lru import LRU
 
 MAX_SOURCES = 4096
-"""Files that one virtual or external dataset may name."""
+"""Most files that one virtual or external dataset may name."""
 MAX_PARTS = 4 * MAX_SOURCES
-"""Datasets of other files that one may lead to; of so many it is remembered where their own data are."""
+"""Most datasets of other files that one dataset may lead to, and for which the location of their own data is kept."""
 MAX_LINKS = 16
-"""Soft links on the way to a source: HDF5's own limit (H5L_NUM_LINKS)."""
+"""Most soft links on the way to a source: HDF5's own limit (H5L_NUM_LINKS)."""
 
 
-class Part(NamedTuple):
-    """Data in another local file, at the path by which HDF5 opens it: in a dataset of it, or (None) raw."""
+class OtherData(NamedTuple):
+    """Data in another local file, at the path by which HDF5 opens it: in a dataset of that file, or (None) raw."""
 
     place: str
     dataset: str | None
@@ -41,12 +41,12 @@ class Part(NamedTuple):
 class Sources(Objects):
     """One opened file whose datasets may have their data in others."""
 
-    def __init__(self, asker: Asker | None = None, ahead: Callable[[str, BlockFile], Ahead] | None = None) -> None:
-        super().__init__(asker, ahead)
-        self._others: Others[Sources] | None = None  # of a file elsewhere
-        self._further: LRU[Part, tuple[Hashable, Sequence[Part]]] = LRU(MAX_PARTS)
+    def __init__(self, asker: Asker | None = None, prefetcher: Callable[[str, BlockFile], Prefetcher] | None = None) -> None:
+        super().__init__(asker, prefetcher)
+        self._others: Others[Sources] | None = None  # for a remote file
+        self._further: LRU[OtherData, tuple[Hashable, Sequence[OtherData]]] = LRU(MAX_PARTS)
         self._folders_of: tuple[str, list[str]] = "", []
-        self._patterned = False  # whether some name stood for whichever files there were
+        self._patterned = False  # whether some name was a pattern, so that the answer depends on which files exist
 
     def open(self, request: dict[str, Any]) -> Answer:
         if self._others is not None:
@@ -57,44 +57,47 @@ class Sources(Objects):
             self._others = Others(self._asker, self.blocks, self._other)
         return answer
 
-    def renew(self) -> None:
+    def reopen_after_refusal(self) -> None:
         if self._others is not None:
             self._others.forget()
-        super().renew()
+        super().reopen_after_refusal()
 
     def _other(self, place: str, blocks: BlockFile) -> Sources:
-        """Another file of the same store elsewhere, opened by HDF5."""
+        """Have HDF5 open another file of the same remote store."""
         found = type(self)()
         found.path, found.blocks = place, blocks
         found.file = open_blocks(place, blocks)[0]
         return found
 
     def sources(self, dataset: Any) -> list[str]:
-        """Paths of the other files that hold a dataset's data; denied when one of them may not be read."""
+        """Return the paths of the other files that hold a dataset's data.
+
+        Refuses (denied) if one of them may not be read.
+        """
         plist = dataset.get_create_plist()
         count = plist.get_external_count()
         mappings = plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0
         if max(count, mappings) > MAX_SOURCES:
             raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
-        if self._others is not None and self.is_elsewhere(dataset):
-            elsewhere.check(dataset)
+        if self._others is not None and self.has_remote_data(dataset):
+            remote_data.check(dataset)
             names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
             self._others.look([*names, *(literal(plist.get_virtual_filename(i)) for i in range(mappings))])
         raw = self.raw_folder(plist) if count and self.blocks is None else ""
         found = dict.fromkeys(self._allowed(os.path.join(raw, h5types.text(plist.get_external(i)[0]))) for i in range(count))
-        seen: set[Part] = set()
+        seen: set[OtherData] = set()
         for i in range(mappings):
             name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
             if name == ".":
                 found |= dict.fromkeys(self._own(source, seen))
             else:
-                found |= dict.fromkeys(self._all_files([Part(place, source) for place in self._files(name)], seen))
+                found |= dict.fromkeys(self._all_files([OtherData(place, source) for place in self._files(name)], seen))
             if len(found) > MAX_SOURCES:
                 raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
         return list(found)
 
     def _files(self, name: str) -> Iterator[str]:
-        """The files that a name stands for: one, or those that there are of a pattern."""
+        """Yield the files that a name stands for: one, or those that fit a pattern."""
         if "%b" not in BLOCK.findall(name):
             yield from self._places(literal(name))
             return
@@ -108,9 +111,9 @@ class Sources(Objects):
             yield from self._places(os.path.join(folder, found))
 
     def _folders(self, folder: str) -> list[str]:
-        """Where there may be files of the pattern that a virtual dataset has for those in `folder`."""
-        tried = [os.path.dirname(place) for place in beside.places(self._folders_of_file(), os.path.join(folder, "x"))]
-        first = beside.first(tried) or 0
+        """Return the folders where files of a virtual dataset's pattern in `folder` may be."""
+        tried = [os.path.dirname(place) for place in file_search.places(self._folders_of_file(), os.path.join(folder, "x"))]
+        first = file_search.first(tried) or 0
         return [place for i, place in enumerate(tried) if i == first or self._is_allowed(os.path.join(place, "x"))]
 
     def _fitting(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
@@ -122,53 +125,57 @@ class Sources(Objects):
             return []
 
     def _places(self, name: str) -> Iterator[str]:
-        """The file that a virtual dataset or a link calls `name`, and places where HDF5 would take another one first.
+        """Yield the file that a virtual dataset or a link calls `name`, after places where HDF5 would prefer another
+        file.
 
-        The daemon knows where files of a store elsewhere are.
+        For a remote store the daemon finds the file, so the name itself is returned.
         """
         if self.blocks is not None:
             yield name
             return
-        tried = beside.places(self._folders_of_file(), name)
-        found = beside.first(tried)
+        tried = file_search.places(self._folders_of_file(), name)
+        found = file_search.first(tried)
         for i, place in enumerate(tried if found is None else tried[: found + 1]):
             if i == (found or 0) or self._is_allowed(place):
                 yield place
 
     def _folders_of_file(self) -> list[str]:
-        """Where other files are looked for, found out once for each opening: a virtual dataset may name thousands."""
+        """Return the folders that are searched for other files.
+
+        Kept for each opening: a virtual dataset may name thousands.
+        """
         if self._folders_of[0] != self.path:
-            self._folders_of = self.path, beside.folders(self.path)
+            self._folders_of = self.path, file_search.folders(self.path)
         return self._folders_of[1]
 
     def raw_folder(self, plist: Any) -> str:
-        """Where relative names of a dataset's raw files begin: HDF5 itself leaves it to the program."""
+        """Return the folder of a dataset's raw files with relative names. HDF5 itself leaves that to the program."""
         folders = self._folders_of_file()
         names = (h5types.text(plist.get_external(i)[0]) for i in range(plist.get_external_count()))
         name = next((name for name in names if not os.path.isabs(name)), ".")
-        return folders[beside.first([os.path.join(folder, name) for folder in folders]) or 0]
+        return folders[file_search.first([os.path.join(folder, name) for folder in folders]) or 0]
 
     def _allowed(self, name: str) -> str:
-        """The path of another file that data lies in, or its URL; denied outside the allowed folders."""
+        """Return the path of another file that holds data, or its URL. Refuses (denied) outside the allowed folders."""
         if self._others is not None:
             return self._others.place(name)
         if not self._is_allowed(name):
             path = os.path.realpath(name)
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"
             raise Refusal("denied", f"has data in another file, {path}: {permit}")
-        return name  # as it is called: it may be a link, which somebody switches
+        return name  # not the real path: it may be a link that is switched later
 
     def _is_allowed(self, path: str) -> bool:
-        """Whether a local file may be read."""
+        """Tell whether a local file may be read."""
         path = os.path.realpath(path)
         return any(path.startswith(folder.rstrip("/") + "/") for folder in self.allowed)
 
     # ---- data of other local files that are in further ones
 
-    def _all_files(self, parts: Iterable[Part], seen: set[Part]) -> Iterator[str]:
-        """Paths of the files that these parts are in, and of those that they have their own data in, and so on.
+    def _all_files(self, parts: Iterable[OtherData], seen: set[OtherData]) -> Iterator[str]:
+        """Yield the files of these parts, the files that hold the data of those parts, and so on.
 
-        HDF5 follows virtual datasets of virtual datasets and links to other files without asking.
+        HDF5 follows virtual datasets of virtual datasets, and links to other files, without asking.
         """
         pending = list(parts)
         while pending:
@@ -182,8 +189,8 @@ class Sources(Objects):
             if self.blocks is None and part.dataset is not None:
                 pending += self._named_by(part)
 
-    def _named_by(self, part: Part) -> Sequence[Part]:
-        """Where a dataset of another file has its data beside that file: remembered while nobody writes to the file."""
+    def _named_by(self, part: OtherData) -> Sequence[OtherData]:
+        """Return where a dataset of another file has its data beside that file. Kept until the file changes."""
         try:
             status = os.stat(part.place)
             if not os.access(part.place, os.R_OK):
@@ -200,8 +207,10 @@ class Sources(Objects):
                 self._further.put(part, known)
         return known[1]
 
-    def _read_parts(self, part: Part) -> tuple[Sequence[Part], bool]:
-        """Those of `_named_by`, and whether they are the same as long as the file is: files may come to fit a pattern."""
+    def _read_parts(self, part: OtherData) -> tuple[Sequence[OtherData], bool]:
+        """Return the answer for `_named_by`, and whether it holds until the file changes: with a pattern new files may
+        fit.
+        """
         assert part.dataset is not None
         try:
             os.close(os.open(part.place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
@@ -217,28 +226,28 @@ class Sources(Objects):
         except (Refusal, *H5_ERRORS) as error:
             refusal = error if isinstance(error, Refusal) else failure_of(error)
             if refusal.kind in ("corrupt", "stale", "not_found"):
-                return (), True  # whoever reads it is told
+                return (), True  # the error is reported when the data is read
             raise refusal from None
         finally:
             if other.file is not None:
                 other.file.close()
 
-    def _parts(self, found: Any) -> Iterator[Part]:
-        """Where the data are of what `_follow` found in this file, if not in the file itself."""
-        if isinstance(found, Part):
+    def _parts(self, found: Any) -> Iterator[OtherData]:
+        """Yield where the data of what `_follow` found is, if it is not in this file."""
+        if isinstance(found, OtherData):
             yield found
         elif isinstance(found, h5d.DatasetID):
             plist = found.get_create_plist()
             for i in range(plist.get_external_count()):
-                yield Part(os.path.join(os.path.dirname(self.path), h5types.text(plist.get_external(i)[0])), None)
+                yield OtherData(os.path.join(os.path.dirname(self.path), h5types.text(plist.get_external(i)[0])), None)
             for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
                 name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
-                yield from (Part(place, source) for place in ((self.path,) if name == "." else self._files(name)))
+                yield from (OtherData(place, source) for place in ((self.path,) if name == "." else self._files(name)))
 
     # ---- other files of a store elsewhere
 
-    def is_elsewhere(self, dataset: Any) -> bool:
-        """Whether data of a dataset are in other files that this process cannot open."""
+    def has_remote_data(self, dataset: Any) -> bool:
+        """Tell whether data of a dataset is in other files that this process cannot open."""
         if self.blocks is None:
             return False
         plist = dataset.get_create_plist()
@@ -247,17 +256,17 @@ class Sources(Objects):
         return any(plist.get_virtual_filename(i) != "." for i in range(plist.get_virtual_count()))
 
     def read_block(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...], found: Any, memory_type: Any) -> None:
-        """The elements of a block of a dataset, wherever they are, in `memory_type`, into the array `found`."""
-        if self._others is None or not self.is_elsewhere(dataset):
+        """Read a block of a dataset, wherever its data is, in `memory_type`, into the array `found`."""
+        if self._others is None or not self.has_remote_data(dataset):
             memory, selected = select(dataset, start, shape)
             dataset.read(memory, selected, found, memory_type)
         elif dataset.get_create_plist().get_external_count():
-            elsewhere.read_external(dataset, self._others.blocks, start, shape, found, memory_type)
+            remote_data.read_external(dataset, self._others.blocks, start, shape, found, memory_type)
         else:
-            elsewhere.read_virtual(dataset, self._mapped, start, shape, found, memory_type)
+            remote_data.read_virtual(dataset, self._mapped, start, shape, found, memory_type)
 
     def _mapped(self, name: str, path: str) -> Any:
-        """The dataset at `path` of the file `name`, opened; None where there is none."""
+        """Return the opened dataset at `path` of the file `name`, or None if there is none."""
         parts = [literal(part) for part in path.split("/") if part not in ("", ".")]
         assert self._others is not None
         file = self if name == "." else self._others.opened(literal(name))
@@ -273,20 +282,20 @@ class Sources(Objects):
 
     # ---- data in the same file
 
-    def _own(self, name: str, seen: set[Part]) -> Iterator[str]:
-        """Sources in this very file: they have to be datasets whose data are in the file itself, or in allowed ones."""
+    def _own(self, name: str, seen: set[OtherData]) -> Iterator[str]:
+        """Yield the files behind sources in this very file: datasets whose data is in this file or in allowed ones."""
         for parts in self._named(name):
             source = self._follow(parts)
             if source is None:
-                continue  # not there: HDF5 reads the fill value
-            if not isinstance(source, Part | h5d.DatasetID):
+                continue  # it is missing: HDF5 reads the fill value
+            if not isinstance(source, OtherData | h5d.DatasetID):
                 raise Refusal("corrupt", f"virtual dataset whose source {name} is no dataset")
             if isinstance(source, h5d.DatasetID) and source.get_create_plist().get_layout() == h5d.VIRTUAL:
                 raise Refusal("unsupported", f"virtual dataset whose source {name} is a virtual dataset itself")
             yield from self._all_files(self._parts(source), seen)
 
     def _named(self, name: str) -> Iterator[list[str]]:
-        """The paths in this file that a source's name stands for: one, or those that there are of a pattern."""
+        """Yield the paths in this file that a source's name stands for: one, or those that fit a pattern."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if "%b" in BLOCK.findall("/".join(parts[:-1])):
             raise Refusal("unsupported", "virtual dataset over a pattern of groups")
@@ -299,7 +308,9 @@ class Sources(Objects):
             yield list(map(literal, parts))
 
     def _follow(self, parts: list[str]) -> Any:
-        """The object at a path, soft links followed; where an external link is met, what it names; None for nothing."""
+        """Return the object at a path with soft links followed, what an external link on the way names, or None for
+        nothing.
+        """
         done: list[str] = []
         links = MAX_LINKS
         while parts:
@@ -317,7 +328,7 @@ class Sources(Objects):
             target = group.links.get_val(name.encode("utf-8", "surrogateescape"))
             if info.type == h5l.TYPE_EXTERNAL:
                 *_, place = self._places(h5types.text(target[0]))
-                return Part(place, "/".join([h5types.text(target[1]), *parts]).replace("%", "%%"))
+                return OtherData(place, "/".join([h5types.text(target[1]), *parts]).replace("%", "%%"))
             text = h5types.text(target)
             done = [] if text.startswith("/") else done
             parts = [part for part in text.split("/") if part not in ("", ".")] + parts
@@ -325,7 +336,7 @@ class Sources(Objects):
 
 
 def select(dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Memory and file space of a block of elements; a dataset without dimensions is taken as a whole."""
+    """Return memory space and file space of a block of elements. A scalar dataset is selected as a whole."""
     space = dataset.get_space()
     if not shape:
         return h5s.create(h5s.SCALAR), space

@@ -1,7 +1,7 @@
-"""Values of attributes and of elements with pointers, as JSON or as Zarr's variable-length encoding. Part of the HDF5 child.
+"""Values of attributes and of elements with pointers, as JSON or in Zarr's variable-length encoding.
 
-Works on numpy arrays as h5py reads them and on the description of their type (`h5types.describe`). What JSON cannot say is
-described instead: `{"_TYPE": {...}, "_BASE64": "..."}`. Not here: h5py.
+Works on numpy arrays as h5py reads them and on the description of their type (`h5types.describe`). What JSON cannot
+express is described instead: `{"_TYPE": {...}, "_BASE64": "..."}`. Part of the HDF5 child. Not here: h5py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Resolve = Callable[[Any], Any]
 
 
 def nested(elements: Any, rank: int, described: dict[str, Any], resolve: Resolve) -> Any:
-    """An array of elements as lists, `rank` deep; what lies deeper belongs to the element."""
+    """Return an array of elements as lists, `rank` deep. Anything deeper belongs to the element."""
     if not rank:
         is_scalar = isinstance(elements, np.ndarray) and not elements.ndim
         return to_json(elements[()] if is_scalar else elements, described, resolve)
@@ -33,7 +33,7 @@ def nested(elements: Any, rank: int, described: dict[str, Any], resolve: Resolve
 
 
 def to_json(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:
-    """One element."""
+    """Return one element as JSON."""
     return _CONVERTERS.get(described["class"], _opaque)(value, described, resolve)
 
 
@@ -104,7 +104,7 @@ _CONVERTERS: dict[str, Callable[[Any, dict[str, Any], Resolve], Any]] = {
 
 
 def items(values: Iterable[Any], described: dict[str, Any], form: str, resolve: Resolve) -> list[bytes]:
-    """Elements with pointers as the bytes that their `form` shows."""
+    """Return elements with pointers as the bytes that their `form` shows."""
     if form == "json":
         return [json.dumps(_strict(to_json(value, described, resolve))).encode() for value in values]
     if described["class"] == "reference":
@@ -113,12 +113,12 @@ def items(values: Iterable[Any], described: dict[str, Any], form: str, resolve: 
 
 
 def vlen_bytes(parts: list[bytes]) -> int:
-    """How many bytes `vlen` makes of them."""
+    """Return the length of what `vlen` makes of `parts`."""
     return _U32.size * (1 + len(parts)) + sum(map(len, parts))
 
 
 def vlen(parts: list[bytes]) -> bytearray:
-    """Zarr's vlen-utf8 and vlen-bytes encoding (numcodecs): u32 LE count, then u32 LE length and bytes for each item."""
+    """Encode as Zarr's vlen-utf8 and vlen-bytes (numcodecs): u32 LE count, then u32 LE length and bytes for each item."""
     out = bytearray(_U32.pack(len(parts)))
     for part in parts:
         out += _U32.pack(len(part))
@@ -131,7 +131,7 @@ def _path(reference: Any) -> str:
 
 
 def _strict(value: Any) -> Any:
-    """JSON without the bare tokens NaN and Infinity, spelled as Zarr does."""
+    """Return JSON in which NaN and Infinity are strings, spelled as in Zarr."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, list):

@@ -125,6 +125,12 @@ class ElementReader:
             shape = [high - low for low, high in box]
             self._fill(elements[first - start : first - start + math.prod(shape)].reshape(shape), box)
 
+    def read_box(self, box: tuple[Span, ...]) -> NDArray[Any]:
+        """The elements within spans of all dimensions, as opaque bits."""
+        out = np.empty([high - low for low, high in box], bits(self._size))
+        self._fill(out, box)
+        return out
+
     def prefetch_band(self, element: int, most: int) -> None:
         """Decode, as far as there is room, some chunks of the band behind the one that holds an element: `most` bytes."""
         if not self._supply.far:

@@ -3,6 +3,9 @@ planes takes little memory.
 
 A slab is some positions along the slowest dimension of a chunk in memory, so its elements lie together. Not here: how slabs
 and chunks get into memory (`supply.py`), decoding itself.
+
+Measured in pairs: one plane of 1024 x 1024 as a region of chunks of 8 MiB in Blosc-LZ4 takes 0.4 times as long with it, and
+0.3 times the processor time (row `files XY large chunks` of `scripts/bench`).
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ from fsbridge.decoded import DecodedChunk
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
 from fsbridge.layouts.files.elements.arrangement import Arrangement, kept_order, native_order
 from fsbridge.layouts.files.elements.finding import REMEMBERED_CHUNKS, FoundChunks
-from fsbridge.layouts.files.elements.helpers import Helpers
 from fsbridge.layouts.files.elements.ranged import copy_part
 from fsbridge.layouts.files.elements.slabs import InParts, Piece, Slabs, cut, cutting
 from fsbridge.layouts.files.elements.spill import Spill, SpillFile
 from fsbridge.layouts.files.elements.stored import stored_chunks
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.metadata import ArrayMetadata, Index
+from fsbridge.workers import Workers
 
 _WINDOWS_PART = 4
 """Of the cache (a quarter), that is left to windows of files where a chunk takes more than half of it."""
@@ -43,7 +43,7 @@ class ChunkSupply:
     """Chunks for one open file. Thread-safe."""
 
     def __init__(
-        self, found: FoundChunks, selection: Selection, order: Sequence[int], helpers: Helpers, spill: Spill
+        self, found: FoundChunks, selection: Selection, order: Sequence[int], helpers: Workers, spill: Spill
     ) -> None:
         """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band."""
         self._found = found

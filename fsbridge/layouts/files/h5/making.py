@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 from fsbridge import confinement
+from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError, TimedOut, anew
 from fsbridge.layouts.files.h5.walk import Walk, Walked
 
@@ -59,6 +60,8 @@ class Making:
 
     def wait(self, seconds: float) -> Walked:
         """The file; TimedOut while it is not ready, and what making it raised."""
+        if not self._over.is_set():
+            before_waiting()
         if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):
             self._late = True
             raise TimedOut(f"{self._name} is still being made, with {self._count} groups and arrays so far: ask again later")

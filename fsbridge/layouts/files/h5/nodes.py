@@ -5,25 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import NamedTuple
 
+from fsbridge.asking import Kept, before_waiting, holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import Touched
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.specification import stored
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walked
-from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.source import WINDOW_BYTES, ElementSource
 from fsbridge.layouts.nodes import SingleFile
-from fsbridge.tree import Attrs, Buffer, Deliver, Entry
+from fsbridge.tree import Attrs, Buffer, Entry
 
 _KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
 """Virtual files of groups that are remembered, beside the latest: one of a thousand datasets takes 1.5 MB."""
@@ -60,13 +59,13 @@ class H5Array(SingleFile):
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
         """This file as a member of a listing."""
-        return Entry(name, Attrs("file", self._size, mtime_ns, self.array.owner), lambda: self, self.version)
+        return Entry(name, Attrs("file", self._size, mtime_ns), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._size, self.array.mtime_ns(), self.array.owner)
+        return Attrs("file", self._size, self.array.mtime_ns())
 
     def measured(self) -> Attrs:
-        return Attrs("file", self._made().size, self.array.mtime_ns(), self.array.owner)
+        return Attrs("file", self._made().size, self.array.mtime_ns())
 
     def open(self) -> H5Handle:
         """Have the skeleton written, once; Stale when the array has changed."""
@@ -77,6 +76,7 @@ class H5Array(SingleFile):
         self.array.settled()
 
     def _made(self) -> Twin:
+        before_waiting()
         with self._lock:
             if self._twin is None:
                 twin = array_twin(self.array, self.view, self.array.current(self._token), self._token)
@@ -90,7 +90,6 @@ class H5Files:
 
     def __init__(self, config: Config) -> None:
         self._patience = config.read_deadline * _PATIENCE
-        self._ttl = float("inf") if config.immutable else config.metadata_ttl
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()
 
@@ -100,7 +99,7 @@ class H5Files:
             slot = self._files.setdefault(names, _Slot())
             self._files.move_to_end(names)
         try:
-            return slot.find(making, self._ttl, self._patience)
+            return slot.find(making, self._patience)
         finally:
             self._forget()
 
@@ -134,11 +133,11 @@ class _Slot:
         """Whether the file is being made."""
         return self._file is not None and not self._file.making.over
 
-    def find(self, start: Callable[[], Making], ttl: float, patience: float) -> H5Group:
+    def find(self, start: Callable[[], Making], patience: float) -> H5Group:
         """The file as it is now."""
-        with self._lock:
+        with holding(self._lock):
             file = self._file
-            if file is not None and (not file.making.over or file.fresh(ttl)):
+            if file is not None and (not file.making.over or file.current()):
                 return file
             if file is not None and file.making.found is not None and file.making.found.current():
                 making = file.making  # elements have changed, and no more
@@ -156,7 +155,8 @@ class H5Group(SingleFile):
         self.making = making
         self.version: Hashable = ("h5", next(_numbers))
         self._patience = patience
-        self._asked = time.monotonic()
+        self._is_current = Kept[bool]()
+        self._is_current.put(True)
         self._lock = threading.Lock()
         self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays of which somebody has read elements
         self._left: dict[int, _Left] = {}  # those of them that were forgotten: some 500 bytes
@@ -166,17 +166,13 @@ class H5Group(SingleFile):
         """The file and what it was made of, waited for; TimedOut while it is being made, and what making it raised."""
         return self.making.wait(self._patience)
 
-    def fresh(self, ttl: float) -> bool:
-        """Whether it was right within the last `ttl` seconds, or still is; not so where it could not be made."""
-        asked, walked = time.monotonic(), self.making.found
-        if walked is None:
-            return False
-        if ttl and asked - self._asked < ttl:
-            return True
-        if not walked.current() or not self._unread():
-            return False
-        self._asked = asked
-        return True
+    def current(self) -> bool:
+        """Whether the file is right, as of the question (`asking`); not so where it could not be made."""
+        return self.making.found is not None and self._is_current.get(self._look)
+
+    def _look(self) -> bool:
+        before_waiting()  # it looks at all that the file was made of
+        return self.walked.current() and self._unread()
 
     def _unread(self) -> bool:
         """Whether the elements that were read are as they were."""
@@ -206,9 +202,9 @@ class H5Group(SingleFile):
         self._settled()
 
     def _settled(self) -> bool:
-        if self.fresh(0.0):
+        if self.making.found is not None and self._look():
             return True
-        self._asked = -float("inf")  # the next look-up makes another one
+        self._is_current = Kept[bool]()  # the next look-up makes another one
         return False
 
     def _opened(self, part: Part) -> Opened:
@@ -260,7 +256,7 @@ class _Left(NamedTuple):
 
 
 def _attrs(walked: Walked) -> Attrs:
-    return Attrs("file", walked.twin.size, walked.mtime_ns, walked.owner)
+    return Attrs("file", walked.twin.size, walked.mtime_ns)
 
 
 class H5Handle:
@@ -317,16 +313,11 @@ class H5Handle:
             out[low - offset : high - offset] = self._source(part).read(low - part.start, high - part.start)
         return memoryview(out)
 
-    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+    def prefetch(self, start: int, stop: int) -> None:
         """Decode what the elements in that range need."""
         for part in self._twin.within(start, stop):
-            source = self._source(part)
             low, high = max(start, part.start) - part.start, min(stop, part.stop) - part.start
-            source.prefetch(low, high, partial(self._deliver, deliver, part.start))
-        return True
-
-    def _deliver(self, deliver: Deliver, start: int, offset: int, data: memoryview) -> int:
-        return deliver(self.version, start + offset, data)
+            self._source(part).prefetch(low, high)
 
     def close(self) -> None:
         """Give back what was spilt. Who is opening an array just now does the same when he has it: nobody waits for him."""

@@ -6,23 +6,26 @@ Not here: who writes it (`writer.py`), where its elements come from (`twin.py`).
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.conventions import FILL_VALUE, missing_value
 from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.h5.dimensions import Labelled
 from fsbridge.layouts.files.h5.writing import Batch
-from fsbridge.layouts.files.units import meters, symbol
+from fsbridge.layouts.units import meters
 from fsbridge.metadata import JSON, Axis
 from fsbridge.tree import escape
 
-COORDINATE_VALUES = 65536
-"""Elements of a coordinate that is made of an axis' spacing."""
+_PYTHONS = frozenset(("encoding-type", "neurodata_type", ".specloc"))
+"""Attributes of AnnData's and NWB's objects."""
+
+_DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""xarray's names of dimensions in Zarr v2; in HDF5 the scales have them."""
 
 BATCH_OBJECTS, BATCH_BYTES = 200, 1 << 20
 """Objects, and bytes of elements, that are sent together."""
@@ -130,6 +133,7 @@ def dataset(view: View, path: str) -> dict[str, JSON]:
         "shape": [view.shape[i] for i in shown.order],
         "dtype": shown.dtype,
         "attributes": attributes(view),
+        "characters": is_labelled(view) and characters(view.attributes),
         "labels": _labels(view, shown.order),
         "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,
     }
@@ -145,9 +149,9 @@ def items_of(view: View, items: NDArray[Any]) -> list[str]:
 
 
 def _labels(view: View, order: tuple[int, ...]) -> list[JSON]:
-    """Of the dimensions: what HDF5 itself had, else the names of the axes."""
+    """The labels of the dimensions that an HDF5 file has. Of other arrays the scales tell the names."""
     if "hdf5" not in view.metadata.native:
-        return [view.axes[i].name for i in order]
+        return []
     labels = _scales(view).get("DIMENSION_LABELS")
     return labels if isinstance(labels, list) and len(labels) == len(order) else []
 
@@ -161,6 +165,8 @@ def _item(value: Any, dtype: JSON) -> str:
 def attributes(view: View) -> dict[str, JSON]:
     """The array's own attributes, and what its axes or its type would lose."""
     found = dict(view.attributes)
+    if "hdf5" not in view.metadata.native:
+        found.pop(_DIMENSIONS, None)
     dtype = view.dtype
     if dtype is not None and dtype.kind in "mM":
         found.setdefault("numpy_dtype", dtype.str)
@@ -182,25 +188,6 @@ def _micrometers(axis: Axis) -> float | None:
     return None if unit is None or axis.scale is None else float(f"{axis.scale * unit * 1e6:.15g}")
 
 
-def coordinates(view: View, taken: Sequence[str]) -> list[tuple[int, dict[str, JSON]]]:
-    """1-D datasets for axes with a name and a spacing, with the number of the axis."""
-    found: list[tuple[int, dict[str, JSON]]] = []
-    names = set(taken)
-    for i, axis in enumerate(view.axes):
-        count = view.shape[i]
-        if axis.name is None or axis.scale is None or not 0 < count <= COORDINATE_VALUES or axis.name in names:
-            continue
-        if re.fullmatch(r"[^/.\0][^/\0]*", axis.name) is None:
-            continue
-        names.add(axis.name)
-        values = axis.offset + axis.scale * np.arange(count, dtype="<f8")
-        units: dict[str, JSON] = {"units": symbol(axis.unit)} if axis.unit else {}
-        item = {"kind": "dataset", "path": f"/{axis.name}", "shape": [count], "dtype": "<f8", "attributes": units,
-                "items": base64.b64encode(values.tobytes()).decode()}  # fmt: skip
-        found.append((i, item))
-    return found if len(found) == len(view.shape) else []  # netCDF cannot open what has scales for some dimensions only
-
-
 def component(name: str) -> str:
     """A member's name as a name in HDF5, which knows neither `/` nor `.` by itself."""
     return escape(name).decode("utf-8", "replace") if name in ("", ".", "..") or "/" in name or "\0" in name else name
@@ -215,59 +202,32 @@ def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
     return "/" + "/".join(component(part) for part in inside)
 
 
-class Labelled(NamedTuple):
-    """What a dataset has to do with dimension scales: extents and names of its dimensions, as HDF5 shows them.
-
-    `scale`: its name as a scale, if it said itself that it is one. `from_hdf5`: it comes from an HDF5 file.
-    """
-
-    shape: tuple[int, ...]
-    names: tuple[str | None, ...] | None
-    scale: str | None
-    from_hdf5: bool
-
-
 def labelled(view: View, name: str) -> Labelled | None:
-    """Of the dataset `name`; None where it has nothing to do with them."""
-    order, names, own = stored(view).order, view.metadata.dimension_names, _scales(view)
+    """What the dataset `name` has to do with dimension scales; None if nothing."""
+    order, own, from_hdf5 = stored(view).order, _scales(view), "hdf5" in view.metadata.native
     scale = str(own.get("NAME") or name) if own.get("CLASS") == "DIMENSION_SCALE" else None
-    if names is None and scale is None and len(view.shape) != 1:
+    axes: tuple[Axis, ...] | None
+    if from_hdf5:
+        names = view.metadata.dimension_names
+        axes = None if names is None else tuple(Axis(names[i]) for i in order)
+    else:
+        axes = tuple(view.axes[i] for i in order) if is_labelled(view) else None
+    if axes is None and scale is None and len(view.shape) != 1:
         return None
-    shown = None if names is None else tuple(names[i] for i in order)
-    return Labelled(tuple(view.shape[i] for i in order), shown, scale, "hdf5" in view.metadata.native)
+    return Labelled(tuple(view.shape[i] for i in order), axes, scale, from_hdf5)
 
 
-def scales(arrays: Mapping[str, Labelled]) -> tuple[list[list[str]], list[list[JSON]]]:
-    """Which 1-D datasets are dimension scales of which others: those called like a dimension of the same length.
+def is_labelled(view: View) -> bool:
+    """Whether a dimension of the array has a name."""
+    return any(axis.name is not None for axis in view.axes)
 
-    `arrays`: by path. Looked for in the array's group and above.
+
+def characters(attributes: Mapping[str, JSON]) -> bool:
+    """Whether texts are written with a fixed length, as netCDF does and its readers want it.
+
+    Readers of AnnData and NWB, which go by h5py, want texts of variable length.
     """
-    made: dict[str, str] = {}
-    attached: dict[str, list[list[JSON]]] = {}
-    for path, array in arrays.items():
-        if array.scale is not None:
-            made[path] = array.scale
-        for position, label in enumerate(array.names or ()):
-            folder = path.rpartition("/")[0]
-            while label is not None:
-                scale = f"{folder}/{label}"
-                found = arrays.get(scale)
-                if found is not None and found.shape == (array.shape[position],) and scale != path:
-                    if not array.from_hdf5 or found.scale is not None:
-                        made.setdefault(scale, label)
-                        attached.setdefault(path, []).append([path, position, scale])
-                    break
-                if not folder:
-                    break
-                folder = folder.rpartition("/")[0]
-    found_all = [
-        item
-        for path, items in attached.items()
-        if path not in made  # a scale has no scales
-        and (arrays[path].from_hdf5 or len(items) == len(arrays[path].shape))  # netCDF cannot open what has some only
-        for item in items
-    ]
-    return [[path, name] for path, name in made.items()], found_all
+    return _PYTHONS.isdisjoint(attributes)
 
 
 def _scales(view: View) -> Mapping[str, JSON]:

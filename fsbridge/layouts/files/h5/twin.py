@@ -17,10 +17,12 @@ import numpy as np
 from fsbridge.children.client import ChildDied
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.exact import Exact, exact, stored_dtype
+from fsbridge.exact import Exact
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
-from fsbridge.layouts.files.h5.specification import COORDINATE_VALUES, Specification, coordinates, dataset, items_of, stored
+from fsbridge.layouts.files.h5.coordinates import scales_beside
+from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, NETCDF_ATTRIBUTES, excerpt
+from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, stored
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.layouts.files.selection import whole as everything
 from fsbridge.metadata import JSON
@@ -28,11 +30,15 @@ from fsbridge.model import Array, Group
 
 log = logging.getLogger(__name__)
 
-OF_SCALES = ("DIMENSION_LIST", "REFERENCE_LIST")
+OF_OTHERS = frozenset(("DIMENSION_LIST", "REFERENCE_LIST")) | NETCDF_ATTRIBUTES
 """Attributes that refer to other datasets: those are not in the file of one array."""
 
 BASE_BYTES = 1 << 16
 """Of a skeleton without attributes, with room to spare."""
+
+
+_COORDINATE_BYTES, _VALUE_BYTES = 1 << 15, 24
+"""Of a coordinate with its attributes, and of each of its values with their bounds."""
 
 
 class Opened(NamedTuple):
@@ -129,7 +135,7 @@ def written(
 def shown_array(view: View, exactly: bool, array: Array, opener: Callable[[], Opened]) -> Shown:
     """How the elements of an array, or of a region of it, lie in the file; `exactly`: as in the HDF5 file it comes from."""
     dtype = view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
-    own = stored_dtype(array) if exactly else None
+    own = array.stored_dtype if exactly else None
     return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype, own)
 
 
@@ -137,7 +143,8 @@ def reserved(view: View) -> int:
     """Bytes of an array's file besides its elements, from the metadata alone: a power of two above what a skeleton takes."""
     native = view.metadata.native.get("hdf5", {})
     text = len(json.dumps([dict(view.attributes), native.get("datatype")], default=str))
-    made = sum(count * 8 for count in view.shape if count <= COORDINATE_VALUES)
+    coordinates = [view.shape[i] for i in range(len(view.shape)) if is_labelled(view)]
+    made = sum(_COORDINATE_BYTES + min(count, COORDINATE_VALUES) * _VALUE_BYTES for count in coordinates)
     stored_bytes = int(native.get("attribute_bytes", 0))
     return 1 << (BASE_BYTES + 8 * text + 2 * stored_bytes + made).bit_length()
 
@@ -163,7 +170,7 @@ def array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hasha
 
 
 def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hashable, known: Exact | None) -> Twin:
-    path, whole = f"/{view.name}", view.selection == everything(view.metadata.shape)
+    path, whole = f"/{array.name}", view.selection == everything(view.metadata.shape)
     variable, order = stored(view).items, stored(view).order
     writer = SkeletonWriter()
     try:
@@ -172,21 +179,17 @@ def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hash
         item, elements = dataset(view, path), None
         if known is not None:
             facts = {name: fact for name, fact in known.described.items() if whole or name == "order"}
-            own = [fact for fact in known.described.get("attributes", ()) if fact.get("name") not in OF_SCALES]
+            own = excerpt(known.described, OF_OTHERS).get("attributes", [])
             item |= specification.typed(known.file, {**facts, "attributes": own})
         if variable and known is not None and whole:
             elements = known.items()
         elif variable:
             item["items"] = items_of(view, array.elements(version, view.selection, order))
         number = specification.add(**item, elements=elements)
-        made, attached = [], []
-        for axis, scale in coordinates(view, [view.name]):
-            specification.add(**scale)
-            made.append([str(scale["path"]), str(scale["path"])[1:]])
-            attached.append([path, order.index(axis), scale["path"]])
+        found = scales_beside(array, view, path, specification)
         shown = shown_array(view, whole and known is not None, array.array, lambda: Opened(array, view, token))
         arrays, least = ({}, 0) if variable else ({number: shown}, reserved(view))
-        twin, failed = written(writer, specification, specification.end(made, attached), arrays, least)
+        twin, failed = written(writer, specification, specification.end(found.made, found.attached), arrays, least)
     finally:
         writer.close()
     if path in failed:
@@ -197,7 +200,7 @@ def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hash
 def known_exactly(node: Group | Array) -> Exact | None:
     """A node just as HDF5 has it; None outside HDF5 files, and where only the mount's own description can be had."""
     try:
-        return exact(node)
+        return node.exact()
     except (CorruptData, Unsupported, TooLarge) as error:
         log.warning("described as other formats are in the virtual HDF5 file: %s", error)
         return None

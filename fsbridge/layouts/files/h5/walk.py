@@ -10,18 +10,18 @@ from typing import NamedTuple, cast
 
 from fsbridge.config import MIB
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.exact import Exact, ExactMember, Origin, exact, watch
+from fsbridge.exact import Exact, ExactMember, Origin
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.groups import Around, OpenGroup
+from fsbridge.layouts.files.h5 import dimensions
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
-from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
-from fsbridge.owner import Owner, Owners, restricted
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _WEIGHT_BYTES = 512
 class Seen:
     """A group as it was: to tell whether the file still shows what there is.
 
-    `state`: of its attributes, its members and who may read them; None where `origin`, the file that it lies in, tells.
+    `state`: of its attributes and its members; None where `origin`, the file that it lies in, tells.
     """
 
     group: OpenGroup
@@ -48,12 +48,12 @@ class Seen:
 
     def current(self) -> bool:
         """Whether the group has the same attributes and members."""
-        if self.group.path.now() is not self.group or (self.origin is not None and not self.origin.current()):
+        if self.group.path.present() is not self.group or (self.origin is not None and not self.origin.current()):
             return False
         group = self.group.group
         if self.state is None:
             return True
-        return self.state == _state(self.group.path.member.owners, group.attributes(), list(group.children()))
+        return self.state == _state(group.attributes(), list(group.children()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,6 @@ class Walked:
     twin: Twin
     watched: tuple[Origin, ...]
     mtime_ns: int
-    owner: Owner | None
 
     def current(self) -> bool:
         """Whether everything but the elements in chunks is as it was."""
@@ -103,37 +102,41 @@ class Walk:
         self.specification = spec.Specification(self._writer.send)
         self._watched: dict[Origin, None] = {}
         self._shown: dict[int, Shown] = {}
-        self._labelled: dict[str, spec.Labelled] = {}
+        self._labelled: dict[str, dimensions.Labelled] = {}
         self._objects: dict[tuple[str, JSON], str] = {}
         self._around: dict[OpenGroup, Around] = {}  # of the groups that are being gone through
         self._mtime_ns = 0
-        self._owners: set[Owner | None] = set()
         self._variable = 0
         self._total = 0
+        self._excerpt = False  # whether the root is not the root of the HDF5 file that it lies in
 
     def file(self, group: OpenGroup, depth: int) -> Walked:
         """The virtual file of a group and all below it."""
         try:
             self._writer.begin()
+            known = known_exactly(group.group) if self._exactly else None
+            self._excerpt = known is not None and known.nested > 0
             self._mtime_ns = group.group.mtime_ns
             self._group(group, "", depth)
-            end = self.specification.end(*spec.scales(self._labelled))
+            scales = dimensions.scales(self._labelled)
+            for item in scales.datasets:
+                self.specification.add(**item)
+            end = self.specification.end(scales.made, scales.attached)
             twin, failed = written(self._writer, self.specification, end, self._shown)
         finally:
             self._writer.close()
         for path, reason in failed.items():
             log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)
-        return Walked(twin, tuple(self._watched), self._mtime_ns, restricted(*self._owners))
+        return Walked(twin, tuple(self._watched), self._mtime_ns)
 
     def _group(self, group: OpenGroup, path: str, depth: int) -> None:
         """Take in a group and all below."""
-        attributes, readers = dict(group.group.attributes()), group.path.member.owners
-        self._owners.add(readers.metadata)
+        attributes = dict(group.group.attributes())
         known = known_exactly(group.group) if self._exactly else None
         members = list(group.group.children()) if known is None else None
-        self._around[group] = group.surroundings() if members is None else group.look_around(members)
+        self._around[group] = group.around(()) if members is None else group.look_around(members)
         typed = {} if known is None else self.specification.typed(known.file, known.described)
-        self.specification.add("group", path or "/", attributes=attributes, **typed)
+        self.specification.add("group", path or "/", attributes=attributes, characters=spec.characters(attributes), **typed)
         if known is not None:
             self._same(known.file, known.described, path or "/")
         told, left_out = _Told(), list[str]()
@@ -154,7 +157,7 @@ class Walk:
         if known is not None and told.alone:
             self._watch(Seen(group, known.origin, None))
         else:
-            state = _state(readers, attributes, list(group.group.children()) if members is None else members)
+            state = _state(attributes, list(group.group.children()) if members is None else members)
             self._watch(Seen(group, None if known is None else known.origin, state))
 
     def _steps(
@@ -200,7 +203,7 @@ class Walk:
             return
         if depth <= 0:
             raise TooLarge("too many nested groups")
-        below = group.directory(name, cast(Group, node)).now()
+        below = group.directory(name, cast(Group, node)).present()
         self._group(cast(OpenGroup, below), path, depth - 1)
 
     # ---- what HDF5 says of itself
@@ -257,7 +260,8 @@ class Walk:
             raise TooLarge("its elements have different sizes")
         item, elements = spec.dataset(view, path), None
         if known is not None:
-            item |= self.specification.typed(*known)
+            described = dimensions.excerpt(known.described) if self._excerpt else known.described
+            item |= self.specification.typed(known.file, described)
         if spec.stored(view).items and known is not None:
             elements = self._exact_items(array)
         elif spec.stored(view).items:
@@ -273,16 +277,15 @@ class Walk:
             opener = partial(_opened, group, name, array.array.version)
             exactly = known is not None and "type" in known.described
             self._shown[number] = shown_array(view, exactly, array.array, opener)
-        self._watched[watch(array.array)] = None
+        self._watched[array.array.watch() or array.array] = None
         self._mtime_ns = max(self._mtime_ns, array.array.mtime_ns)
-        self._owners.add(array.owner)
         labelled = spec.labelled(view, path.rpartition("/")[2]) if known is None else None
         if labelled is not None:
             self._labelled[path] = labelled
 
     def _exact_items(self, array: OpenArray) -> bytes:
         """Elements of an array of an HDF5 file that only point at their values, for the skeleton."""
-        exactly = exact(array.array)
+        exactly = array.array.exact()
         assert exactly is not None
         content = exactly.items()
         self._add_variable(len(content))
@@ -328,9 +331,9 @@ def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
         raise Stale(f"{name!r} has gone since the group's file was made: {error}") from None
 
 
-def _state(readers: Owners, attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
-    """Stands for a group's attributes and members, and who may read them."""
-    return hash((readers, repr(attributes), frozenset((child.name, child.link, child.owner) for child in members)))
+def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
+    """Stands for a group's attributes and members."""
+    return hash((repr(attributes), frozenset((child.name, child.link) for child in members)))
 
 
 @dataclass

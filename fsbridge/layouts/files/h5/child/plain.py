@@ -68,12 +68,17 @@ def _has_integers(array: NDArray[Any], items: Sequence[Any]) -> bool:
     return all(type(item) is not int or item == found for item, found in zip(items, array.reshape(-1).tolist(), strict=True))
 
 
-def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = None) -> None:
-    """All attributes; one that HDF5 cannot hold is left out, and hides no other. `described`: a dataset's dtype."""
+def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = None, characters: bool = False) -> None:
+    """Write all attributes; one that HDF5 cannot hold is left out, and hides no other.
+
+    `described`: a dataset's dtype. `characters`: a text has a fixed length, as netCDF writes it (NC_CHAR): some of its
+    readers end at texts of variable length (NC_STRING), or show their addresses.
+    """
     for name, value in attributes.items():
         try:
             found = attribute(value)
-            _set_attribute(owner, encodable(name), _alike(found, described) if name == "_FillValue" else found)
+            found = _alike(found, described) if name == "_FillValue" else found
+            _set_attribute(owner, encodable(name), found, characters)
         except (ValueError, TypeError, OSError, RuntimeError, OverflowError) as error:
             print(f"attribute {name[:80]!r}: {error}", file=sys.stderr)
 
@@ -88,9 +93,11 @@ def _alike(value: Any, described: Any) -> Any:
     return converted if dtype.kind == "f" or (converted == value).all() else value
 
 
-def _set_attribute(owner: Any, name: str, value: Any) -> None:
+def _set_attribute(owner: Any, name: str, value: Any, characters: bool = False) -> None:
     """`value`: as `attribute` gives it. Several times as fast as h5py's `attrs`: HDF5 is handed the bytes as they are."""
-    if isinstance(value, str):
+    if isinstance(value, str) and characters and len(content := value.encode()) <= ATTRIBUTE_BYTES:
+        _write(owner, name, _characters(max(1, len(content)), content.isascii()), (), content or b"\0")
+    elif isinstance(value, str):
         _write(owner, name, _text(True), (), _pointers([value]))
     elif value.dtype.kind == "O":
         _write(owner, name, _text(True), value.shape, _pointers(value.reshape(-1).tolist()))
@@ -131,6 +138,16 @@ def _text(unicode: bool) -> Any:
     kind = h5t.C_S1.copy()
     kind.set_size(h5t.VARIABLE)
     kind.set_cset(h5t.CSET_UTF8 if unicode else h5t.CSET_ASCII)
+    return kind
+
+
+@functools.lru_cache(_DISTINCT)
+def _characters(length: int, ascii: bool) -> Any:
+    """The type of texts of a fixed length."""
+    kind = h5t.C_S1.copy()
+    kind.set_size(length)
+    kind.set_strpad(h5t.STR_NULLPAD)
+    kind.set_cset(h5t.CSET_ASCII if ascii else h5t.CSET_UTF8)
     return kind
 
 

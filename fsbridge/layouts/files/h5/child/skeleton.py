@@ -25,6 +25,9 @@ from fsbridge.layouts.files.h5.limits import LEFT_OUT
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
 """What h5py raises for what HDF5 does not take."""
 
+ORDERED = h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED
+"""How groups keep the order of their members: netCDF-C writes to no file without it."""
+
 _set_bounds = function(h5p, "H5Fset_libver_bounds", ID, ctypes.c_int, ctypes.c_int)
 
 Item = Mapping[str, Any]
@@ -82,7 +85,7 @@ class Skeleton:
         access.set_fileobj_driver(h5fd.fileobj_driver, self._pages)
         access.set_libver_bounds(low, h5f.LIBVER_LATEST)
         access.set_fclose_degree(h5f.CLOSE_STRONG)
-        plist.set_link_creation_order(root.get("typed", {}).get("links", 0))
+        plist.set_link_creation_order(root.get("typed", {}).get("links", ORDERED))
         plist.set_attr_creation_order(root.get("typed", {}).get("order", 0))
         self._file = h5f.create(b"skeleton", h5f.ACC_TRUNC, plist, access)
         self._typed = Typed(self._file)
@@ -198,7 +201,9 @@ class Skeleton:
             return self._typed.group(item)
         if path in self._file:
             return h5g.open(self._file, path)
-        return h5g.create(self._file, path, link_creation(), untimed(h5p.GROUP_CREATE))
+        plist = untimed(h5p.GROUP_CREATE)
+        plist.set_link_creation_order(ORDERED)
+        return h5g.create(self._file, path, link_creation(), plist)
 
     def _dataset(self, entry: Entry) -> Any:
         item = entry.item
@@ -232,7 +237,7 @@ class Skeleton:
         if "attributes" in item.get("typed", ()):
             failed = self._typed.attributes(owner, item)
             attributes = {name: attributes[name] for name in failed if name in attributes}
-        plain.set_attributes(owner, attributes, item.get("dtype"))
+        plain.set_attributes(owner, attributes, item.get("dtype"), bool(item.get("characters")))
 
 
 def _is_large(item: Item) -> bool:

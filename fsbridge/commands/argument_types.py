@@ -1,0 +1,112 @@
+"""Types of the command line's arguments: a text to a value, or one line that says what is wrong with it.
+
+Not here: which options there are (`arguments.py`, and each command), the language of `-o` (`mount_options.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import grp
+import pwd
+import re
+from collections.abc import Callable
+
+from fsbridge.commands import mount_options
+from fsbridge.config import LEAST_CACHE
+from fsbridge.layouts.files.filetypes import CHOICES
+
+
+def path(text: str) -> str:
+    """A path that is not empty: an unset variable of a shell would mean the working directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("a path is needed, and an empty text is given")
+    return text
+
+
+def size(text: str) -> int:
+    try:
+        return mount_options.size(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB") from None
+
+
+def positive(text: str) -> int:
+    """A number from 1 on."""
+    if not text.isdecimal() or not text.isascii() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """A number that is not negative."""
+    if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text, re.ASCII) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return float(text)
+
+
+def part(text: str) -> tuple[int, int]:
+    """`3/8` as the third of eight parts: (2, 8)."""
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part; write 1/8 to 8/8")
+    return int(found[1]) - 1, int(found[2])
+
+
+def room(text: str) -> int:
+    value = size(text)
+    if value < LEAST_CACHE:
+        raise argparse.ArgumentTypeError(f"{text} is too small to keep a chunk; give 1M or more (default: 256M)")
+    return value
+
+
+def user(text: str) -> int:
+    """A user's number, or name."""
+    return _identity(text, lambda name: pwd.getpwnam(name).pw_uid, "user")
+
+
+def group(text: str) -> int:
+    """A group's number, or name."""
+    return _identity(text, lambda name: grp.getgrnam(name).gr_gid, "group")
+
+
+def _identity(text: str, look_up: Callable[[str], int], kind: str) -> int:
+    if text.isdecimal():
+        return user_number(text)
+    try:
+        return look_up(text)
+    except (KeyError, ValueError, UnicodeError):
+        raise argparse.ArgumentTypeError(f"there is no {kind} {text!r} here; `id` shows yours") from None
+
+
+def user_number(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or int(text) >= 2**32 - 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a user or group; `id` shows yours")
+    return int(text)
+
+
+def umask(text: str) -> int:
+    if re.fullmatch(r"0*[0-7]{1,3}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no mask of mode bits; write 027 or 077")
+    return int(text, 8)
+
+
+def files(text: str) -> tuple[str, ...]:
+    """File types in `npy,nii`; `+` for the comma, which separates mount options."""
+    names = tuple(text.replace("+", ",").split(","))
+    if names == ("all",):
+        return CHOICES
+    for name in names:
+        if name not in CHOICES:
+            raise argparse.ArgumentTypeError(f"unknown file type {name!r}; known file types: {', '.join(CHOICES)}, all")
+    return names
+
+
+def milliseconds(text: str) -> float:
+    """Parse a number of milliseconds, into seconds."""
+    return seconds(text) / 1000
+
+
+def seconds(text: str) -> float:
+    if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(e-?[0-9]+)?", text) is None or float(text) > 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, or more than a day")
+    return float(text)

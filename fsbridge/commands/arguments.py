@@ -1,0 +1,237 @@
+"""Arguments that several commands share: SOURCE, how it is opened and shown, where it lies; and what they mean.
+
+Not here: arguments of one command only (its own module), the types of single arguments (`argument_types.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands.mount_options import nearest
+from fsbridge.config import Config, Remote
+from fsbridge.errors import SetupError
+from fsbridge.layouts.files.filetypes import CHOICES
+
+USAGE = 1
+"""The exit code of mount(8) for wrong usage."""
+
+FORMATS = ("auto", "zarr3", "zarr2", "n5", "hangar", "icechunk", "hdf5", "zip", "collection")
+"""What `--format` takes, as `formats.open.NAMES` has it."""
+
+SOURCE = "a store: a directory (of several, too), an HDF5 or zip file, or a URL as s3://BUCKET/PATH"
+
+PLACE = "a store, and a path in it as a mount shows it"
+
+
+class _Lines(argparse.HelpFormatter):
+    """Keeps the lines of a text apart, and wraps each."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(super(_Lines, self)._fill_text(line, width, indent) for line in text.splitlines())
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line and exit code 1."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=_Lines, **settings)
+        self._words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = args or ()
+        return super().parse_known_args(args, namespace)
+
+    def group(self, title: str) -> argparse._ArgumentGroup:
+        """The group of options of that title, which is made if need be."""
+        found = (group for group in self._action_groups if group.title == title)
+        return next(found, None) or self.add_argument_group(title)
+
+    def error(self, message: str) -> NoReturn:
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0] if message.startswith("unrecog") else ""
+        for word in self._words if message.startswith("the following arguments are required") else ():
+            option = word.partition("=")[0]
+            if option.startswith("--") and len(option) > 2 and option not in self._option_string_actions:
+                unknown, message = option, f"unrecognized arguments: {option}"  # perhaps it stands for what is missing
+                break
+        near = nearest(unknown, self._option_string_actions) if unknown.startswith("-") else ""
+        raise SetupError(message, f"perhaps {near}? see: {self.prog} --help" if near else f"see: {self.prog} --help", USAGE)
+
+
+SHOW, MEMORY, FRESHNESS, ACCESS, LOGGING = "what to show", "memory and disk", "freshness and checks", "access", "logging"
+"""Titles of groups of options."""
+
+
+def add_format(parser: Parser) -> None:
+    """Add `--format`."""
+    shown = f"format of SOURCE: {', '.join(FORMATS)} (default: auto)"
+    parser.group(SHOW).add_argument("--format", default="auto", metavar="NAME", help=shown)
+
+
+def add_tree(parser: Parser) -> None:
+    """Add the options that say which files the tree has and what making them may take."""
+    add = parser.group(SHOW).add_argument
+    add("--layout", metavar="NAME,...", help="which files: zarr3 (default), zarr2, n5, files")
+    add("--chunk-separator", default=".", choices=(".", "/"), metavar="SEP", help="in zarr2's chunk names: . or /")
+    add("--consolidated", action="store_true", help="layout zarr2 has a .zmetadata")
+    add(
+        "--files",
+        type=types.files,
+        metavar="NAME,...",
+        help=f"what the layout files lists for each array: {', '.join(CHOICES)}, or all (default: html,npy)",
+    )
+    add = parser.group(MEMORY).add_argument
+    add("--cache-size", type=types.room, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)")
+    add(
+        "--spill-dir",
+        type=types.path,
+        metavar="DIR",
+        help="folder for decoded chunks that the cache cannot hold (default: /var/tmp)",
+    )
+    add("--spill-size", type=types.size, metavar="SIZE", help="most bytes in that folder (default: 4G)")
+    add = parser.group(FRESHNESS).add_argument
+    add("--immutable", action="store_true", help="the store never changes: check nothing twice")
+    add("--no-read-ahead", action="store_true", help="make nothing before a program asks for it (to look for a fault)")
+    add(
+        "--loop-limit",
+        type=types.milliseconds,
+        default=0.0,
+        metavar="MS",
+        help="log requests that compute for longer on the event loop (for tests)",
+    )
+    add("--no-verify", action="store_true", help="do not verify checksums that readers may skip")
+
+
+def add_permissions(parser: Parser) -> None:
+    """Add the options that name what may be opened besides SOURCE: `--hdf5-plugins` and `--allow-external`."""
+    parser.group(ACCESS).add_argument(
+        "--hdf5-plugins",
+        action="append",
+        type=types.path,
+        metavar="DIR",
+        help="HDF5 may load filter plug-ins from DIR (repeatable)",
+    )
+    parser.group(ACCESS).add_argument(
+        "--allow-external",
+        action="append",
+        type=types.path,
+        metavar="DIR",
+        help="links of the store may lead into DIR, a directory or URL (repeatable)",
+    )
+
+
+def add_remote(parser: Parser) -> None:
+    """Add the options of remote stores; none takes a secret, which everybody could read in the list of processes."""
+    group = parser.add_argument_group(
+        "stores in object storage and on web servers", "credentials come from the environment (AWS_ACCESS_KEY_ID, ...)"
+    )
+    add = group.add_argument
+    add("--anonymous", action="store_true", help="sign no request: public buckets")
+    add("--profile", default="", metavar="NAME", help="credentials of this profile in ~/.aws (needs boto3)")
+    add("--region", default="", metavar="NAME", help="region of the bucket")
+    add("--endpoint", default="", metavar="URL", help="server of the bucket, if it is not the provider's own")
+    add("--allow-http", action="store_true", help="follow redirects to unencrypted connections")
+    add("--absent-403", action="store_true", help="what the server refuses is not there")
+    add("--block-cache", default="", metavar="DIR", help="keep what was fetched in DIR, for all mounts and restarts")
+    add("--block-cache-size", type=types.size, default=20 << 30, metavar="SIZE", help="most that it holds (default: 20G)")
+    add(
+        "--listing-ttl",
+        type=types.seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how old a listing may be (default: 60)",
+    )
+
+
+def remote(args: argparse.Namespace) -> Remote:
+    """What the options of remote stores say."""
+    return Remote(
+        anonymous=args.anonymous,
+        profile=args.profile,
+        region=args.region,
+        endpoint=args.endpoint,
+        allow_http=args.allow_http,
+        absent_403=args.absent_403,
+        block_cache=absolute(args.block_cache) if args.block_cache else "",
+        block_cache_size=args.block_cache_size,
+        listing_ttl=args.listing_ttl,
+    )
+
+
+def add_part(parser: Parser) -> None:
+    """Add `--part`."""
+    shown = "do only every N-th unit of work, from the I-th on: for N jobs that share the work"
+    parser.add_argument("--part", type=types.part, default=(0, 1), metavar="I/N", help=shown)
+
+
+def add_shared(parser: Parser) -> None:
+    """Add all options of a command that reads the tree of a source as a mount shows it."""
+    add_format(parser)
+    add_tree(parser)
+    add_permissions(parser)
+    add_remote(parser)
+
+
+def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: Any) -> Config:
+    """The Config of a command that has all shared options, for the source `given`; `more` are its other fields."""
+    optional = {name: getattr(args, name) for name in ("cache_size", "files", "spill_size")}
+    more |= {name: value for name, value in optional.items() if value is not None}
+    if args.spill_dir is not None:
+        more["spill_dir"] = absolute(args.spill_dir)
+    return Config(
+        source=source(given),
+        mountpoint=mountpoint,
+        layout=(args.layout or ("zarr3" if args.files is None else "files")).replace("+", ","),
+        chunk_separator=args.chunk_separator,
+        consolidated=args.consolidated,
+        format=args.format,
+        immutable=args.immutable,
+        loop_limit=args.loop_limit,
+        read_ahead=not args.no_read_ahead,
+        verify=not args.no_verify,
+        allow_external=folders(args.allow_external),
+        hdf5_plugins=folders(args.hdf5_plugins),
+        remote=remote(args),
+        **more,
+    )
+
+
+def source(text: str) -> str:
+    """SOURCE as it is opened and shown: an absolute path, or a URL without any secret."""
+    from fsbridge.store.remote.urls import is_url, local_path, parse_url
+
+    if not is_url(text):
+        return absolute(not_misspelt(text))
+    return local_path(text) or parse_url(text).text
+
+
+def not_misspelt(path: str) -> str:
+    """`path`, unless it names nothing and looks like a URL: `s3:/bucket/path`, `zip::s3://bucket/path`."""
+    from fsbridge.store.remote.urls import KINDS
+
+    scheme, separator, _ = path.rpartition("::")[2].replace("//", ":", 1).partition(":")
+    if separator and (scheme in KINDS or "://" in path) and not os.path.lexists(path):
+        raise SetupError(
+            f"{path}: no path, and no URL as fsbridge spells it", "write s3://BUCKET/PATH, or https://SERVER/PATH"
+        )
+    return path
+
+
+def absolute(path: str) -> str:
+    """`path` from the root; SetupError where the working directory has been removed."""
+    try:
+        return os.path.abspath(path)
+    except OSError:
+        raise SetupError(
+            f"{path}: the working directory is no longer there", "cd to one that is, or give the whole path"
+        ) from None
+
+
+def folders(given: Sequence[str] | None) -> tuple[str, ...]:
+    """The directories and URLs that an option named."""
+    from fsbridge.store.remote.urls import is_url
+
+    return tuple(source(path) if is_url(path) else absolute(path) for path in given or ())

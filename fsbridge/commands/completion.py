@@ -1,0 +1,73 @@
+"""`fsbridge completion`: scripts by which shells complete commands, options and their values. Not here: the options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands.arguments import FORMATS, Parser
+from fsbridge.layouts.files.filetypes import CHOICES
+
+LAYOUTS = ("zarr3", "zarr2", "n5", "files")
+
+SHELLS = ("bash", "zsh", "fish")
+
+FILES, FOLDERS = (
+    ("source", "file", "log_file", "access_log"),
+    ("mountpoint", "mountpoints", "folder", "spill_dir", "block_cache"),
+)
+"""Arguments that are paths."""
+
+
+WORDS = {"layout": LAYOUTS, "files": (*CHOICES, "all"), "format": FORMATS}
+"""Arguments that are one of some words, or several of them."""
+
+_LISTS: dict[str, Callable[[str], str]] = {
+    "bash": lambda name: f"_fsbridge_{name}",
+    "zsh": lambda name: f"({' '.join(WORDS[name])})",
+}
+
+
+def parser(program: str) -> Parser:
+    """Return the parser of `completion`."""
+    parser = Parser(
+        prog=program,
+        description="Print a script by which SHELL completes commands, options and their values.",
+        epilog="example: fsbridge completion bash > ~/.local/share/bash-completion/completions/fsbridge",
+    )
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
+    return parser
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Print the script."""
+    args = parser(program).parse_args(argv)
+    print(script(args.shell), end="")
+    return 0
+
+
+def script(shell: str) -> str:
+    """The script for `shell`."""
+    import shtab
+
+    from fsbridge.commands.table import whole
+
+    everything = whole()
+    for own in (everything, *_subparsers(everything)):
+        for action in own._actions:
+            if action.dest in FILES or action.type is types.path:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            if action.dest in FOLDERS:
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+            if action.dest in WORDS and shell in _LISTS:
+                action.complete = {shell: _LISTS[shell](action.dest)}  # type: ignore[attr-defined]
+    functions = "\n".join(
+        f"_fsbridge_{name}() {{ compgen -W '{' '.join(words)}' -- \"$1\"; }}" for name, words in WORDS.items()
+    )
+    return str(shtab.complete(everything, shell, preamble={"bash": functions})) + "\n"  # type: ignore[arg-type]  # it is annotated as a text
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return [own for action in actions for own in action.choices.values()]

@@ -1,0 +1,274 @@
+"""What `fsbridge doctor` looks at: this machine, its mounts, and one source. Each finding that is bad says what mends it.
+
+Not here: how findings are printed (`doctor.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from shlex import quote
+from typing import Literal
+
+from fsbridge import __version__
+from fsbridge.errors import FsbridgeError, SetupError
+
+State = Literal["ok", "note", "bad"]
+"""Good; worth knowing, but a mount works; something does not work."""
+
+LIBRARIES = (
+    *("pyfuse3", "trio", "numpy", "numcodecs", "cramjam", "deflate", "google-crc32c", "xxhash", "lmdb", "msgpack"),
+    *("h5py", "obstore", "tifffile", "nibabel", "fsspec", "tqdm"),
+)
+"""Distributions that fsbridge needs."""
+
+OPTIONAL = {
+    "hdf5plugin": "Blosc2, ZFP, SZ3 and FCIDECOMP in HDF5",
+    "pcodec": "Zarr arrays compressed by pcodec",
+    "zfpy": "Zarr arrays compressed by zfpy",
+    "lzallright": "LZO in HDF5 files of old PyTables",
+    "boto3": "--profile: credentials from ~/.aws",
+}
+"""Distributions without which some data cannot be read."""
+
+IMPORTED = "import pyfuse3, trio, numpy, numcodecs, deflate, google_crc32c, xxhash, lmdb, msgpack, h5py, obstore"
+
+FEW_FILES = 1024
+"""Open files that a daemon with many readers may want."""
+
+CLOCK_SECONDS = 5.0
+"""Seconds that the clock and a file system may differ by: of a changed object's time its freshness is judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found about one subject; `mend` is a command or change."""
+
+    subject: str
+    state: State
+    words: str
+    mend: str = ""
+
+
+def machine() -> Iterator[Finding]:
+    """Findings about this machine and what is installed on it."""
+    for look in (
+        _device,
+        _fusermount,
+        _allow_other,
+        _helper,
+        _kernel,
+        _imports,
+        _libraries,
+        _optional,
+        _files,
+        _clock,
+        _log,
+    ):
+        yield from look()
+
+
+def _device() -> Iterator[Finding]:
+    from fsbridge.mount.preflight import check_device
+
+    try:
+        check_device()
+    except SetupError as error:
+        words, _, mend = str(error).partition("\n  ")
+        yield Finding("/dev/fuse", "bad", words, mend)
+    else:
+        yield Finding("/dev/fuse", "ok", "can be opened")
+
+
+def _fusermount() -> Iterator[Finding]:
+    path = shutil.which("fusermount3", path=f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin")
+    needed: State = "note" if os.geteuid() == 0 else "bad"  # root mounts without it
+    if path is None:
+        yield Finding("fusermount3", needed, "is not installed: only root can mount", "apt-get install fuse3")
+    elif not os.stat(path).st_mode & stat.S_ISUID:
+        mend = f"as root: chmod u+s {quote(path)}"
+        yield Finding("fusermount3", needed, f"{path} is not setuid root: only root can mount", mend)
+    else:
+        yield Finding("fusermount3", "ok", path)
+
+
+def _allow_other() -> Iterator[Finding]:
+    try:
+        with open("/etc/fuse.conf") as file:
+            allowed = any(line.strip() == "user_allow_other" for line in file)
+    except OSError:
+        allowed = False
+    if allowed or os.geteuid() == 0:
+        yield Finding("--allow-other", "ok", "is permitted")
+    else:
+        words = "is for root only: other users cannot see into your mounts"
+        yield Finding("--allow-other", "note", words, "as root: echo user_allow_other >> /etc/fuse.conf")
+
+
+def _helper() -> Iterator[Finding]:
+    if os.access("/sbin/mount.fsbridge", os.X_OK):
+        yield Finding("mount -t fsbridge", "ok", f"/sbin/mount.fsbridge is {os.path.realpath('/sbin/mount.fsbridge')}")
+    elif os.path.islink("/sbin/mount.fsbridge"):
+        words = f"/sbin/mount.fsbridge leads to {os.readlink('/sbin/mount.fsbridge')}, which is not there"
+        yield Finding("mount -t fsbridge", "bad", words, "as root: fsbridge install-helper")
+    else:
+        yield Finding("mount -t fsbridge", "note", "the helper is not installed", "as root: fsbridge install-helper")
+
+
+def _kernel() -> Iterator[Finding]:
+    from fsbridge import landlock
+    from fsbridge.store.local import beneath
+
+    has, found = landlock.version(), platform.release()
+    yield Finding("kernel", "ok", f"Linux {found}")
+    if has:
+        yield Finding("Landlock", "ok", f"version {has}: worker threads may open nothing but the store")
+    else:
+        words = "none: only the checks of paths keep workers inside the store"
+        yield Finding(
+            "Landlock", "note", words, "Linux 5.13 or later has it; it may be off (lsm= of the kernel's command line)"
+        )
+    if beneath.HAVE_OPENAT2:
+        yield Finding("openat2", "ok", "paths are resolved beneath the store by the kernel")
+    else:
+        yield Finding(
+            "openat2", "note", "none: paths are resolved step by step, which is slower", "Linux 5.6 or later has it"
+        )
+
+
+def _imports() -> Iterator[Finding]:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2] or f"Python ended with {done.returncode}"
+        name = next((name for name in LIBRARIES if name.replace("-", "_") in reason), "")
+        again = f"{sys.executable} -m pip install --force-reinstall {name or ' '.join(LIBRARIES)}"
+        mend = "apt-get install fuse3 libfuse3-dev" if "libfuse" in reason else again
+        yield Finding("libraries", "bad", f"cannot be loaded: {reason}", mend)
+
+
+def _libraries() -> Iterator[Finding]:
+    found, missing = [f"fsbridge {__version__}", f"Python {platform.python_version()}"], []
+    for name in LIBRARIES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
+    yield Finding("versions", "ok", ", ".join(found))
+    if missing:
+        words = f"not installed: {', '.join(missing)}"
+        yield Finding("libraries", "bad", words, f"{sys.executable} -m pip install {' '.join(missing)}")
+
+
+def versions() -> list[str]:
+    """A line for each piece of software that may matter to a report."""
+    lines = [f"fsbridge {__version__}", f"Python {platform.python_version()} ({sys.executable})"]
+    for name in (*LIBRARIES, *OPTIONAL):
+        try:
+            lines.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            lines.append(f"{name} (not installed)")
+    return [*lines, f"libfuse {_libfuse()}", f"Linux {platform.release()} {platform.machine()}", f"libc {_libc()}"]
+
+
+def _libfuse() -> str:
+    for name in ("libfuse3.so.4", "libfuse3.so.3"):
+        try:
+            told = ctypes.CDLL(name).fuse_pkgversion
+        except (OSError, AttributeError):
+            continue
+        told.restype = ctypes.c_char_p
+        return str(told().decode())
+    return "(not found)"
+
+
+def _libc() -> str:
+    return " ".join(platform.libc_ver()).strip() or "(unknown)"
+
+
+def _optional() -> Iterator[Finding]:
+    for name, use in OPTIONAL.items():
+        try:
+            yield Finding(name, "ok", f"{version(name)}, for {use}")
+        except PackageNotFoundError:
+            yield Finding(name, "note", f"is not installed, so not: {use}", f"{sys.executable} -m pip install {name}")
+
+
+def _files() -> Iterator[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FEW_FILES:
+        mend = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
+        yield Finding("open files", "note", f"{soft} at most: many readers at once may be refused", mend)
+    else:
+        yield Finding("open files", "ok", f"{soft} at most")
+
+
+def _clock() -> Iterator[Finding]:
+    mend = "timedatectl set-ntp true"
+    made = os.stat(__file__).st_mtime
+    with tempfile.TemporaryFile() as file:
+        file.write(b"x")
+        file.flush()
+        apart = os.fstat(file.fileno()).st_mtime - time.time()
+    if time.time() < made - 86400:
+        yield Finding("clock", "bad", f"{time.strftime('%Y-%m-%d')} is before fsbridge was installed", mend)
+    elif abs(apart) > CLOCK_SECONDS:
+        yield Finding("clock", "note", f"{tempfile.gettempdir()} differs from it by {apart:.0f} s", mend)
+    else:
+        yield Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+
+
+def _log() -> Iterator[Finding]:
+    from fsbridge.mount.preflight import SYSLOG
+
+    if os.path.exists(SYSLOG):
+        yield Finding("log", "ok", "goes to syslog: journalctl -t fsbridge")
+    else:
+        words = "there is no syslog, so logs of mounts in the background are lost"
+        yield Finding("log", "note", words, "mount with --log-file FILE; fsbridge errors MOUNTPOINT works without")
+
+
+def mounts() -> Iterator[Finding]:
+    """Findings about the mounts of this machine."""
+    from fsbridge.mount.running import GONE, SILENT, ask, running
+
+    for told in ask(running(), {"ask": "status"}):
+        point, pid = told.mount.mountpoint, told.mount.pid
+        if told.state == GONE:
+            yield Finding(point, "bad", f"is stale: its daemon (pid {pid}) is gone", f"fsbridge umount {quote(point)}")
+        elif told.state == SILENT:
+            mend = f"kill -9 {pid}; fsbridge umount --lazy {quote(point)}"
+            yield Finding(point, "bad", f"its daemon (pid {pid}) is stopped or hangs", mend)
+        elif told.answer.get("errors"):
+            yield Finding(point, "note", f"{told.state}, with errors", f"fsbridge errors {quote(point)}")
+        else:
+            yield Finding(point, "ok", told.state)
+
+
+def source(path: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Findings of `look` about a source; what it raises is one more."""
+    try:
+        yield from look()
+    except SetupError as error:
+        words, _, mend = str(error).partition("\n  ")
+        yield Finding(path, "bad", words, mend)
+    except (FsbridgeError, OSError) as error:
+        yield Finding(path, "bad", str(error), f"fsbridge info {quote(path)} shows what can be read")
+
+
+def findings(path: str, look: Callable[[], Iterator[Finding]] | None) -> Iterator[Finding]:
+    """All findings, those about a source only if there is one."""
+    yield from machine()
+    yield from mounts()
+    if look is not None:
+        yield from source(path, look)

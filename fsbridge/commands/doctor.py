@@ -1,0 +1,61 @@
+"""`fsbridge doctor`: what keeps mounts from working here, and the command that mends each. Not here: what is looked at
+(`diagnosis.py`, `trial.py`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands import arguments
+from fsbridge.commands.arguments import Parser
+from fsbridge.commands.diagnosis import Finding, findings
+from fsbridge.printable import printable
+
+SIGNS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+
+
+def parser(program: str) -> Parser:
+    """Return the parser of `doctor`."""
+    parser = Parser(
+        prog=program,
+        description="Look for what keeps mounts from working on this machine. With SOURCE, open it and decode one chunk of "
+        "each codec.",
+        epilog="example: fsbridge doctor s3://bucket/brain.zarr --region eu-west-1\n"
+        "exit codes: 0 nothing is bad; 1 something is, or wrong usage",
+    )
+    parser.add_argument("source", type=types.path, metavar="SOURCE", nargs="?", help=arguments.SOURCE)
+    parser.add_argument("--json", action="store_true", help="print JSON, for reports")
+    arguments.add_shared(parser)
+    return parser
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Print all findings."""
+    args = parser(program).parse_args(argv)
+    look: Callable[[], Iterator[Finding]] | None = None
+    path = ""
+    if args.source is not None:
+        from fsbridge.commands.trial import trial
+
+        config = arguments.config(args, args.source)
+        path = config.source
+        look = partial(trial, config)
+    found = []
+    for finding in findings(path, look):
+        found.append(finding)
+        if not args.json:
+            print(f"{SIGNS[finding.state]}  {printable(finding.subject)}: {printable(finding.words)}")
+            if finding.mend and finding.state != "ok":
+                print(f"        {printable(finding.mend)}")
+    if args.json:
+        print(json.dumps([asdict(finding) for finding in found], indent=2))
+    code = 1 if any(finding.state == "bad" for finding in found) else 0
+    if "://" in path:  # the interpreter's own end aborts while a thread is still inside the client library
+        sys.stdout.flush()
+        os._exit(code)
+    return code

@@ -1,0 +1,78 @@
+"""`fsbridge info`: arguments, and the hierarchy of a source printed as a table or as JSON.
+
+Not here: what is in the table (`info.py` of the package).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands import arguments
+from fsbridge.commands.arguments import Parser
+from fsbridge.commands.pipes import show
+from fsbridge.config import Config
+
+TABLE_COLUMNS = 120
+"""Width of the table where there is no terminal and no COLUMNS in the environment."""
+
+
+def parser(program: str) -> Parser:
+    """Return the parser of `info`."""
+    parser = Parser(
+        prog=program,
+        description="Show the hierarchy of SOURCE as a table, without mounting it.",
+        epilog="exit codes: 0 all metadata can be read; 1 wrong usage, no such store, or some cannot. No chunk is read.",
+    )
+    place = "a store; of a path in it, what the layout has there, or why nothing"
+    parser.add_argument("source", type=types.path, metavar="SOURCE[//PATH]", help=place)
+    arguments.add_format(parser)
+    parser.add_argument("--layout", default="zarr3", metavar="NAME,...", help="say what these leave out, or files shows")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    arguments.add_permissions(parser)
+    arguments.add_remote(parser)
+    return parser
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Print what SOURCE holds, and what the layouts leave out of it.
+
+    Exit code 0, or 1 when a member cannot be read. Raises SetupError if SOURCE cannot.
+    """
+    args = parser(program).parse_args(argv)
+    from fsbridge.virtual import parse_place
+
+    whole, path = parse_place(args.source)
+    if path and ("://" in whole or os.path.lexists(whole)):
+        from fsbridge.commands import ls
+
+        return ls.run(program, ["-l", *(word for word in argv if word != "--json")])
+    from fsbridge.mount.logs import to_terminal
+
+    to_terminal()
+    config = Config(
+        source=arguments.source(args.source) if "://" in args.source else arguments.not_misspelt(args.source),
+        mountpoint="",
+        format=args.format,
+        layout=args.layout,
+        allow_external=arguments.folders(args.allow_external),
+        hdf5_plugins=arguments.folders(args.hdf5_plugins),
+        remote=arguments.remote(args),
+    )
+    from fsbridge.info import document, read, table
+    from fsbridge.printable import printable
+
+    name, rows = read(config)
+    if args.json:
+        show(json.dumps({"source": config.source, "format": name, "members": [document(row) for row in rows]}, indent=2))
+    else:
+        width = shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
+        show(f"{printable(config.source)}: {name}\n{table(rows, width)}")
+    broken = sum(row.reason is not None for row in rows)
+    if broken:
+        print(f"fsbridge: {broken} of {len(rows)} members have metadata that cannot be read", file=sys.stderr)
+    return 1 if broken else 0

@@ -1,0 +1,163 @@
+"""`fsbridge mount`, also as mount(8) calls it: arguments and `-o` options to a Config. Exit codes are mount(8)'s (`EPILOG`).
+
+Not here: the `-o` language (`mount_options.py`), mounting (`mount/lifecycle.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Sequence
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands import arguments, mount_options
+from fsbridge.commands.arguments import USAGE, Parser
+from fsbridge.commands.settings import settings
+from fsbridge.config import LEVELS, Config
+from fsbridge.errors import SetupError
+
+EPILOG = """\
+exit codes: 0 mounted (or unmounted); 1 wrong usage, no such store or no permission; 2 system error; 8 interrupted; \
+32 mount failure
+"""
+
+
+def parser(program: str) -> Parser:
+    """Return the parser of `mount`."""
+    parser = Parser(
+        prog=program,
+        usage=f"{program} [OPTION]... SOURCE MOUNTPOINT",
+        description="Mount SOURCE read-only on MOUNTPOINT.",
+        epilog="Every long option --a-b VALUE is also -o a_b=VALUE.\n"
+        "example: fsbridge mount brain.n5 /mnt/brain --layout files --cache-size 1G\n" + EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", type=types.path, metavar="SOURCE", help=arguments.SOURCE)
+    parser.add_argument(
+        "mountpoint",
+        type=types.path,
+        metavar="MOUNTPOINT",
+        help="a directory, outside the store; or /dev/fd/N, an open and mounted /dev/fuse",
+    )
+    add = parser.add_argument
+    add("-f", "--foreground", action="store_true", help="stay in the foreground, log to the terminal")
+    add("-d", "--debug", action="store_true", help="stay in the foreground, log all that is done")
+    arguments.add_format(parser)
+    arguments.add_tree(parser)
+    add = parser.group(arguments.SHOW).add_argument
+    add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*")
+    arguments.add_permissions(parser)
+    add = parser.group(arguments.ACCESS).add_argument
+    add("--allow-other", action="store_true", help="let other users read what everybody may read of the store")
+    add("--uid", type=types.user, metavar="USER", help="owner of all files (default: who mounts)")
+    add("--gid", type=types.group, metavar="GROUP", help="group of all files (default: of who mounts)")
+    add("--umask", type=types.umask, metavar="OCTAL", help="mode of all files: 444 (directories 555) less OCTAL")
+    parser.group(arguments.FRESHNESS).add_argument(
+        "--metadata-ttl", type=types.seconds, metavar="SECONDS", help="how old a stat may be (default: 1)"
+    )
+    add = parser.add_argument
+    add("--nonempty", action="store_true", help="mount even over another mount")
+    add("--force", action="store_true", help="clear a stale mount first")
+    add = parser.group(arguments.LOGGING).add_argument
+    add(
+        "--log-file",
+        type=types.path,
+        metavar="FILE",
+        help="log to FILE (default: syslog, in the foreground the terminal)",
+    )
+    add("--log-level", default="warning", choices=LEVELS, help="least severe level that is logged (default: warning)")
+    add("--log-format", default="text", choices=("text", "json"), help="lines for people, or of JSON (default: text)")
+    add("--access-log", type=types.path, metavar="FILE", help="append a line of JSON to FILE for each open and slow read")
+    arguments.add_remote(parser)
+    parser.add_argument(
+        "-o", action="append", default=[], dest="options", metavar="OPTION,...", help="mount options, the kernel's or ours"
+    )
+    return parser
+
+
+def option_names(parser: argparse.ArgumentParser) -> dict[str, bool]:
+    """The long options of `parser` as `-o` knows them: with underscores, and whether they take a value."""
+    return {
+        long[2:].replace("-", "_"): action.nargs != 0
+        for long, action in parser._option_string_actions.items()
+        if long.startswith("--") and not isinstance(action, argparse._HelpAction)
+    }
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Mount as `argv` says."""
+    return _mount(parse(program, argv))
+
+
+def parse(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
+    """The Config that a mount command line asks for; SetupError for mistakes. `sloppy` ignores unknown mount options."""
+    options = parser(program)
+    first = options.parse_args(argv)
+    given = [option for text in first.options for option in mount_options.split(text)]
+    given, environment = mount_options.environment(given)
+    ours, kernel = mount_options.sort(given, option_names(options), sloppy)
+    # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
+    words = argv.index("--") if "--" in argv else len(argv)
+    defaults = settings(options, first.source)
+    args = options.parse_args([*defaults.words(), *argv[:words], *ours, *argv[words:]])
+    if defaults.source is not None:
+        args.source = defaults.source.value
+    optional = {name: getattr(args, name) for name in ("metadata_ttl", "uid", "gid", "umask")}
+    return arguments.config(
+        args,
+        args.source,
+        arguments.absolute(args.mountpoint),
+        xattrs=args.xattrs,
+        allow_other=args.allow_other,
+        foreground=args.foreground or args.debug,
+        nonempty=args.nonempty,
+        force=args.force,
+        log_file=None if args.log_file is None else arguments.absolute(args.log_file),
+        log_level="debug" if args.debug else args.log_level,
+        log_format=args.log_format,
+        access_log=None if args.access_log is None else arguments.absolute(args.access_log),
+        environment=tuple(environment.items()),
+        kernel_options=tuple(kernel),
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+
+
+def helper(program: str, argv: Sequence[str]) -> int:
+    """What mount(8) runs as mount.TYPE: `SOURCE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`."""
+    parser = Parser(prog=program, add_help=False, allow_abbrev=False)
+    parser.add_argument("source")
+    parser.add_argument("mountpoint")
+    parser.add_argument("-s", action="store_true")  # sloppy: tolerate unknown options
+    parser.add_argument("-f", action="store_true")  # fake: do everything but mount
+    parser.add_argument("-n", action="store_true")  # no mtab, which nobody has any more
+    parser.add_argument("-v", action="store_true")
+    parser.add_argument("-r", action="store_true")
+    parser.add_argument("-w", action="store_true")
+    parser.add_argument("-t")
+    parser.add_argument("-o", action="append", default=[])
+    args = parser.parse_args(argv)
+    words = [args.source, args.mountpoint]
+    for text in args.o:
+        words += ["-o", text]
+    config = parse(program, words, sloppy=args.s)
+    return 0 if args.f else _mount(config)
+
+
+def _mount(config: Config) -> int:
+    from fsbridge.mount.lifecycle import mount
+
+    source, mountpoint = config.source, config.mountpoint
+    if os.path.isdir(source) and not os.listdir(source) and _looks_like_a_store(mountpoint):
+        raise SetupError(
+            f"{source} is an empty directory, and {mountpoint} is a store",
+            f"the other way round: fsbridge mount {shlex.quote(mountpoint)} {shlex.quote(source)}",
+            USAGE,
+        )
+    return mount(config)
+
+
+def _looks_like_a_store(path: str) -> bool:
+    """Return whether a path is a file, or a directory with a document that stores have."""
+    names = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")
+    return os.path.isfile(path) or any(os.path.isfile(os.path.join(path, name)) for name in names)

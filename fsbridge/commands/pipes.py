@@ -1,0 +1,34 @@
+"""Standard output as commands write to it: into pipes, too, whose readers may have seen enough. Not here: the content."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fsbridge.errors import SetupError
+
+SYSTEM = 2
+"""The exit code of mount(8) for errors of the system."""
+
+
+class ReaderGone(Exception):
+    """Whoever reads standard output has seen enough (`| head`): the command ends, and that is no error."""
+
+
+def show(text: str) -> None:
+    """Print the line or lines `text`, as `write` does."""
+    write(os.fsencode(text + "\n"))
+
+
+def write(data: bytes | bytearray | memoryview) -> None:
+    """Write `data` to standard output; ReaderGone where nobody reads it, SetupError where nothing can be written."""
+    if sys.stdout is None:
+        raise SetupError("standard output is closed", exit_code=SYSTEM)
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
+        if not isinstance(error, BrokenPipeError):
+            raise SetupError(f"standard output: {error.strerror}", exit_code=SYSTEM) from None
+        raise ReaderGone from None

@@ -1,0 +1,84 @@
+"""Progress of long work: a bar on a terminal, a line every ten seconds elsewhere, nothing with `--quiet`.
+
+Not here: the work. tqdm draws the bar and is imported only where there is a terminal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from typing import Any
+
+from fsbridge.printable import printable
+
+LINE_SECONDS = 10.0
+"""Seconds between two lines."""
+
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """Add `--quiet`."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    unit = 0
+    while count >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {UNITS[unit]}" if unit == 0 else f"{count:.1f} {UNITS[unit]}"
+
+
+class Progress:
+    """Bytes that are done, the rate, the present path; with the time left once `expect` was told all there is."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet or sys.stderr is None
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._begun = self._said = time.monotonic()
+        self._bar: Any = None
+        if not self._quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(unit="B", unit_scale=True, unit_divisor=1024, leave=False, dynamic_ncols=True)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a bar is drawn, so that the sum of all is worth knowing."""
+        return self._bar is not None
+
+    def expect(self, total: int) -> None:
+        """Say how many bytes there are in all."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.total = total
+
+    def done(self, path: str, count: int) -> None:
+        """Say that so many bytes of a path are done. Any thread may."""
+        if self._quiet:
+            return
+        with self._lock:
+            self._bytes += count
+            if self._bar is not None:
+                self._bar.set_postfix_str(printable(path)[-40:], refresh=False)
+                self._bar.update(count)
+                return
+            now = time.monotonic()
+            if now - self._said < LINE_SECONDS:
+                return
+            self._said = now
+            rate = self._bytes / (now - self._begun)
+            line = f"fsbridge: {size(self._bytes)}, {size(rate)}/s: {printable(path)}"
+        print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        with self._lock:
+            self._quiet = True
+            if self._bar is not None:
+                self._bar.close()
+                self._bar = None

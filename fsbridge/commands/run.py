@@ -1,0 +1,58 @@
+"""`fsbridge run`: a program with a mount of its own, which ends with it. Not here: namespaces (`mount/namespace.py`).
+
+Where the kernel allows it the mount is in a mount namespace of the program's: nobody else sees it, no fusermount3 is needed,
+and nothing is left of it, however the program ends. Elsewhere it is an ordinary mount in a private folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands import arguments
+from fsbridge.commands.arguments import USAGE, Parser
+from fsbridge.errors import SetupError
+
+HERE = "{}"
+"""What stands for the mount's path in the program's arguments."""
+
+
+def parser(program: str) -> Parser:
+    """Return the parser of `run`."""
+    parser = Parser(
+        prog=program,
+        usage=f"{program} SOURCE [OPTION...] -- PROGRAM [ARGUMENT...]",
+        description="Run PROGRAM with a mount of SOURCE that nobody else sees and that ends with it. "
+        "{} in an argument is the mount's path, which is in the variable FSBRIDGE_MOUNT, too.",
+        epilog="exit codes: the program's own, or 128 and the number of the signal that ended it; "
+        "127 there is no such program; before it runs: 1 wrong usage or no such store; 2 system error; 32 mount failure",
+    )
+    parser.add_argument("source", type=types.path, metavar="SOURCE", help=arguments.SOURCE)
+    arguments.add_shared(parser)
+    return parser
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Mount what `argv` names, run its program, unmount, and end as the program did."""
+    words = list(argv)
+    if "--" not in words:
+        _parsed(program, words)  # --help, perhaps
+        raise SetupError("there is no program to run", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
+    at = words.index("--")
+    args, wanted = _parsed(program, words[:at]), words[at + 1 :]
+    if not wanted:
+        raise SetupError("there is no program to run behind --", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
+    from fsbridge.mount.private import run_with_mount
+
+    config = arguments.config(args, args.source)
+
+    def placed(path: str) -> tuple[list[str], dict[str, str]]:
+        return [word.replace(HERE, path) for word in wanted], {**os.environ, "FSBRIDGE_MOUNT": path}
+
+    return run_with_mount(config, placed)
+
+
+def _parsed(program: str, words: Sequence[str]) -> argparse.Namespace:
+    return parser(program).parse_args(words)

@@ -1,0 +1,171 @@
+"""Options of `mount` from files and the environment, and sources that have a name; the command line wins.
+
+In force, the later ones first: the command line, `FSBRIDGE_<OPTION>`, the named source, `[mount]` of the user's file, of
+`/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), what is printed (`config.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from fsbridge.commands.mount_options import nearest
+from fsbridge.errors import SetupError
+
+MACHINE = "/etc/fsbridge.toml"
+
+FILE_BYTES = 1 << 20
+"""Bytes of a file of settings at most."""
+
+_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}
+
+
+class Setting(NamedTuple):
+    """The value of an option and where it stands."""
+
+    option: str
+    """With hyphens: `cache-size`."""
+    value: bool | str | list[str]
+    origin: str
+
+
+class Settings(NamedTuple):
+    """What is in force besides the command line, by option; `source`: what a named source stands for, else None."""
+
+    options: dict[str, Setting]
+    source: Setting | None
+
+    def words(self) -> list[str]:
+        """As the command line spells them."""
+        return [word for setting in self.options.values() for word in spelled(setting)]
+
+
+def user_file() -> str:
+    """The user's file; mount(8) and systemd may have left a HOME of somebody else, or none."""
+    given = os.environ.get("XDG_CONFIG_HOME", "")
+    if given.startswith("/"):
+        return f"{given}/fsbridge/config.toml"
+    try:
+        home = pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        home = os.environ.get("HOME", "/")
+    return f"{home}/.config/fsbridge/config.toml"
+
+
+def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
+    """What is in force for mounts of `source`, a name perhaps; SetupError names the file and the key that is wrong."""
+    known = options_of(parser)
+    defaults, named = dict[str, Setting](), dict[str, tuple[str, Mapping[str, Any]]]()
+    for path in (MACHINE, user_file()):
+        document = _document(path)
+        defaults |= _section(parser, known, path, "mount", document.pop("mount", {}))
+        for name, table in _table(path, "sources", document.pop("sources", {})).items():
+            named[name] = path, _table(path, f"sources.{name}", table)
+        for key in document:
+            hint = "sections: [mount] for all mounts, [sources.NAME] for one"
+            raise SetupError(f"{path}: there is no section or key {key!r} here", hint)
+    place = None
+    if source in named:
+        path, table = named[source]
+        options = dict(table)
+        text = options.pop("source", None)
+        if not isinstance(text, str) or not text:
+            raise SetupError(f'{path}: [sources.{source}] has no source = "..."', "name the directory, file or URL")
+        place = Setting("source", text, f"{path} [sources.{source}]")
+        defaults |= _section(parser, known, path, f"sources.{source}", options)
+    return Settings(defaults | {setting.option: setting for setting in _environment(parser, known)}, place)
+
+
+def options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """The long options that may be set, by name."""
+    left_out = {"help", "foreground", "debug"}
+    return {
+        option[2:]: action
+        for option, action in parser._option_string_actions.items()
+        if option.startswith("--") and option[2:] not in left_out
+    }
+
+
+def spelled(setting: Setting) -> list[str]:
+    """The words of the command line for a setting."""
+    if isinstance(setting.value, bool):
+        return [f"--{setting.option}"] if setting.value else []
+    values = setting.value if isinstance(setting.value, list) else [setting.value]
+    return [f"--{setting.option}={value}" for value in values]
+
+
+def _document(path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            text = file.read(FILE_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise SetupError(f"{path}: {error.strerror}", "it holds defaults of fsbridge: make it readable") from None
+    if len(text) > FILE_BYTES:
+        raise SetupError(f"{path}: more than {FILE_BYTES} bytes")
+    try:
+        return tomllib.loads(text.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SetupError(f"{path}: no TOML: {error}") from None
+
+
+def _table(path: str, name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise SetupError(f"{path}: {name} is no section", f"write [{name}]")
+    return value
+
+
+def _section(
+    parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action], path: str, name: str, table: object
+) -> dict[str, Setting]:
+    found = {}
+    for key, value in _table(path, name, table).items():
+        option, origin = key.replace("_", "-"), f"{path} [{name}]"
+        if option not in known:
+            near = nearest(option, known)
+            hint = f"perhaps {near}?" if near else "fsbridge mount --help lists the options"
+            raise SetupError(f"{origin}: there is no option {key!r}", hint)
+        setting = Setting(option, _value(value, known[option], f"{origin} {key}"), origin)
+        found[option] = _checked(parser, setting)
+    return found
+
+
+def _value(value: object, action: argparse.Action, where: str) -> bool | str | list[str]:
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise SetupError(f"{where} is a switch: {value!r} is neither true nor false")
+        return value
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return value if isinstance(action, argparse._AppendAction) else ",".join(value)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return [str(value)] if isinstance(action, argparse._AppendAction) else str(value)
+    raise SetupError(f"{where} takes a text or a number, not {value!r}")
+
+
+def _environment(parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action]) -> Iterator[Setting]:
+    for option, action in known.items():
+        name = f"FSBRIDGE_{option.replace('-', '_').upper()}"
+        text = os.environ.get(name)
+        if text is None:
+            continue
+        value: bool | str | list[str] = [text] if isinstance(action, argparse._AppendAction) else text
+        if action.nargs == 0:
+            if text.lower() not in _WORDS:
+                raise SetupError(f"{name}={text}: the option is a switch", f"write {name}=1 or {name}=0")
+            value = _WORDS[text.lower()]
+        yield _checked(parser, Setting(option, value, name))
+
+
+def _checked(parser: argparse.ArgumentParser, setting: Setting) -> Setting:
+    """The setting, if the parser takes it; SetupError says where it stands."""
+    try:
+        parser.parse_args(["x", "x", *spelled(setting)])
+    except SetupError as error:
+        words, _, hint = str(error).partition("\n  ")
+        raise SetupError(f"{setting.origin}: {words}", "" if "--help" in hint else hint) from None
+    return setting

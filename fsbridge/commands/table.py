@@ -1,0 +1,62 @@
+"""The table of commands, and one parser of them all. Not here: which command is meant (`cli.py`), their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+from fsbridge.commands.arguments import Parser
+
+COMMANDS = {
+    "mount": "mount SOURCE on MOUNTPOINT",
+    "umount": "unmount MOUNTPOINT",
+    "list": "list the mounts of this machine",
+    "status": "show what mounts are doing",
+    "errors": "show why reads of a mount failed",
+    "log-level": "change how much a running mount logs",
+    "access-log": "have a running mount write down what is read",
+    "config": "show which options come from files and the environment",
+    "cache": "show or clear what a block cache holds",
+    "doctor": "find what keeps mounts from working, and what mends it",
+    "completion": "print what makes a shell complete fsbridge's words",
+    "install-helper": "have mount(8) know the type fsbridge",
+    "info": "show what SOURCE contains, without mounting it",
+    "ls": "list files of SOURCE as a mount shows them",
+    "tree": "draw the tree that a mount of SOURCE shows",
+    "cat": "print files of SOURCE as a mount shows them",
+    "export": "write the files that a mount of SOURCE shows into a directory",
+    "verify": "decode every stored chunk and list what is not well",
+    "digest": "print a checksum of each array, the same in every format",
+    "diff": "show where two stores differ, whatever their formats",
+    "run": "run a program with a private mount of SOURCE",
+}
+"""Every command and what it does. The module of its name in `commands/`, `_` for `-`, parses its arguments and runs it."""
+
+
+class Command(Protocol):
+    """What each module of a command has."""
+
+    @staticmethod
+    def parser(program: str) -> Parser:
+        """Return the parser of the command's arguments; `program` is how it was called."""
+
+    @staticmethod
+    def run(program: str, argv: Sequence[str]) -> int:
+        """Run the command with the arguments `argv` and return its exit code."""
+
+
+def command(name: str) -> Command:
+    """Import the module of one of `COMMANDS`."""
+    return cast(Command, import_module(f"fsbridge.commands.{name.replace('-', '_')}"))
+
+
+def whole() -> Parser:
+    """Return one parser of all commands: for completion and man pages, because making it imports them all."""
+    parser = Parser(prog="fsbridge", description="Mount N5, Zarr and HDF5 stores as plain files.")
+    parser.add_argument("-V", "--version", action="store_true", help="print the version; with --verbose of everything used")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, does in COMMANDS.items():
+        own = command(name).parser(f"fsbridge {name}")
+        commands.add_parser(name, help=does, description=own.description, parents=[own], add_help=False)
+    return parser

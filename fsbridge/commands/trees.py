@@ -1,0 +1,84 @@
+"""What commands share that read the tree without a mount: places opened, errors told, interrupts heard.
+
+Not here: the tree itself (`virtual.py`), any command's own work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fsbridge.commands import arguments
+from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.parallel import apart
+from fsbridge.printable import printable
+from fsbridge.virtual import VirtualTree, parse_place, reason
+
+FAILED = 1
+"""The exit code of a command that could not read something, and has told what."""
+
+
+class Problems:
+    """Errors as lines at the terminal, and how many there were."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def tell(self, place: str, error: Exception) -> None:
+        """Print that `place` cannot be read, and why."""
+        self.count += 1
+        print(f"fsbridge: {printable(place)}: {printable(reason(error))}", file=sys.stderr)
+
+    @contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """Tell errors of what is done for `place`, and go on behind it."""
+        try:
+            yield
+        except SetupError:
+            raise
+        except (FsbridgeError, OSError) as error:
+            self.tell(place, error)
+
+    @property
+    def exit_code(self) -> int:
+        """Of the command."""
+        return FAILED if self.count else 0
+
+
+class Trees:
+    """The sources that a command line names, each opened once."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._opened: dict[str, VirtualTree] = {}
+
+    def at(self, place: str) -> tuple[VirtualTree, str]:
+        """The tree and the path in it of `SOURCE//PATH`; SetupError where the source cannot be opened."""
+        source, path = parse_place(place)
+        if source not in self._opened:
+            self._opened[source] = VirtualTree(arguments.config(self._args, source))
+        return self._opened[source], path
+
+    def close(self) -> None:
+        """Close all of them."""
+        for tree in self._opened.values():
+            tree.close()
+
+
+def run(args: argparse.Namespace, work: Callable[[Trees, Problems], None]) -> int:
+    """Do `work` on a thread of its own and return the exit code: an interrupt leaves behind what waits for a server."""
+    from fsbridge.mount.logs import to_terminal
+
+    to_terminal()
+    trees, problems = Trees(args), Problems()
+
+    def body() -> None:
+        try:
+            work(trees, problems)
+        finally:
+            trees.close()
+
+    apart(body)
+    return problems.exit_code

@@ -1,0 +1,208 @@
+"""The tree of a source as a read-only fsspec file system: `fsspec.filesystem("fsbridge", source=..., layout="files")`.
+
+Also `fsspec.open("fsbridge://PATH", source=...)`, `fsspec.open("fsbridge://SOURCE//PATH")`, and chained URLs as
+`fsbridge://PATH::s3://BUCKET/STORE`. Paths are those below a mount's root; errors are the mount's, as OSErrors.
+Not here: the tree (`virtual.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, ClassVar, NoReturn
+
+from fsspec import AbstractFileSystem
+from fsspec.spec import AbstractBufferedFile
+from fsspec.utils import stringify_path
+
+from fsbridge.config import Config, Remote
+from fsbridge.errors import FsbridgeError
+from fsbridge.store.remote.urls import is_url, local_path, parse_url
+from fsbridge.tree import Attrs
+from fsbridge.virtual import VirtualTree, decode, parse_place, split
+
+SCHEMES = {
+    "file": "",
+    "local": "",
+    "s3": "s3://",
+    "s3a": "s3://",
+    "gs": "gs://",
+    "gcs": "gs://",
+    "az": "az://",
+    "abfs": "az://",
+}
+"""What stands before a path in a chained URL, by fsspec's protocol; `http` and `https` give whole URLs."""
+
+BLOCK = 1 << 20
+"""Bytes that an open file reads ahead at a time, unless the caller says otherwise."""
+
+_REMOTE = frozenset(Remote.__dataclass_fields__)
+
+
+class FsbridgeFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """One source, opened in this process. Thread-safe; pickled, it opens the source again."""
+
+    protocol: ClassVar[str] = "fsbridge"
+    root_marker: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | None = None,
+        layout: str | None = None,
+        fo: str | None = None,
+        target_protocol: str | None = None,
+        target_options: Mapping[str, Any] | None = None,
+        files: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        """`options`: fields of `Config` (`format`, `cache_size`, ...) and of `Remote` (`anonymous`, `endpoint`, ...).
+
+        `fo` and `target_...` come from a chained URL.
+        """
+        super().__init__(**options)
+        remote = {name: value for name, value in options.items() if name in _REMOTE} | _access(target_options or {})
+        plain = {name: value for name, value in options.items() if name in Config.__dataclass_fields__}
+        if source is None:
+            source = _chained(fo, target_protocol)
+        if files is not None:
+            plain["files"] = tuple(files)
+        config = Config(
+            source=_normal(os.fspath(source)),
+            mountpoint="",
+            layout=layout or ("zarr3" if files is None else "files"),
+            remote=Remote(**remote),
+            **plain,
+        )
+        self.tree = VirtualTree(config)
+        self._finalizer = weakref.finalize(self, self.tree.close)
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        text = stringify_path(path)
+        if text.startswith("fsbridge://"):
+            text = parse_place(text.removeprefix("fsbridge://"))[1] if "//" in text[11:] else text[11:]
+        return "/".join(map(decode, split(text)))
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+        source, below = parse_place(path.removeprefix("fsbridge://"))
+        return {"source": source} if below or path.endswith("//") else {}
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        """Members of a directory, or a file itself."""
+        path = self._strip_protocol(path)
+        with _errors(path):
+            attrs = self.tree.stat(path)
+            if attrs.kind == "directory":
+                found = [(f"{path}/{name}" if path else name, attrs) for name, attrs, _ in self.tree.list(path)]
+            else:
+                found = [(path, attrs)]
+            return [self._described(*one) for one in found] if detail else [name for name, _ in found]
+
+    def info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        """Type, size and time of a path."""
+        path = self._strip_protocol(path)
+        with _errors(path):
+            return self._described(path, self.tree.stat(path, follow=False))
+
+    def _described(self, path: str, attrs: Attrs) -> dict[str, Any]:
+        link = attrs.kind == "link"
+        if link:
+            try:
+                attrs = self.tree.stat(path)
+            except (FsbridgeError, OSError):
+                return {"name": path, "type": "other", "size": 0, "islink": True, "destination": self.tree.target(path)}
+        elif attrs.size is None:
+            attrs = self.tree.stat(path)
+        found: dict[str, Any] = {"name": path, "type": attrs.kind, "size": attrs.size, "mtime": attrs.mtime_ns / 1e9}
+        return {**found, "islink": True, "destination": self.tree.target(path)} if link else found
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        """Bytes of a file; negative positions count from its end."""
+        path = self._strip_protocol(path)
+        with _errors(path), self.tree.open(path) as file:
+            first, last, _ = slice(start, end).indices(file.size)
+            return bytes(file.read(first, last))
+
+    def modified(self, path: str) -> datetime:
+        """When the stored object was changed."""
+        path = self._strip_protocol(path)
+        with _errors(path):
+            return datetime.fromtimestamp(self.tree.stat(path).mtime_ns / 1e9, UTC)
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **kwargs: Any) -> VirtualFile:
+        if mode != "rb":
+            _refuse(path)
+        return VirtualFile(self, path, block_size=block_size or BLOCK, **kwargs)
+
+    def _refused(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
+        """P1: nothing can be changed."""
+        _refuse(str(path))
+
+    mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = copy = mv = pipe_file = put_file = touch = _refused
+
+
+class VirtualFile(AbstractBufferedFile):  # type: ignore[misc]
+    """One version of a file, open for reading."""
+
+    def __init__(self, fs: FsbridgeFileSystem, path: str, block_size: int, **kwargs: Any) -> None:
+        with _errors(path):
+            self._file = fs.tree.open(path)
+        super().__init__(fs, path, "rb", block_size, size=self._file.size, **kwargs)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        with _errors(self.path):
+            return bytes(self._file.read(start, end))
+
+    def close(self) -> None:
+        """Give up what is held."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def _refuse(path: str) -> NoReturn:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+
+@contextmanager
+def _errors(path: str) -> Iterator[None]:
+    """Raise errors as the OSErrors that a program meets at a mount."""
+    try:
+        yield
+    except FsbridgeError as error:
+        raise OSError(error.errno, str(error), path) from error
+
+
+def _chained(fo: str | None, protocol: str | None) -> str:
+    """The source that a chained URL names."""
+    if fo is None:
+        raise ValueError("name a source: fsspec.filesystem('fsbridge', source='brain.n5')")
+    if "://" in fo or protocol in (None, "http", "https"):
+        return fo
+    if protocol not in SCHEMES:
+        raise ValueError(f"fsbridge opens no source by way of {protocol}://; known: {', '.join(SCHEMES)}, http, https")
+    return SCHEMES[protocol] + fo
+
+
+def _access(target: Mapping[str, Any]) -> dict[str, Any]:
+    """What fsspec's own options of the inner file system mean here."""
+    client = target.get("client_kwargs") or {}
+    named = {
+        "anonymous": target.get("anon"),
+        "endpoint": target.get("endpoint_url") or client.get("endpoint_url"),
+        "region": client.get("region_name"),
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _normal(source: str) -> str:
+    if not is_url(source):
+        return os.path.abspath(source)
+    return local_path(source) or parse_url(source).text

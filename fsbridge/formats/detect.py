@@ -1,0 +1,150 @@
+"""Which format a directory or file is, in the one documented order. Not here: the table of formats (`registry.py`).
+
+A directory is, in this order,
+
+1. `zarr3` if it holds `zarr.json`,
+2. `zarr2` if it holds `.zarray`, `.zgroup` or `.zmetadata`,
+3. `n5` if it holds `attributes.json` with `n5` or `dimensions`,
+4. `hangar` if it is or holds a Hangar repository (`branch.lmdb` beside `data`), `icechunk` if it is a repository of Icechunk
+   (a file `repo` of its own, or the branch `refs/branch.main`),
+5. the format of the arrays beneath it, if they are all of one of the first three formats: TensorStore writes roots without
+   any metadata; if there are none, `attributes.json` alone makes it `n5` and `.zattrs` alone `zarr2`,
+6. `collection` if there are several stores of different formats beneath it, or HDF5 files, zip files, Hangar repositories.
+
+What may not be read (AccessDenied: another user's, or a link out of the store) or cannot be read now is never taken for
+absent.
+
+A file is `hdf5` or `zip` by its first bytes; beneath a collection a zip file must be named like one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from fsbridge.config import Config
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
+from fsbridge.formats.format import COLLECTION, HDF5, N5, ZARR2, ZIP, Directory, File
+from fsbridge.formats.registry import FORMATS
+from fsbridge.metadata import Format
+from fsbridge.store import ROOT, Key, Stat, Store
+
+_UNREADABLE = (AccessDenied, OSError, *PASSING)
+
+SEARCHED_DIRECTORIES = 512
+"""Directories that are searched for stores when the root itself says nothing."""
+
+SEARCHED_ENTRIES = 4096
+"""Entries of one such directory that are looked at: a directory of chunks has more, and no store in it."""
+
+
+FIRST_LOOK = 4096
+"""Bytes of an object elsewhere that are looked at to find out what it is."""
+
+
+def detect(store: Store, config: Config) -> Format | None:
+    """The format of the directory that `store` is; None if it is no store and holds none."""
+    own = detect_directory(store, config, ROOT)
+    if own is not None:
+        return own
+    found = search(store, config, ROOT)
+    if not found:
+        root = Directory(store, config, ROOT)
+        return N5 if root.has("attributes.json") else ZARR2 if root.has(".zattrs") else None
+    return only(found) or COLLECTION
+
+
+def only(found: set[Format]) -> Format | None:
+    """The one format of all stores beneath a directory, which is a root of that format then; None if it is none."""
+    return next((form for form in found if form.access == "keys"), None) if len(found) == 1 else None
+
+
+def detect_directory(store: Store, config: Config, key: Key) -> Format | None:
+    """Steps 1 to 4: the format of the directory `key` by what lies directly in it."""
+    directory = Directory(store, config, key)
+    return next((entry.format for entry in FORMATS.values() if entry.recognise(directory)), None)
+
+
+def detect_file(read: Callable[[int, int], bytes], size: int) -> Format | None:
+    """The format of a file by its first bytes, else None; `read(start, length)` gives bytes of the file."""
+    file = File(size, read)
+    return next((entry.format for entry in FORMATS.values() if entry.recognise(file)), None)
+
+
+def detect_key(store: Store, key: Key, size: int) -> Format | None:
+    """`detect_file` for an object of a store; many a zip file (`.npz`, `.docx`) is no store, so a zip's name counts, too.
+
+    Where each look is a request, a name that promises HDF5 is believed, and others are looked at once: what the server says
+    instead of bytes is never "no store".
+    """
+    if store.prefixes:
+        if promised(key.name, False) == HDF5:
+            return HDF5
+        head = store.read_range(key, 0, min(size, FIRST_LOOK))[0]
+        found = detect_file(lambda start, length: head[start : start + length], len(head))
+    else:
+        found = detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
+    return None if found == ZIP and not key.name.lower().endswith(ZIP.suffixes) else found
+
+
+def promised(name: str, is_dir: bool) -> Format | None:
+    """The format that the name of a member of a collection promises; of those of directories, or of those of files."""
+    formats = (entry.format for entry in FORMATS.values())
+    fitting = (form for form in formats if (form.kind == "directory") == is_dir)
+    return next((form for form in fitting if name.lower().endswith(form.suffixes)), None)
+
+
+def search(store: Store, config: Config, root: Key) -> set[Format]:
+    """Formats of the stores beneath `root`, breadth first; stops when there are two kinds or the search gets long.
+
+    One that is no directory of keys is enough: whatever else there is, it is a collection. Raises the first error
+    when nothing is found but something may not be read, or cannot be read now.
+    """
+    found: set[Format] = set()
+    refused: list[Exception] = []
+    queue = deque([root])
+    for _ in range(SEARCHED_DIRECTORIES):
+        if not queue or len(found) > 1:
+            break
+        for name, is_dir, size in _listing(store, queue[0], refused):
+            key = queue[0] / name
+            try:
+                kind = detect_directory(store, config, key) if is_dir else detect_key(store, key, size)
+            except _UNREADABLE as error:
+                refused.append(error.with_traceback(None))
+                continue
+            if kind is not None and kind.access != "keys":
+                return {kind}
+            if kind is not None:
+                found.add(kind)
+            elif is_dir and key.count("/") < config.limits.depth:
+                queue.append(key)
+        queue.popleft()
+    if refused and not found:
+        raise refused.pop(0)
+    return found
+
+
+def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple[str, bool, int]]:
+    try:
+        for _, entry in zip(range(SEARCHED_ENTRIES), store.list(key, stats=True), strict=False):
+            stat = entry.stat
+            if stat is not None and entry.hidden and stat.version is None:
+                stat = _looked_at(store, key / entry.name, refused)
+            if stat is not None:
+                yield entry.name, stat.is_dir, stat.size
+    except _UNREADABLE as error:
+        refused.append(error.with_traceback(None))
+    except FsbridgeError:
+        return
+
+
+def _looked_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
+    """What there is at `key`, of which a listing could not tell: a disk that fails for a moment hides no store."""
+    try:
+        return store.stat(key)
+    except NotFound:
+        return None
+    except _UNREADABLE as error:
+        refused.append(error.with_traceback(None))
+        return None

@@ -1,0 +1,98 @@
+"""HDF5 filters: a dataset's pipeline as codec chains, one per filter mask, and the plug-ins that the child may load.
+
+Plug-ins are code. They come only from the `hdf5plugin` package, if the user installed it, and from folders that the user
+named, whatever HDF5's own environment variables say. Not here: decoders (`codecs/hdf5.py`), the child.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from importlib import util
+
+from fsbridge.children.starting import Program
+from fsbridge.codecs import CodecChain, Decoder, hdf5
+from fsbridge.errors import Unsupported
+from fsbridge.formats.hdf5.answers import Filter
+
+INSTALL = "pip install hdf5plugin, beside fsbridge"
+_REGISTERED = {
+    32013: "ZFP",
+    32014: "FPZip",
+    32017: "SZ",
+    32018: "FCIDECOMP",
+    32019: "JPEG",
+    32024: "SZ3",
+    32026: "Blosc2",
+    32028: "SPERR",
+    32040: "HTJ2K",
+}
+"""Registered filters (HDF Group's list) that are not decoded here, by their usual names."""
+_IN_HDF5PLUGIN = frozenset({32013, 32017, 32018, 32024, 32026, 32028, 32040})
+
+
+class FilterPipeline:
+    """Filters in encoding order, decoded backwards. Filter i is skipped for chunks whose mask has bit i set."""
+
+    def __init__(self, filters: Sequence[Filter], normaliser: Decoder | None) -> None:
+        self._filters = filters
+        self._last = () if normaliser is None else (normaliser,)
+        self._chains: dict[int, CodecChain | None] = {}
+
+    def chain(self, mask: int) -> CodecChain | None:
+        """Return the chain for a chunk's mask, or None if HDF5 must decode. Raises Unsupported if HDF5 cannot either."""
+        mask &= (1 << len(self._filters)) - 1
+        if mask not in self._chains:
+            self._chains[mask] = self._build(mask)
+        return self._chains[mask]
+
+    def _build(self, mask: int) -> CodecChain | None:
+        used = [entry for i, entry in enumerate(self._filters) if not mask >> i & 1]
+        steps: list[Decoder] = []
+        for entry in reversed(used):
+            step = hdf5.decoder(entry.number, entry.values)
+            if step is not None:
+                steps.append(step)
+            elif all(other.available for other in used):
+                return None
+            else:
+                raise Unsupported(_refusal(entry))
+        return CodecChain((*steps, *self._last))
+
+
+def _refusal(entry: Filter) -> str:
+    """Return which filter is missing, and the command that helps."""
+    name = _REGISTERED.get(entry.number, entry.name[:60])
+    what = f"HDF5 filter {name} ({entry.number})" if name else f"HDF5 filter {entry.number}"
+    if entry.number in _IN_HDF5PLUGIN:
+        return f"{what} needs a plug-in: {INSTALL}"
+    return f"{what} is decoded neither here nor by the installed HDF5: --hdf5-plugins DIR names a folder with its plug-in"
+
+
+WORKER = "fsbridge.formats.hdf5.child.worker"
+NO_PLUGINS = "::"
+"""HDF5 never looks for plug-ins if HDF5_PLUGIN_PRELOAD has this value (H5PLpkg.h, H5PL_NO_PLUGIN)."""
+LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
+"""Where the dynamic linker looks for what a plug-in needs."""
+
+
+@functools.cache
+def installed() -> tuple[str, ...]:
+    """Return the folder of the `hdf5plugin` package if it is installed beside fsbridge. Nothing of it is imported."""
+    found = util.find_spec("hdf5plugin")
+    folders = [] if found is None else found.submodule_search_locations or []
+    return tuple(path for path in (os.path.join(folder, "plugins") for folder in folders) if os.path.isdir(path))
+
+
+def program(named: Sequence[str]) -> Program:
+    """Return the child's program, which finds plug-ins in the folders `named` and in the installed package."""
+    folders = (*map(os.path.realpath, named), *installed())
+    setting = ("HDF5_PLUGIN_PATH", os.pathsep.join(folders)) if folders else ("HDF5_PLUGIN_PRELOAD", NO_PLUGINS)
+    return Program(WORKER, (setting, ("HDF5_USE_FILE_LOCKING", "FALSE")), without="HDF5_")
+
+
+def readable(named: Sequence[str]) -> list[str]:
+    """Return what the child must read besides data to load plug-ins."""
+    folders = (*map(os.path.realpath, named), *installed())
+    return [path for path in (*folders, *LIBRARIES) if os.path.exists(path)] if folders else []

@@ -1,0 +1,37 @@
+"""Where SOURCE leads: a directory or file of a local disk, or keys of object storage. Not here: what is found there."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from fsbridge.config import MIB, Config
+from fsbridge.errors import SetupError
+from fsbridge.formats.not_a_store import HINT
+from fsbridge.store import Key, Store
+from fsbridge.store.local.store import LocalStore
+from fsbridge.store.remembered import Remembered
+from fsbridge.store.remote.opening import object_store
+from fsbridge.store.remote.urls import Location
+
+FIRST_BYTES = MIB
+"""Bytes of an object that are brought with its size: so many HDF5 wants first."""
+
+
+def is_directory(path: str) -> bool:
+    """Whether a directory lies there, else a file; SetupError for anything else, OSError for nothing."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for whoever writes to it
+        raise SetupError(f"{path}: neither a directory nor a file", HINT)
+    return stat.S_ISDIR(mode)
+
+
+def local_store(path: str, config: Config) -> Store:
+    """The keys of a local directory."""
+    return Remembered(LocalStore(path, config.external_folders, config.for_everybody, config.immutable))
+
+
+def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
+    """The single object at `location`: the store that it lies in, its key and its size. NotFound where there is none."""
+    store, key = object_store(location.parent, config), Key.parse(location.name)
+    return store, key, store.stat(key, (0, FIRST_BYTES)).size

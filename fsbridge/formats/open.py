@@ -1,0 +1,211 @@
+"""Opening: from a path or URL to the model, in the format that is found there or that the user names.
+
+`open_source` is what the rest of fsbridge uses. Not here: the formats (`registry.py`), which one it is (`detect.py`), where
+SOURCE leads (`locate.py`), what is no store (`not_a_store.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import partial
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
+from fsbridge.formats.collection import CollectionSource
+from fsbridge.formats.detect import detect, detect_file, detect_key, promised
+from fsbridge.formats.format import COLLECTION, HDF5, ZIP, Origin
+from fsbridge.formats.hdmf.groups import HdmfDialect
+from fsbridge.formats.locate import FIRST_BYTES, is_directory, local_store, remote_object
+from fsbridge.formats.not_a_store import check_format, strange_directory, strange_file, unreadable
+from fsbridge.formats.registry import FORMATS
+from fsbridge.metadata import Format
+from fsbridge.model import Source
+from fsbridge.store import ROOT, Key, Store
+from fsbridge.store.remote.opening import object_store
+from fsbridge.store.remote.urls import Location, is_url, parse_url
+
+NAMES = ("auto", *FORMATS, COLLECTION.name)
+"""What `--format` takes. On a zip file the formats of keys name what is inside it."""
+
+
+def open_source(path: str, config: Config) -> Source:
+    """Open the hierarchy at `path` in the format that `config.format` names, or in the one it is found to have.
+
+    Raises SetupError, saying what is wrong and what helps, when there is nothing at `path` that can be shown; that is also
+    what becomes of the format's own error (CorruptData, Unsupported) when the root cannot be opened.
+    """
+    if config.format not in NAMES:
+        raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
+    for folder in config.hdf5_plugins:
+        if not os.path.isdir(folder):
+            raise SetupError(f"--hdf5-plugins {folder}: no such directory", "name a directory that is there")
+    try:
+        if is_url(path):
+            source = _open_remote(parse_url(path), config)
+        else:
+            source = _open_directory(path, config) if is_directory(path) else _open_file(path, config)
+        try:
+            _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
+        except BaseException:
+            source.close()
+            raise
+    except SetupError:
+        raise
+    except OSError as error:
+        if error.filename in config.external_folders:
+            raise SetupError(
+                f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there"
+            ) from None
+        raise unreadable(path, error, config) from None
+    except FsbridgeError as error:
+        raise _refused(path, error) from None
+    return source
+
+
+def _refused(path: str, error: FsbridgeError) -> SetupError:
+    message = str(error)
+    return SetupError(message if message.startswith((path, os.path.abspath(path))) else f"{path}: {message}")
+
+
+def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
+    """The hierarchy of the format `form` at `key` of any kind of store; a file, of object storage.
+
+    `owned`: the source closes the store.
+    """
+    origin = Origin(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
+    return FORMATS[form].open(origin)
+
+
+def open_path(form: str, path: str, config: Config) -> Source:
+    """The file, or the repository of files, of the format `form` at `path`."""
+    return FORMATS[form].open(Origin(path, config, _opener))
+
+
+def _opener(form: str, path: str, config: Config, store: Store | None = None) -> Source:
+    """What formats are handed for the other stores that they are made of or lead to (`format.Opener`)."""
+    if store is not None:
+        return open_keyed(_inside(path, store, config).name if form == "auto" else form, store, config)
+    return open_source(path, replace(config, format="auto")) if form == "auto" else open_path(form, path, config)
+
+
+def _asked(config: Config) -> Format | None:
+    """The format that the user names; None if it is to be found."""
+    if config.format == "auto":
+        return None
+    return COLLECTION if config.format == COLLECTION.name else FORMATS[config.format].format
+
+
+def _inside(path: str, store: Store, config: Config) -> Format:
+    """The format of what is in the zip file at `path`, which `store` reads."""
+    asked = _asked(config)
+    if asked is not None and asked.access == "keys":
+        check_format(asked, store, path, config)
+        return asked
+    found = detect(store, config)
+    if found is None or found.access != "keys":
+        hint = "unpack an archive in an archive; say --format if it is a store without any metadata"
+        raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", hint)
+    return found
+
+
+def _open_directory(path: str, config: Config) -> Source:
+    store = local_store(path, config)
+    try:
+        form = _asked(config) or detect(store, config)
+        source = _on_store(form, store, path, config)
+        if source is not None:
+            return source
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    if form is None:
+        raise strange_directory(path, config)
+    if form.kind == "file":
+        raise SetupError(f"{path}: a directory, not a file of format {form.name}", "leave --format away")
+    return open_path(form.name, path, config)
+
+
+def _on_store(form: Format | None, store: Store, text: str, config: Config) -> Source | None:
+    """What lies on `store`, which it owns then; None for a format that is read at a path, and for none."""
+    if form == COLLECTION:
+        return CollectionSource(store, config, partial(_open_member, store, text))
+    if form is None or form.access == "path":
+        return None
+    if config.format != "auto":
+        check_format(form, store, text, config)
+    return open_keyed(form.name, store, config)
+
+
+def _open_member(store: Store, path: str, form: Format, key: Key, config: Config) -> Source:
+    """The member at `key` of a collection, whose directory is `store` and lies at `path`; see `collection.OpenMember`."""
+    if form.access != "path" or (store.prefixes and form.remote):
+        return open_keyed(form.name, store, config, key, owned=False)
+    if store.prefixes:
+        raise Unsupported(f"{store.describe(key)}: {form.name} is read from local disks only; copy it")
+    return open_path(form.name, os.path.join(path, key), config)
+
+
+def _open_remote(location: Location, config: Config) -> Source:
+    asked = _asked(config)
+    if asked in (None, HDF5) and location.path and promised(location.name, False) == HDF5:
+        source = _open_promised(location, config)
+        if source is not None:
+            return source
+    store = object_store(location, config)
+    try:
+        there = store.begin()
+        form = asked or (detect(store, config) if there else None)
+        source = _on_store(form, store, location.text, config)
+        if source is not None:
+            return source
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    if form is not None or (location.path and (not there or location.kind == "http")):
+        try:
+            return _open_object(location, config)
+        except NotFound:
+            raise SetupError(f"{location.text}: nothing lies below it, and no object is there", "check the URL") from None
+    raise SetupError(f"{location.text}: no store, and none beneath it", "give the URL of the store itself")
+
+
+def _open_promised(location: Location, config: Config) -> Source | None:
+    """The HDF5 file that the name of `location` promises, by one request; None for anything else.
+
+    A directory may have such a name, and a web server may send a page instead.
+    """
+    try:
+        store, key, size = remote_object(location, config)
+        head, _ = store.read_range(key, 0, min(size, FIRST_BYTES))
+    except NotFound:
+        return None
+    found = detect_file(lambda start, length: head[start : start + length], len(head))
+    return open_keyed(HDF5.name, store, config, key) if found == HDF5 else None
+
+
+def _open_object(location: Location, config: Config) -> Source:
+    """The single object at `location`: an HDF5 or a zip file. NotFound when there is no object."""
+    store, key, size = remote_object(location, config)
+    found = detect_key(store, key, size)
+    if found is None:
+        what = "neither a store nor an HDF5 or zip file; Hangar repositories are read from local disks only"
+        raise SetupError(f"{location.text}: {what}", "check the URL, or copy the repository and mount the copy")
+    return open_keyed(found.name, store, config, key)
+
+
+def _open_file(path: str, config: Config) -> Source:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
+    form = _asked(config) or found
+    if form is None:
+        raise strange_file(path, config)
+    kind = ZIP if form.access == "keys" else form  # such a format names what is in a zip file
+    if kind.kind != "file":
+        raise SetupError(f"{path}: a file, not a directory of format {form.name}", "leave --format away")
+    if found not in (None, kind):
+        raise SetupError(f"{path}: of the format {found.name}, not {form.name}", "leave --format away")
+    return open_path(kind.name, path, config)

@@ -1,0 +1,177 @@
+"""Every format in one table: its record, how it is recognised, how it is opened. A new one is a package and an entry here.
+
+What opens a store is imported when it is opened: a mount of an N5 container never loads the side of h5py or LMDB. Not here:
+what a directory or file is looked at for, in which order (`detect.py`), how formats are chosen (`open.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, Unsupported
+from fsbridge.formats.format import HANGAR, HDF5, ICECHUNK, N5, ZARR2, ZARR3, ZIP, Directory, File, Origin
+from fsbridge.formats.hangar.folder import FOLDERS
+from fsbridge.metadata import Format
+from fsbridge.model import Source
+
+ZARR2_DOCUMENTS = (".zarray", ".zgroup", ".zmetadata")
+ICECHUNK_MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+HDF5_USER_BLOCKS = (0, *(512 << power for power in range(12)))
+"""Where an HDF5 file may begin: after a user block of 0, 512, 1024, ... bytes; up to 1 MiB in practice."""
+ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A format of the table. `recognise` looks at what lies directly in a directory, or at a file's first bytes."""
+
+    format: Format
+    recognise: Callable[[Directory | File], bool]
+    open: Callable[[Origin], Source]
+
+
+def _is_zarr3(found: Directory | File) -> bool:
+    """`zarr.json`. The draft of 2021 names the specification by URL there, and its arrays lie in `meta`: Unsupported."""
+    if not isinstance(found, Directory) or not found.has("zarr.json"):
+        return False
+    values = found.document("zarr.json")
+    if values is not None and isinstance(values.get("zarr_format"), str):
+        place = found.store.describe(found.key / "zarr.json")
+        raise Unsupported(f"{place}: the abandoned Zarr v3 draft of 2021, not Zarr v3")
+    return True
+
+
+def _open_zarr3(origin: Origin) -> Source:
+    from fsbridge.formats.keyed.hierarchy import KeyedSource
+    from fsbridge.formats.keyed.store import KeyedStore
+    from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
+
+    assert origin.store is not None
+    hierarchy = Zarr3Hierarchy(KeyedStore(origin.store, origin.config), origin.dialect)
+    return KeyedSource(ZARR3, hierarchy, origin.key, origin.owned)
+
+
+def _is_zarr2(found: Directory | File) -> bool:
+    return isinstance(found, Directory) and any(found.has(name) for name in ZARR2_DOCUMENTS)
+
+
+def _open_zarr2(origin: Origin) -> Source:
+    from fsbridge.formats.keyed.hierarchy import KeyedSource
+    from fsbridge.formats.keyed.store import KeyedStore
+    from fsbridge.formats.zarr2.hierarchy import Zarr2Hierarchy
+
+    assert origin.store is not None
+    hierarchy = Zarr2Hierarchy(KeyedStore(origin.store, origin.config), origin.dialect)
+    return KeyedSource(ZARR2, hierarchy, origin.key, origin.owned)
+
+
+def _is_n5(found: Directory | File) -> bool:
+    """`attributes.json` with `n5` or `dimensions`."""
+    values = found.document("attributes.json") if isinstance(found, Directory) else None
+    return values is not None and ("n5" in values or "dimensions" in values)
+
+
+def _open_n5(origin: Origin) -> Source:
+    from fsbridge.formats.keyed.hierarchy import KeyedSource
+    from fsbridge.formats.keyed.store import KeyedStore
+    from fsbridge.formats.n5 import hierarchy
+
+    assert origin.store is not None
+    return KeyedSource(N5, hierarchy.N5Hierarchy(KeyedStore(origin.store, origin.config)), origin.key, origin.owned)
+
+
+def _is_hangar(found: Directory | File) -> bool:
+    """It is or holds a repository: `branch.lmdb` beside `data`, on a disk."""
+    if not isinstance(found, Directory) or found.store.prefixes:
+        return False
+    folders = (found, *map(found.below, FOLDERS))
+    return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)
+
+
+def _open_hangar(origin: Origin) -> Source:
+    from fsbridge.formats.hangar.hierarchy import open_hangar
+
+    return open_hangar(origin.path, origin.config, lambda file: origin.opener(HDF5.name, file, origin.config))
+
+
+def _is_icechunk(found: Directory | File) -> bool:
+    """`repo`, a file of Icechunk's, from version 2 on; in version 1 the branch `main`, which no repository is without."""
+    if not isinstance(found, Directory):
+        return False
+    if not found.has("repo"):
+        refs = found.below("refs")
+        may_be = refs.has("branch.main", directory=True) or not found.store.listable  # which has no directories
+        return may_be and refs.below("branch.main").has("ref.json")
+    try:
+        return found.store.read_range(found.key / "repo", 0, len(ICECHUNK_MAGIC))[0] == ICECHUNK_MAGIC
+    except (AccessDenied, *PASSING):
+        raise
+    except FsbridgeError:
+        return False
+
+
+def _open_icechunk(origin: Origin) -> Source:
+    from fsbridge.formats.icechunk.hierarchy import IcechunkSource
+
+    assert origin.store is not None
+    return IcechunkSource(
+        origin.store,
+        origin.key,
+        origin.config,
+        lambda store, config: origin.opener(ZARR3.name, "", config, store),
+        origin.owned,
+    )
+
+
+def _is_hdf5(found: Directory | File) -> bool:
+    return isinstance(found, File) and any(found.has(HDF5_MAGIC, offset) for offset in HDF5_USER_BLOCKS)
+
+
+def _open_hdf5(origin: Origin) -> Source:
+    from fsbridge.formats.hdf5.source import open_hdf5
+
+    if origin.store is None:
+        return open_hdf5(origin.path, origin.config)
+    from fsbridge.formats.hdf5.remote import remote_file
+
+    return open_hdf5(remote_file(origin.store, origin.key, origin.config.allow_external), origin.config)
+
+
+def _is_zip(found: Directory | File) -> bool:
+    return isinstance(found, File) and any(map(found.has, ZIP_MAGICS))
+
+
+def _open_zip(origin: Origin) -> Source:
+    """What is in the archive has a format of its own, which `origin.opener` finds."""
+    from fsbridge.store.blobs import BlobFile, LocalFile, ObjectFile
+    from fsbridge.store.local.access import file_check
+    from fsbridge.store.remembered import Remembered
+    from fsbridge.store.zip.store import ZipStore
+
+    if origin.store is None:
+        file: BlobFile = LocalFile(origin.path, file_check(origin.config))
+    else:
+        file = ObjectFile(origin.store, origin.key)
+    store = Remembered(ZipStore(file))
+    try:
+        return origin.opener("auto", origin.path, origin.config, store)
+    except BaseException:
+        store.close()
+        raise
+
+
+FORMATS: Mapping[str, Entry] = {
+    entry.format.name: entry
+    for entry in (
+        Entry(ZARR3, _is_zarr3, _open_zarr3),
+        Entry(ZARR2, _is_zarr2, _open_zarr2),
+        Entry(N5, _is_n5, _open_n5),
+        Entry(HANGAR, _is_hangar, _open_hangar),
+        Entry(ICECHUNK, _is_icechunk, _open_icechunk),
+        Entry(HDF5, _is_hdf5, _open_hdf5),
+        Entry(ZIP, _is_zip, _open_zip),
+    )
+}
+"""By name, in the order in which they are looked for."""

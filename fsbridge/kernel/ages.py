@@ -1,0 +1,62 @@
+"""How old the answers to each kind of request may be (P9): the one place that makes times of `--metadata-ttl`.
+
+Not here: what remembers answers (`store/remembered.py`), how a question tells whoever answers (`asking.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from fsbridge.asking import as_of
+from fsbridge.config import Config, listed_again
+
+
+class Ages:
+    """The contexts in which the questions of one mount are asked, each for one question.
+
+    A local store is opened as of now: nothing remembered will do, because opening compares versions in an order that only
+    present answers keep. To a remote store each question is a request, so there all may be as old as attributes.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.ttl = math.inf if config.immutable else config.metadata_ttl
+        self._listed = max(self.ttl, config.remote.listing_ttl) if config.is_remote else None
+        self._doubted = -math.inf
+
+    def told(self) -> as_of:
+        """For attributes and look-ups."""
+        return self._since(self.ttl)
+
+    def opened(self) -> as_of:
+        """For opening a file."""
+        if self._listed is not None or self.ttl == math.inf:
+            return self._since(self.ttl)
+        return as_of(math.inf, max(time.monotonic() - self.ttl, self._doubted))
+
+    def listed(self, extent: int) -> as_of:
+        """For listing a directory of about `extent` members: as of now, but for what takes long to list."""
+        if self._listed is not None or self.ttl == math.inf:
+            return self._since(self.ttl)
+        now = time.monotonic()
+        return as_of(now, max(now - listed_again(self.ttl, extent), self._doubted))
+
+    def left(self, asked: float) -> float:
+        """Seconds that attributes stay valid whose oldest answer was `asked` for at that time."""
+        return self.ttl - (time.monotonic() - asked)
+
+    def is_outdated(self, asked: float, begun: float) -> bool:
+        """Whether an error that rests on answers of the time `asked`, before the question was `begun`, is asked about again.
+
+        An absence or a damage is told as of now, where asking costs little.
+        """
+        return asked < begun and self._listed is None and self.ttl < math.inf
+
+    def doubt(self) -> None:
+        """From now on nothing will do that was asked for before: it has turned out to be outdated."""
+        self._doubted = time.monotonic()
+
+    def _since(self, ttl: float) -> as_of:
+        now = time.monotonic()
+        listed = ttl if self._listed is None else self._listed
+        return as_of(max(now - ttl, self._doubted), max(now - listed, self._doubted))

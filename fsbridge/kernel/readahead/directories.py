@@ -1,0 +1,330 @@
+"""Read-ahead of directories: a program that lists a directory and enters its first members will enter the next ones.
+
+What directories contain is read for many siblings in one job. A store on a disk mostly computes: its directories are read
+when the walk has come to the first that was not read, because a thread beside the event loop would only slow it down. A
+remote store mostly waits: its directories are read before the walk comes to them. Not here: what was read
+(`kernel/directories.py`), read-ahead within a long listing (`listings.py`) and of files (`files.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias, cast
+
+import trio
+
+from fsbridge.errors import FsbridgeError
+from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.directories import Directories
+from fsbridge.kernel.handles import READING_CHUNKS, Reading
+from fsbridge.kernel.inodes import InodeTable
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.readahead.runs import BESIDE_MEMBERS, Runs
+from fsbridge.kernel.readings import read_directory, read_numbered, read_record, read_tree
+from fsbridge.kernel.records import HELD, Record
+from fsbridge.tree import Directory
+from fsbridge.workers import Workers
+
+MAX_WALKS = 64
+"""Directories whose members' visitors are followed at once."""
+
+DEPTH_DIRECTORIES, DEPTH_SECONDS = 64, 0.05
+"""Directories read ahead of one visitor, and the work that they may be.
+
+Of HDF5 files that are a few: the processes of those read too long ago have been ended when their visitor comes.
+"""
+
+WAITING_SECONDS = 0.003
+"""Time for one directory from which on, unless half of it is work, several threads take them in turn."""
+
+GAP_DIRECTORIES = 4
+"""Members that a visitor may leave out and still be followed."""
+
+AT_A_TIME_SECONDS = 0.01
+"""How long directories are read while their visitor waits for the first of them."""
+
+PATIENCE_SECONDS = 0.1
+"""How long somebody waits for what is being read ahead, before he asks for it himself."""
+
+_Ahead: TypeAlias = tuple[int, Callable[[], "Reading | None"]]
+"""The inode of a directory, and what reads it."""
+
+
+class _Walk:
+    """One directory whose members are entered one after the other, in the order of its listing or of their names."""
+
+    __slots__ = ("_hits", "_last", "_most", "_order", "_orders", "_positions", "_read", "waits")
+
+    def __init__(self, names: list[bytes], waits: bool = False) -> None:
+        self._order = names
+        self._orders = [names]  # the other one is made when it is first needed
+        self._positions: list[dict[bytes, int]] = []
+        self._last = -1  # the position that was entered last
+        self._read = 0  # all before it have been read, or were passed
+        self._hits = 0
+        self._most = DEPTH_DIRECTORIES
+        self.waits = waits
+        """Whether reading a member is mostly waiting."""
+
+    def took(self, seconds: float, worked: float = 0.0, left: int = 0) -> None:
+        """Reading one member took so long, of which `worked` were work; the last `left` of those wanted were not read."""
+        self._read = max(self._last + 1, self._read - left)
+        self.waits = seconds > max(WAITING_SECONDS, 2 * worked)
+        self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
+
+    def next(self, name: bytes, missing: bool) -> Sequence[bytes]:
+        """The member `name` is entered: those that are to be read now. `missing`: it itself has not been read.
+
+        Only a walk that `waits` must be told of the others too.
+        """
+        if not (self.waits or missing):
+            return ()
+        following = self._last + 1 if self.waits else self._read
+        if not (0 < following < len(self._order) and self._order[following] == name):
+            following = self._find(name)
+        self._last = following
+        depth = min(self._most, 1 << min(self._hits, 20)) if self._hits else 0
+        self._hits += 1
+        if not self.waits:
+            self._read = following + 1 + depth
+            return self._order[following : self._read] if depth else ()
+        first = max(self._read, following + 1)
+        end = min(following + 1 + depth, len(self._order))
+        if end - first < (depth + 1) // 2 and end < len(self._order):
+            return ()  # not yet worth a job
+        self._read = max(first, end)
+        return self._order[first:end]
+
+    def _find(self, name: bytes) -> int:
+        """Where a visitor is who does not take the very next member; what follows is then read in his order."""
+        if not self._positions:
+            self._orders.append(sorted(self._order))
+            self._positions = [{member: at for at, member in enumerate(order)} for order in self._orders]
+        last = self._order[self._last] if self._last >= 0 else None
+        ways = zip(self._orders, self._positions, strict=True)
+        for order, positions in sorted(ways, key=lambda way: way[0] is not self._order):
+            found, before = positions.get(name, -1), -1 if last is None else positions[last]
+            after = before + 1 if self.waits or order is not self._order else max(before + 1, self._read)
+            if last is not None and before < found <= after + GAP_DIRECTORIES:
+                if order is not self._order:  # by chance, perhaps: then the next one leads back
+                    self._order, self._read = order, found
+                return found
+        self._order, self._hits, self._read = self._orders[0], 0, 0
+        return self._positions[0].get(name, -1)
+
+
+class _Numbered:
+    """The visitors of the chunk directories of one space, by depth, and what was read ahead of them."""
+
+    __slots__ = ("large", "levels", "unvisited")
+
+    def __init__(self) -> None:
+        self.large = False
+        """Whether reading the next one beside the event loop is worth it: the kernel is busy with each for long enough."""
+        self.levels: dict[int, Runs] = {}
+        self.unvisited: set[int] = set()
+        """Inodes that nobody has entered yet; of those the kernel may never have heard, so it does not forget them."""
+
+
+class Walks:
+    """The programs that walk through the tree, and what is being read for them. For the event loop's thread."""
+
+    def __init__(
+        self,
+        inodes: InodeTable,
+        directories: Directories,
+        jobs: Jobs,
+        thread: Workers,
+        threads: Workers,
+        ages: Ages,
+        remote: bool,
+    ) -> None:
+        """`directories` gets what was read.
+
+        `thread`: a single one, for what only computes: two would hold each other up, and the event loop too. `threads`: for
+        what waits. `remote`: each directory is a job of its own, since all of them wait; chunks, whose listing takes
+        requests of its own, are left to the requests for them.
+        """
+        self._remote = remote
+        self._inodes = inodes
+        self._directories = directories
+        self._thread = thread
+        self._threads = threads
+        self._jobs = jobs
+        self._ages = ages
+        self._walks: OrderedDict[int, _Walk] = OrderedDict()
+        self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
+        self._numbered: OrderedDict[int, _Numbered] = OrderedDict()  # by the first number of the range
+        self._unvisited: dict[int, _Numbered] = {}
+        self._waits = remote  # whether any walk does
+
+    def __len__(self) -> int:
+        return len(self._walks) + len(self._awaited) + len(self._numbered)
+
+    def forget(self, inode: int) -> None:
+        """The kernel has dropped the inode."""
+        self._walks.pop(inode, None)
+
+    def forget_space(self, base: int) -> None:
+        """The kernel knows no directory of the space of that range any more, or it is not in use."""
+        numbered = self._numbered.pop(base, None)
+        if numbered is not None:
+            for inode in numbered.unvisited:
+                self._unvisited.pop(inode, None)
+                self._directories.forget(inode)
+
+    def clear(self) -> None:
+        """Forget what was read ahead of numbered directories."""
+        self._numbered.clear()
+        self._unvisited.clear()
+
+    async def entered(self, inode: int, known: bool) -> None:
+        """A directory is opened, of which it is `known` what it contains, or not.
+
+        Has read what its visitor will want next. Returns when the directory itself has been read, if that is under way.
+        """
+        large = False
+        if self._unvisited and (numbered := self._unvisited.pop(inode, None)) is not None:
+            numbered.unvisited.discard(inode)
+            large = numbered.large
+        if not known or large or (self._waits and self._is_counted(inode)):
+            self._read_next(inode, not known)
+        if not known:
+            await self._arrival(inode)
+
+    def _is_counted(self, inode: int) -> bool:
+        """Whether the directory's walk must be told also of steps to what is known."""
+        record = self._inodes.record(inode)
+        walk = None if record is None else self._walks.get(record.parent)
+        return self._remote if walk is None else walk.waits
+
+    async def _arrival(self, inode: int) -> None:
+        """Wait while the directory is being read, for a while."""
+        if inode not in self._awaited:
+            return
+        event = self._awaited[inode]
+        if event is None:
+            event = self._awaited[inode] = trio.Event()
+        with trio.move_on_after(PATIENCE_SECONDS):
+            await event.wait()
+
+    def _read_next(self, inode: int, missing: bool) -> None:
+        """Have read what the visitor of a directory will want next; it first, if it is `missing`."""
+        record = self._inodes.record(inode)
+        if record is None:
+            found, apart = self._next_numbered(inode, missing)
+            threads = self._thread
+        else:
+            found = self._next_named(record, missing)
+            walk = self._walks.get(record.parent)
+            apart = self._remote or (walk is not None and walk.waits)
+            threads = self._threads if apart else self._thread
+        batch = [ahead for ahead in found if ahead[0] not in self._awaited and not self._directories.is_known(ahead[0])]
+        if batch:
+            self._awaited.update((number, None) for number, _ in batch)
+            for job in [[ahead] for ahead in batch] if apart else [batch]:
+                threads.submit(partial(self._read_ahead, job), partial(self._over, job))
+
+    def _next_named(self, record: Record, missing: bool) -> list[_Ahead]:
+        walk = self._walks.get(record.parent) or self._begin(record.parent)
+        if walk is None:
+            return []
+        self._walks.move_to_end(record.parent)
+        read = partial(read_directory if self._remote else read_tree, self._ages)
+        members = [self._inodes.member(record.parent, name) for name in walk.next(record.name, missing)]
+        for member in members:
+            if member is not None and not member.is_open:
+                self._directories.recall(member.inode, member.name)
+        return [(member.inode, partial(read_record, member, read)) for member in members if member is not None]
+
+    def _next_numbered(self, inode: int, missing: bool) -> tuple[list[_Ahead], bool]:
+        """What is to be read, and whether each directory is worth a job of its own."""
+        node = self._directories.find(inode)
+        if self._remote or isinstance(node, HELD) or node.slot is None:
+            return [], False
+        space, position = node.slot
+        level, members = space.level(position), cast(Directory, node).extent
+        if len(level) < 2 or members > READING_CHUNKS:
+            return [], False
+        base = inode - position
+        numbered = self._numbered.get(base)
+        if numbered is None:
+            numbered = self._numbered[base] = _Numbered()
+            if len(self._numbered) > MAX_WALKS:
+                self.forget_space(next(iter(self._numbered)))
+        self._numbered.move_to_end(base)
+        numbered.large = members >= BESIDE_MEMBERS
+        runs = numbered.levels.get(level.start) or numbered.levels.setdefault(level.start, Runs(level))
+        next_ones = runs.entered(position) if missing else runs.passed(position)
+        for number in next_ones:
+            if number != position:
+                numbered.unvisited.add(base + number)
+                self._unvisited[base + number] = numbered
+        return [(base + number, partial(read_numbered, self._ages, space, number)) for number in next_ones], numbered.large
+
+    def _begin(self, parent: int) -> _Walk | None:
+        reading = self._directories.known(parent)
+        if reading is None:
+            return None
+        names = [
+            name
+            for batch in reading.batches
+            for name, attrs, node, _ in batch
+            if attrs.kind == "directory" and not isinstance(node, int)
+        ]
+        if len(names) < 2:
+            return None
+        walk = self._walks[parent] = _Walk(names, self._remote)
+        if len(self._walks) > MAX_WALKS:
+            self._walks.popitem(last=False)
+        return walk
+
+    def _read_ahead(self, batch: Sequence[_Ahead]) -> None:
+        """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
+        done: list[tuple[int, Reading]] = []
+        begun, worked, read = time.monotonic(), time.thread_time(), 0
+        try:
+            for inode, reader in batch:
+                read += 1
+                try:
+                    reading = reader()
+                except (FsbridgeError, OSError):
+                    continue
+                if reading is not None:
+                    done.append((inode, reading))
+                if time.monotonic() - begun > AT_A_TIME_SECONDS:
+                    break
+        finally:
+            spent = (time.monotonic() - begun) / read, (time.thread_time() - worked) / read
+            self._jobs.on_loop(partial(self._arrived, batch, done, *spent, len(batch) - read))
+
+    def _over(self, batch: Sequence[_Ahead]) -> None:
+        """Nothing more comes of that job."""
+        self._jobs.on_loop(partial(self._tell, [inode for inode, _ in batch]))
+
+    def _arrived(
+        self,
+        batch: Sequence[_Ahead],
+        done: Sequence[tuple[int, Reading]],
+        seconds: float,
+        worked: float = 0.0,
+        left: int = 0,
+    ) -> None:
+        """Several directories were read: see `_Walk.took` for how long each took."""
+        for inode, reading in done:
+            self._directories.remember(inode, reading)
+        self._tell([inode for inode, _ in batch])
+        record = self._inodes.record(batch[0][0])
+        walk = None if record is None else self._walks.get(record.parent)
+        if walk is not None and not self._remote:  # there many are waited for at a time, however long one takes
+            walk.took(seconds, worked, left)
+            self._waits = any(walk.waits for walk in self._walks.values())
+
+    def _tell(self, inodes: Sequence[int]) -> None:
+        for inode in inodes:
+            event = self._awaited.pop(inode, None)
+            if event is not None:
+                event.set()

@@ -1,0 +1,346 @@
+"""Read-ahead: notice that somebody reads an array's chunk files one after the other, or one long file from front to back,
+and have the next bytes made meanwhile.
+
+Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives chunks that
+nobody has asked for a share of its budget and forgets them first), the kernel's own read-ahead within one file. What goes
+wrong here is nobody's error: the reader who really comes for the bytes meets it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from fsbridge.kernel.handles import OpenFile
+from fsbridge.tree import AnyNode, Space
+from fsbridge.workers import Workers
+
+THREADS = os.cpu_count() or 1
+"""Decoding needs one per processor."""
+
+DEPTH_FILES = 4
+"""Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
+
+DEPTH_BYTES, MOST_FILES = 8 << 20, 32
+"""Of smaller files, so many bytes or files are made ready ahead."""
+
+REMOTE_THREADS = 32
+"""Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""
+
+REMOTE_MAKERS = 2 * THREADS
+"""Decoding what has arrived, or is about to: with fewer, all of them wait for chunks that come late while others are there;
+with more threads all would be ready late and at the same time, instead of one by one."""
+
+RECENT_SECONDS = 5.0
+"""For which a file that was opened or made ready is not made ready again: another reader has just been there."""
+
+GAP_FILES = 4
+"""Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
+
+LISTED_SECONDS = 5.0
+"""After a directory was listed, who opens a file seems to be about to read those behind it as well, and who opens the first
+file of the listing all of them."""
+
+BEHIND_SECONDS = 0.01
+"""By which a few behind it are sent later, unless they are opened by then: together all would come late, the first one, too,
+and the news that it has been read, on which more is sent."""
+
+MAX_RECENT = 1024
+"""Such files of one array."""
+
+MAX_STREAMS = 16
+"""Readers of one array that are followed at once."""
+
+UNREAD_FILES = 4
+"""Files opened in sequence without being read to their end after which nothing is read ahead any more. Nobody asks us for
+the ends of those that are in the page cache."""
+
+MAX_LISTED = 1024
+"""Listings of directories of one array that are remembered."""
+
+MAX_SPACES = 64
+"""Arrays whose readers are followed at once."""
+
+GAP_WINDOWS = 1
+"""Windows of a long file that a read may lie before or behind the others' end: the kernel's requests overtake each other."""
+
+SEQUENTIAL_PART = 4
+"""Somebody reads from front to back once he has asked for this part (a quarter) of a window, and left out no more than this
+part of what he has passed: who picks a row of each plane through `mmap` has not."""
+
+SEQUENTIAL_BYTES, SEQUENTIAL_FILE_PART = 4 << 20, 16
+"""And so many bytes, or this part (a sixteenth) of a shorter file: around a few pages the kernel reads as much as a MiB."""
+
+LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
+"""Windows of a long file that are made ready ahead of its reader: between these, as many as hold so many bytes."""
+
+
+class _Stream:
+    """One reader: the last file opened, how many were read to their end, the furthest that was made ready.
+
+    `steps`: what is to be sent, and what to be made ready then, first the oldest; `sending`: held by who does one of them.
+    `goes_on`: set with the second file.
+    """
+
+    __slots__ = ("fetched", "furthest", "goes_on", "last", "read", "sending", "steps", "unread")
+
+    def __init__(self, number: int) -> None:
+        self.sending = threading.Lock()
+        self.goes_on = threading.Event()
+        self.steps: deque[tuple[list[int], list[int]]] = deque()
+        self.last = self.furthest = self.fetched = number
+        self.read = 0
+        self.unread = 1
+
+    def follows(self, number: int) -> bool:
+        return self.last <= number <= self.last + 1 + GAP_FILES
+
+    def depth(self, depths: Depths) -> int:
+        if not self.read or self.unread > depths.unread:
+            return 0
+        return min(depths.most, depths.first * int(depths.growth ** min(self.read - 1, 10)))
+
+
+class Depths(NamedTuple):
+    """Files that are made ready ahead of a reader: so many when it has read its first, `growth` times as many then.
+
+    `unread`: see `UNREAD_FILES`. `fetched`: the most files of which what they are made of is sent already, if that is far
+    away: four times as many as are made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`:
+    of so many behind the first file that is opened it is sent, too, if a directory was listed just before; `begun`: if it is
+    the first in its listing.
+    """
+
+    first: int
+    growth: int
+    most: int
+    unread: int = UNREAD_FILES
+    fetched: int = 0
+    batch: int = 1
+    listed: int = 0
+    begun: int = 0
+
+
+def near(size: int) -> Depths:
+    """For files of `size` bytes on a disk."""
+    most = max(DEPTH_FILES, min(DEPTH_BYTES // max(1, size), MOST_FILES))
+    return Depths(1, 2, most, most, batch=most // 2 if most > DEPTH_FILES else 1)
+
+
+NEAR = Depths(1, 2, DEPTH_FILES)
+REMOTE = Depths(8, 4, 16, unread=8, fetched=64, listed=4, begun=16)
+"""Over the network each step costs a round trip: as much is asked for as may be on its way (`store/remote/ahead.py`) after
+one, and half of it at once where all files of a directory seem to be wanted: `cp -r`, `cat *`."""
+
+
+class Streams:
+    """The readers of one space. `prefetch(numbers)` makes files ready, on one of `threads`; numbers are in listing order.
+
+    It tells the first for which there was no room: then that one's turn comes again with the next file that is opened.
+    `fetch(number)` has what a file is made of sent, and says whether that is done apart from making it: `makers` do it then.
+    """
+
+    def __init__(
+        self,
+        threads: Workers,
+        count: int,
+        prefetch: Callable[[Sequence[int]], int | None],
+        depths: Depths = NEAR,
+        fetch: Callable[[int], bool] = lambda number: False,
+        makers: Workers | None = None,
+    ) -> None:
+        self._threads = threads
+        self._makers = threads if makers is None else makers
+        self._depths = depths
+        self._count = count
+        self._prefetch = prefetch
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._apart = False  # whether what was sent last is decoded apart from it
+        self._streams: list[_Stream] = []  # the most recently used last
+        self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
+
+    def opened(self, number: int, behind: int = 0) -> None:
+        """A file was opened; `behind`: so many of those behind it seem to be wanted, although nobody has read it yet."""
+        now = time.monotonic()
+        with self._lock:
+            stream = self._find(number)
+            self._mark(number, now)
+            if stream is None:
+                stream = _Stream(number)
+                self._streams = [*self._streams[1 - MAX_STREAMS :], stream]
+                coming = range(number + 1, min(number + 1 + behind, self._count))
+                if coming:
+                    stream.fetched = coming[-1]
+                    stream.steps.append((list(coming), []))
+                    all_wanted = behind > self._depths.listed
+                    send = self._fetch_first if all_wanted else self._fetch_behind
+                    self._threads.submit(partial(send, stream), stream.steps.popleft)
+                return
+            self._streams.remove(stream)
+            self._streams.append(stream)
+            if number == stream.last:
+                return
+            stream.last = number
+            if not stream.goes_on.is_set():
+                stream.goes_on.set()
+            stream.unread += 1
+            first, depth = max(stream.furthest, number) + 1, stream.depth(self._depths)
+            end = min(number + depth + 1, self._count)
+            if end - first < min(self._depths.batch, depth) and end < self._count:
+                return
+            stream.furthest = max(stream.furthest, end - 1)
+            wanted = [other for other in range(first, end) if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
+            ahead = min(4 * depth, self._depths.fetched)
+            far = range(max(number, stream.fetched) + 1, min(number + 1 + ahead, self._count))
+            fetched = [other for other in far if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
+            stream.fetched = max(stream.fetched, far.stop - 1)
+            for other in wanted:
+                self._mark(other, now)
+            if fetched:
+                stream.steps.append((fetched, wanted))
+        if fetched:
+            self._threads.submit(partial(self._fetch_first, stream), stream.steps.popleft)
+        else:
+            self._make(stream, wanted)
+
+    def _fetch_behind(self, stream: _Stream) -> None:
+        stream.goes_on.wait(BEHIND_SECONDS)
+        self._fetch_first(stream)
+
+    def _fetch_first(self, stream: _Stream) -> None:
+        with stream.sending:  # one step after the other: what is made before it is sent would be sent for nobody
+            fetched, wanted = stream.steps.popleft()
+            apart = [self._fetch(other) for other in fetched]
+            self._apart = any(apart)
+        self._make(stream, wanted)
+
+    def _make(self, stream: _Stream, wanted: list[int]) -> None:
+        threads = self._makers if self._apart else self._threads
+        each = max(1, self._depths.batch // 2)
+        for start in range(0, len(wanted), each):
+            threads.submit(partial(self._ahead, stream, wanted[start : start + each]))
+
+    def _ahead(self, stream: _Stream, wanted: Sequence[int]) -> None:
+        left = self._prefetch(wanted)
+        if left is not None:
+            with self._lock:
+                stream.furthest = min(stream.furthest, left - 1)
+                for number in wanted[wanted.index(left) :]:
+                    self._recent.pop(number, None)
+
+    def _mark(self, number: int, now: float) -> None:
+        self._recent[number] = now
+        self._recent.move_to_end(number)
+        if len(self._recent) > MAX_RECENT:
+            self._recent.popitem(last=False)
+
+    def finished(self, number: int) -> None:
+        """A file was read to its end."""
+        with self._lock:
+            stream = self._find(number, behind=GAP_FILES)
+            if stream is not None:
+                stream.read += max(1, stream.unread)  # nobody tells of files that are in the page cache to their end
+                stream.unread = 0
+
+    def _find(self, number: int, behind: int = 0) -> _Stream | None:
+        """The reader that `number` belongs to: the one nearest before it, or at most `behind` after it."""
+        found, nearest = None, 0
+        for stream in self._streams:
+            distance = abs(number - stream.last)
+            if (stream.follows(number) or 0 < stream.last - number <= behind) and (found is None or distance < nearest):
+                found, nearest = stream, distance
+        return found
+
+
+class Readers:
+    """Everybody who reads files of this mount, as the kernel's requests tell. For the event loop's thread."""
+
+    def __init__(
+        self,
+        threads: Workers,
+        depths: Depths | None = None,
+        makers: Workers | None = None,
+    ) -> None:
+        """`depths`: None for those of a disk; `makers`: threads that make files, or parts of them, of what has been sent."""
+        self._threads = threads
+        self._makers = makers
+        self._depths = depths
+        self._streams: OrderedDict[Space, Streams] = OrderedDict()
+        # When directories of a space were listed, by the position of the first entry, the last one last.
+        self._listed: OrderedDict[Space, OrderedDict[int | None, float]] = OrderedDict()
+
+    def listed(self, directory: AnyNode | None, first: int | None) -> None:
+        """A directory is about to be listed, with the entry at the position `first` of its space as the first one."""
+        if directory is None or directory.slot is None or self._depths is None or not self._depths.listed:
+            return
+        known = self._listed.setdefault(directory.slot[0], OrderedDict())
+        known[first] = time.monotonic()
+        known.move_to_end(first)
+        for listings, most in ((known, MAX_LISTED), (self._listed, MAX_SPACES)):
+            if len(listings) > most:
+                listings.popitem(last=False)
+
+    def _behind(self, space: Space, position: int) -> int:
+        """How many files behind one seem to be wanted by whoever opens it, going by what was listed just before."""
+        known, late = self._listed.get(space), time.monotonic() - LISTED_SECONDS
+        if known is None or self._depths is None or next(reversed(known.values())) < late:
+            return 0
+        return self._depths.begun if known.get(position, late) > late else self._depths.listed
+
+    def opened(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
+        """The file at a position of a space is opened, or was; of `size` bytes, if that is known.
+
+        `again`: the kernel may have its bytes, so that nothing is sent before anybody has read it to its end.
+        """
+        if slot is None:
+            return
+        space, position = slot
+        streams = self._streams.get(space)
+        if streams is None:
+            depths = self._depths or near(size)
+            streams = Streams(self._threads, space.size, space.prefetch, depths, space.fetch, self._makers)
+            self._streams[space] = streams
+            if len(self._streams) > MAX_SPACES:
+                self._streams.popitem(last=False)
+        self._streams.move_to_end(space)
+        streams.opened(position, 0 if again else self._behind(space, position))
+
+    def read(self, file: OpenFile, start: int, stop: int) -> None:
+        """Bytes [start, stop) of a file are asked for."""
+        if stop >= file.size:
+            if not file.progress.ended:
+                file.progress.ended = True
+                if file.slot is not None and file.slot[0] in self._streams:
+                    self._streams[file.slot[0]].finished(file.slot[1])
+        elif window := file.handle.window:
+            self._follow(file, start, stop, window)
+
+    def forget(self, space: Space | None) -> None:
+        """The kernel knows no file of `space` any more."""
+        if space is not None:
+            self._streams.pop(space, None)
+            self._listed.pop(space, None)
+
+    def _follow(self, file: OpenFile, start: int, stop: int, window: int) -> None:
+        at = file.progress
+        sequential = abs(start - at.followed) <= window * GAP_WINDOWS
+        if not sequential or start == 0:
+            at.begun, at.asked, at.followed, at.ahead = start, stop - start, stop, 0
+            return
+        at.followed = max(at.followed, stop)
+        at.asked += stop - start
+        missed = at.followed - at.begun - at.asked
+        least = max(window // SEQUENTIAL_PART, min(SEQUENTIAL_BYTES, file.size // SEQUENTIAL_FILE_PART))
+        if at.asked < least or missed * SEQUENTIAL_PART > at.followed - at.begun:
+            return
+        at.ahead = max(at.ahead, at.followed)
+        depth = max(LEAST_WINDOWS, min(MOST_WINDOWS, DEPTH_AHEAD_BYTES // window))
+        end = min(at.followed + depth * window, file.size)
+        while at.ahead < end:
+            first, at.ahead = at.ahead, min(at.ahead + window, file.size)
+            (self._makers or self._threads).submit(partial(file.handle.prefetch, first, at.ahead))

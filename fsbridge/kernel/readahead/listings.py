@@ -1,0 +1,58 @@
+"""Read-ahead within a long listing: the next batch is asked of the store while the kernel takes the one before.
+
+Not here: the listing itself (`kernel/handles.py`), directories that will be entered next (`directories.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import trio
+
+from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.handles import Listing, Reading
+from fsbridge.kernel.jobs import Abandoned, Jobs
+from fsbridge.kernel.overdue import Subject
+
+READY_BATCHES = 2
+"""Batches of a listing that are kept ready, which is some thousand entries."""
+
+
+class ListingAhead:
+    """Has listings read, by jobs on the metadata lane: one at a time of each listing. For the event loop's thread."""
+
+    def __init__(self, jobs: Jobs, remember: Callable[[int, Reading], object], ages: Ages, seconds: float) -> None:
+        """`remember` gets all of a directory, with its inode, where that is little; `seconds`: the deadline of each job."""
+        self._jobs = jobs
+        self._remember = remember
+        self._ages = ages
+        self._seconds = seconds
+
+    def shown(self, listing: Listing) -> None:
+        """The kernel has taken entries of a listing: read on."""
+        if listing.coming is None and listing.goes_on(READY_BATCHES):
+            listing.coming = trio.Event()
+            trio.lowlevel.spawn_system_task(self._read_on, listing)
+
+    async def _read_on(self, listing: Listing) -> None:
+        ahead = partial(self._asked, listing, listing.ahead)
+        while (coming := listing.coming) is not None:
+            deadline = trio.current_time() + self._seconds
+            try:
+                await self._jobs.metadata.run(ahead, deadline, subject=Subject(listing.inode, None))
+                # The kernel asks for nothing while its reader looks at what he has been told: there is room for more.
+                listing.coming = trio.Event() if listing.goes_on(READY_BATCHES) else None
+                if (reading := listing.whole()) is not None:
+                    self._remember(listing.inode, reading)
+            except Abandoned:
+                return  # whoever asks for more meets it: the abandoned job still works on this listing
+            except Exception:  # whatever it is, it has ended the stream: who asks for more begins anew, and meets it
+                listing.coming = None
+            finally:
+                coming.set()
+
+    def _asked(self, listing: Listing, step: Callable[[], None]) -> None:
+        """Read a listing on. Blocks."""
+        with self._ages.listed(listing.shown.extent):
+            step()

@@ -1,0 +1,153 @@
+"""`FileType`: all that is known of one kind of whole-array file, in one record; and the checks that most kinds share.
+
+This module and those of the kinds import no library, because `fsbridge --help` names all kinds. Not here: the kinds
+themselves (one module for each program family), the table of them (`__init__.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsbridge.layouts.files.extents import MAX_SIZE, Plan, Unfit, View
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
+Check = Callable[[View], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most of something that a file can hold; `reason` tells a person why an array beyond it has no such file.
+
+    Listings look at the shape of an array only through the limits of all file types: arrays on the same side of each are
+    alike to them. So a check that looks at the shape otherwise must be a `Limit`.
+    """
+
+    measure: Callable[[View], int]
+    most: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """A kind of whole-array file. A new one is a module that exports a record like this, and a line in `FILE_TYPES`.
+
+    `suffix`: follows the array's name and a dot. `aliases`: other suffixes of the same file.
+    `plan`: makes the header, for a view that `refusal` has nothing against; None where `h5/` makes the file.
+    `types`: numpy's types of elements that it can hold, as `u2`; None: `check` tells.
+    `ranks`: the fewest and the most dimensions, none of them empty; None: any.
+    `limits`, `check`: what else it cannot hold; `check` raises Unfit, and imports no library.
+    `can_name`: whether a name of an array can stand in the file; None: any can.
+    `names_array`: the file says the array's name or another file's, so its length depends on the name's.
+    `quick`: the header takes microseconds and no library, so the event loop may make it.
+    `beside`: suffixes that a listing shows with it, because its files come in twos.
+    `instead`: what a listing shows in its place, the first that can hold the array, where it cannot.
+    `groups`: a group may have such a file, too.
+    `chosen`: `--files` can name it; else it is listed beside another one only.
+    """
+
+    suffix: str
+    plan: Callable[[View], Plan] | None
+    types: tuple[str, ...] | None = None
+    ranks: tuple[int, int] | None = None
+    limits: tuple[Limit, ...] = ()
+    check: Check | None = None
+    can_name: Callable[[str], bool] | None = None
+    names_array: bool = False
+    quick: bool = False
+    beside: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    groups: bool = False
+    chosen: bool = True
+
+    def refusal(self, view: View) -> str | None:
+        """Why the file cannot hold the array; None if it can. Makes no header and imports no library."""
+        try:
+            self._check(view)
+        except Unfit as error:
+            return str(error)
+        return None
+
+    def planned(self, view: View) -> Plan:
+        """What the file consists of. Unfit where it cannot hold the array."""
+        self._check(view)
+        assert self.plan is not None, f"{self.suffix} is made elsewhere"
+        return self.plan(view)
+
+    def _check(self, view: View) -> None:
+        if view.metadata.dtype.element is not None:
+            raise Unfit("elements that may be missing")
+        if view.metadata.varlength:  # nothing says where an element of such an N5 block is
+            raise Unfit("blocks with varying numbers of elements")
+        if self.can_name is not None and not self.can_name(view.name):
+            raise Unfit("a detached header cannot name such a data file")
+        if self.types is not None:
+            plain(view, *self.types)
+        if self.ranks is not None:
+            ranked(view, *self.ranks)
+        for limit in (*self.limits, TOO_LARGE):
+            if limit.measure(view) > limit.most:
+                raise Unfit(limit.reason)
+        if self.check is not None:
+            self.check(view)
+
+
+def plain(view: View, *allowed: str) -> np.dtype[Any]:
+    """The dtype of elements whose kind the file type knows; Unfit for others. `allowed`: numpy's `u2`, `f4`, ..."""
+    dtype = view.dtype
+    if dtype is None or dtype.names is not None or dtype.subdtype is not None:
+        raise Unfit(f"the format has no elements of type {view.metadata.dtype.native}")
+    code = f"{dtype.kind}{dtype.itemsize}"
+    if code == "b1" and "u1" in allowed and "b1" not in allowed:
+        import numpy as np
+
+        return np.dtype("u1")  # the same bytes
+    if code not in allowed:
+        raise Unfit(f"the format has no elements of type {dtype.name}")
+    return dtype
+
+
+def ranked(view: View, least: int, most: int) -> None:
+    """Unfit unless the region has `least` to `most` dimensions, none of them empty."""
+    rank = len(view.shape)
+    if not least <= rank <= most:
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        raise Unfit(f"the format holds {wanted} dimensions, the array has {rank}")
+    if 0 in view.shape:
+        raise Unfit("the format cannot say that a dimension is empty")
+
+
+def extent(view: View) -> int:
+    """The longest dimension."""
+    return max(view.shape, default=1)
+
+
+def elements(view: View) -> int:
+    """All elements of the region."""
+    return view.selection.size
+
+
+def texts(view: View) -> int:
+    """Elements of variable length, each of which takes some sixty bytes of memory while a file is made."""
+    return view.selection.size if view.dtype is None else 0
+
+
+def nbytes(view: View) -> int:
+    """Bytes of all elements."""
+    return view.selection.size * view.metadata.dtype.itemsize
+
+
+def planes(view: View) -> int:
+    """Pictures over the last two axes."""
+    return math.prod(view.picture_shape[:-2])
+
+
+TOO_LARGE = Limit(nbytes, MAX_SIZE - 2**32, "2^63 bytes and more are no file")
+"""A limit of all file types; the difference is room for headers."""

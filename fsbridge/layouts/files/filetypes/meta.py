@@ -1,0 +1,63 @@
+"""MetaImage, attached (`.mha`) and detached (`.raw.mhd` with a data file): ITK, VTK, elastix. Text, in millimeters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsbridge.layouts.files.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.filetypes.filetype import FileType, plain
+from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing, volume
+
+_TYPES = {
+    "i1": "MET_CHAR", "u1": "MET_UCHAR", "i2": "MET_SHORT", "u2": "MET_USHORT", "i4": "MET_INT", "u4": "MET_UINT",
+    "i8": "MET_LONG_LONG", "u8": "MET_ULONG_LONG", "f4": "MET_FLOAT", "f8": "MET_DOUBLE",
+}  # fmt: skip
+
+
+def mha(view: View) -> FileMap:
+    """Header and elements in one file."""
+    return whole_file(view, _header(view, "LOCAL"), volume(view), plain(view, *_TYPES))
+
+
+def mhd(view: View) -> FileMap:
+    """The header alone; its data file is `NAME.raw`, or `NAME.mha` where that has another memory order."""
+    if volume(view) == view.natural:
+        header = _header(view, f"{view.name}.raw")
+    else:
+        header = _header(view, f"{view.name}.mha", len(_header(view, "LOCAL")))
+    return FileMap(len(header), None, ((0, header),))
+
+
+def nameable(name: str) -> bool:
+    """Whether a detached header can name the data file of the array `name`; readers take LIST... for a list of files."""
+    return name.isprintable() and not (" " in name or "%" in name or name.startswith("LIST"))
+
+
+def _header(view: View, data: str, skip: int = 0) -> bytes:
+    dtype = plain(view, *_TYPES)
+    order, packed = volume(view)[::-1], view.packing
+    axes = [view.axes[i] for i in order]
+    rank = len(axes)
+    sign = [-1.0 if spacing(axis, None) < 0 else 1.0 for axis in axes]  # a negative step is a direction
+    matrix = " ".join(number(sign[i]) if i == j else "0" for i in range(rank) for j in range(rank))
+    lines = [
+        "ObjectType = Image",
+        f"NDims = {rank}",
+        "BinaryData = True",
+        f"BinaryDataByteOrderMSB = {dtype.byteorder == '>'}",
+        "CompressedData = False",
+        f"TransformMatrix = {matrix}",
+        f"Offset = {' '.join(number(offset(axis, 'millimeter')) for axis in axes)}",
+        f"ElementSpacing = {' '.join(number(abs(spacing(axis, 'millimeter'))) for axis in axes)}",
+        f"DimSize = {' '.join(str(view.shape[i]) for i in order)}",
+        *([f"HeaderSize = {skip}"] if skip else []),
+        *([f"ElementToIntensityFunctionSlope = {number(packed[0])}"] if packed else []),
+        *([f"ElementToIntensityFunctionOffset = {number(packed[1])}"] if packed else []),
+        f"ElementType = {_TYPES[f'{dtype.kind}{dtype.itemsize}']}",
+        f"ElementDataFile = {data}",
+    ]
+    return ("\n".join(lines) + "\n").encode()
+
+
+MHA = FileType("mha", mha, types=tuple(_TYPES), ranks=(1, 10))  # MetaObject has arrays of ten
+MHD = replace(MHA, suffix="raw.mhd", plan=mhd, can_name=nameable, names_array=True, beside=("raw",))

@@ -1,0 +1,91 @@
+"""NIfTI-1 in one file (`.nii`), by nibabel: x, y, z, time, channels, in millimeters or micrometers.
+
+Its axes run right, anterior, superior: x and y change their signs, so that an element lies where other formats have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsbridge.layouts.files.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, plain
+from fsbridge.layouts.files.filetypes.geometry import is_channel, is_space, is_time, offset, spacing, volume
+from fsbridge.layouts.units import meters, seconds
+
+_TYPES = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16")
+MAX_RANK = 7
+LEAST, MOST = 1e-37, 1e38
+"""Of the numbers that a header can hold."""
+MAX_EXTENT = 32767
+"""Dimensions are 16 bit integers."""
+HEADER_BYTES = 352
+
+
+def nii(view: View) -> FileMap:
+    """At most seven dimensions of at most 32767."""
+    order = _order(view)
+    return whole_file(view, _header(view, order), tuple(i for i in order[::-1] if i is not None), plain(view, *_TYPES))
+
+
+def _header(view: View, order: tuple[int | None, ...]) -> bytes:
+    import numpy as np
+    from nibabel.nifti1 import Nifti1Header
+
+    from fsbridge.metadata import Axis
+
+    dtype, packed = plain(view, *_TYPES), view.packing
+    axes = [Axis() if i is None else view.axes[i] for i in order]
+    unit = _unit([view.axes[i].unit for i in order[:3] if i is not None])
+    header: Any = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")  # type: ignore[no-untyped-call]  # nibabel has no types
+    header.set_data_shape([1 if i is None else view.shape[i] for i in order])
+    header.set_data_dtype(dtype.newbyteorder("="))
+    steps = [spacing(axis, unit if i < 3 else "second" if is_time(axis) else None) for i, axis in enumerate(axes)]
+    header.set_zooms([abs(step) for step in steps])
+    affine = np.diag([-1.0, -1.0, 1.0, 1.0])  # NIfTI's x and y run to the right and to the front
+    for i, axis in enumerate(axes[:3]):
+        affine[i, 3] = affine[i, i] * offset(axis, unit) + 0.0  # no minus zero
+        affine[i, i] *= steps[i]
+    header.set_qform(affine, code=1, strip_shears=True)
+    header.set_sform(affine, code=1)
+    timed = len(axes) > 3 and (order[3] is None or seconds(axes[3].unit) is not None)
+    header.set_xyzt_units({"millimeter": "mm", "micrometer": "micron"}.get(unit or ""), "sec" if timed else None)
+    if len(axes) > 3 and is_time(axes[3]):
+        header["toffset"] = offset(axes[3], "second")
+    if packed and all(LEAST <= abs(value) <= MOST for value in packed if value):
+        header["scl_slope"], header["scl_inter"] = packed
+    header["vox_offset"] = HEADER_BYTES
+    header["magic"] = b"n+1"
+    return bytes(header.binaryblock) + bytes(4)
+
+
+def _order(view: View) -> tuple[int | None, ...]:
+    """The region's dimension for each of NIfTI's: x, y, z, time, then the others. None: one of a single element.
+
+    Axes that are all space, as those without names are, stay as they are; so do those that seven dimensions cannot hold so.
+    """
+    plain_order = volume(view)[::-1]
+    times = [i for i in plain_order if is_time(view.axes[i])][:1]
+    spaces = [i for i in plain_order if is_space(view.axes[i])][:3]
+    others = [i for i in plain_order if i not in times and i not in spaces]
+    if not times and not any(is_channel(view.axes[i]) for i in others):
+        return plain_order
+    absent: list[int | None] = [None] * (3 - len(spaces))
+    order = [*spaces, *absent, times[0] if times else None, *others]
+    return plain_order if len(order) > MAX_RANK else tuple(order)
+
+
+def _unit(units: list[str | None]) -> str | None:
+    """Micrometers where all is measured in less than millimeters; None where no length is known."""
+    known = [length for unit in units if (length := meters(unit)) is not None]
+    if not known:
+        return None
+    return "micrometer" if min(known) < 0.99e-3 and len(known) == len(units) else "millimeter"
+
+
+NII = FileType(
+    "nii",
+    nii,
+    types=_TYPES,
+    ranks=(1, MAX_RANK),
+    limits=(Limit(extent, MAX_EXTENT, f"NIfTI-1 has no dimension above {MAX_EXTENT}"),),
+)

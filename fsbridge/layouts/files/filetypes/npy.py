@@ -1,0 +1,59 @@
+"""NPY, numpy's own format: axis, byte and memory order are the source's own. And raw: nothing but the elements."""
+
+from __future__ import annotations
+
+import io
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from fsbridge.layouts.files.extents import FileMap, Unfit, View, whole_file
+from fsbridge.layouts.files.filetypes.filetype import FileType
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
+
+def npy(view: View) -> FileMap:
+    """What `np.load` reads without pickle, also with `mmap_mode`."""
+    assert view.dtype is not None
+    return whole_file(view, header(view.shape, view.dtype, view.fortran), view.natural, view.dtype)
+
+
+def _loaded(view: View) -> None:
+    if view.dtype is None:
+        raise Unfit(f"numpy has no type for {view.metadata.dtype.native} without pickle")
+
+
+@lru_cache(maxsize=1024)
+def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes:
+    """The header of the oldest version of the format that can say it."""
+    import numpy as np
+
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}
+    stream = io.BytesIO()
+    try:
+        np.lib.format.write_array_header_1_0(stream, described)
+    except (ValueError, UnicodeEncodeError):  # more than 64 KiB, or names beyond latin1
+        text = repr(described).encode("utf-8")
+        text += b" " * (-(len(text) + 13) % 64) + b"\n"
+        return b"\x93NUMPY\x03\x00" + struct.pack("<I", len(text)) + text
+    return stream.getvalue()
+
+
+def raw(view: View) -> FileMap:
+    """The elements alone; `NAME.json` tells how to read them."""
+    import numpy as np
+
+    return whole_file(view, b"", view.natural, view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize)))
+
+
+def _same_size(view: View) -> None:
+    if not view.metadata.dtype.itemsize:
+        raise Unfit("elements of different sizes are no raw file")
+
+
+NPY = FileType("npy", npy, check=_loaded, quick=True, instead=("txt", "csv"))
+RAW = FileType("raw", raw, check=_same_size, quick=True)

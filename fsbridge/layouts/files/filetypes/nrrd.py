@@ -1,0 +1,124 @@
+"""NRRD, attached (`.nrrd`) and detached (`.raw.nhdr` with a data file): teem, ITK, Slicer. Text, x first, in millimeters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fsbridge.layouts.files.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.filetypes.filetype import FileType, plain, ranked
+from fsbridge.layouts.files.filetypes.geometry import is_space, number, offset, spacing, volume
+from fsbridge.layouts.units import meters
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
+_TYPES = {
+    "i1": "int8", "u1": "uint8", "i2": "int16", "u2": "uint16", "i4": "int32", "u4": "uint32", "i8": "int64",
+    "u8": "uint64", "f4": "float", "f8": "double", "c8": "float", "c16": "double",
+}  # fmt: skip
+_UNITS = {"micrometer": "um", "nanometer": "nm", "millimeter": "mm", "centimeter": "cm", "meter": "m", "angstrom": "A"}
+MAX_RANK, MAX_SPACE = 16, 8
+"""NRRD_DIM_MAX and NRRD_SPACE_DIM_MAX of teem."""
+
+
+def nrrd(view: View) -> FileMap:
+    """Header and elements in one file."""
+    return whole_file(view, _header(view, ""), volume(view), plain(view, *_TYPES))
+
+
+def nhdr(view: View) -> FileMap:
+    """The header alone; its data file is `NAME.raw`, or `NAME.nrrd` where that has another memory order."""
+    if volume(view) == view.natural:
+        data = f"data file: {view.name}.raw\n"
+    else:
+        data = f"byte skip: {len(_header(view, ''))}\ndata file: {view.name}.nrrd\n"
+    header = _header(view, data)
+    return FileMap(len(header), None, ((0, header),))
+
+
+def nameable(name: str) -> bool:
+    """Whether a detached header can name the data file of the array `name`."""
+    drive = name[1:2] == ":"  # teem takes it for a path of Windows, and does not look beside the header
+    return name.isprintable() and not (drive or "%" in name or name.startswith(("LIST", " ")))
+
+
+def _header(view: View, data: str) -> bytes:
+    dtype = plain(view, *_TYPES)
+    order = volume(view)[::-1]
+    axes = [view.axes[i] for i in order]
+    sizes = [str(view.shape[i]) for i in order]
+    labels = [axis.name or "" for axis in axes]
+    lengths = [meters(axis.unit) is not None for axis in axes]
+    units = ["millimeter" if length else axis.unit for axis, length in zip(axes, lengths, strict=True)]
+    scales = [spacing(axis, "millimeter") for axis in axes]
+    starts = [number(offset(axis, "millimeter")) for axis in axes]
+    if dtype.kind == "c":
+        sizes, labels = ["2", *sizes], ["", *labels]
+    lines = [
+        "NRRD0004",
+        f"type: {_TYPES[f'{dtype.kind}{dtype.itemsize}']}",
+        f"dimension: {len(sizes)}",
+        f"sizes: {' '.join(sizes)}",
+    ]
+    quoted = [_quoted(_UNITS.get(one or "", one or "")) for one in units]
+    parts = int(dtype.kind == "c")  # of a complex number: the fastest axis of the file
+    if all(is_space(axis) for axis in axes) and len(axes) <= MAX_SPACE:
+        directions = [_direction(scale, row, len(axes)) for row, scale in enumerate(scales)]
+        lines += [
+            "space: left-posterior-superior" if len(axes) == 3 and all(lengths) else f"space dimension: {len(axes)}",
+            "space directions: " + " ".join(["none"] * parts + directions),
+            f"space origin: ({','.join(starts)})",
+        ]
+        if any(units):
+            lines.append("space units: " + " ".join(quoted))
+    else:  # ITK opens no file where only some axes have directions: then each has a spacing, and where its first element is
+        lines += [
+            "spacings: " + " ".join(["nan"] * parts + [number(scale) for scale in scales]),
+            "axis mins: " + " ".join(["nan"] * parts + starts),
+            "centers: " + " ".join(["???"] * parts + ["node"] * len(axes)),
+        ]
+        if any(units):
+            lines.append("units: " + " ".join(['""'] * parts + quoted))
+    if parts:
+        lines.append("kinds: " + " ".join(["complex", *(["domain"] * len(axes))]))
+    if any(labels):
+        lines.append("labels: " + " ".join(map(_quoted, labels)))
+    if dtype.itemsize // (2 if dtype.kind == "c" else 1) > 1:
+        lines.append(f"endian: {'big' if dtype.byteorder == '>' else 'little'}")
+    lines += [*_quantized(view, dtype), "encoding: raw"]
+    return ("\n".join(lines) + "\n" + data + ("" if data else "\n")).encode()
+
+
+def _quantized(view: View, dtype: np.dtype[Any]) -> list[str]:
+    """Of packed numbers: which quantities the least and the greatest stored number stand for, each as an interval."""
+    packed = view.packing
+    if packed is None or dtype.kind != "u" or dtype.itemsize > 4:
+        return []  # teem unpacks no others
+    factor, start = packed
+    least = start - factor / 2
+    most = least + factor * 2 ** (8 * dtype.itemsize)
+    return [f"old min: {number(least)}", f"old max: {number(most)}"] if math.isfinite(most) else []
+
+
+def _direction(scale: float, row: int, rank: int) -> str:
+    return "(" + ",".join(number(scale) if row == column else "0" for column in range(rank)) + ")"
+
+
+def _quoted(text: str) -> str:
+    """Within quotes, of which the text may have none itself, nor what would be another line of the header."""
+    shown = "".join(char if char.isprintable() else " " for char in text.replace('"', "'").replace("\\", "/"))
+    return f'"{shown.encode("ascii", "replace").decode()}"'
+
+
+def _dimensions(view: View) -> None:
+    if plain(view, *_TYPES).kind == "c":  # its parts are a dimension
+        ranked(view, 1, MAX_RANK - 1)
+
+
+NRRD = FileType("nrrd", nrrd, types=tuple(_TYPES), ranks=(1, MAX_RANK), check=_dimensions)
+# Detached headers are not called `NAME.nhdr`: Bio-Formats looks for that beside every picture, and would read it instead.
+NHDR = replace(NRRD, suffix="raw.nhdr", plan=nhdr, can_name=nameable, names_array=True, beside=("raw",))

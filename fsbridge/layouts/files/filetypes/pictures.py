@@ -1,0 +1,107 @@
+"""Single pictures of whole numbers: PGM, whose elements are big-endian, and PNG without compression, of a known size."""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from fsbridge.errors import TooLarge
+from fsbridge.layouts.files.extents import FileMap, Generated, View, whole_file
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, plain, ranked
+from fsbridge.layouts.files.filetypes.geometry import color_axis, color_order
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from fsbridge.tree import Buffer
+
+_STORED_BYTES = 65535
+"""Bytes of one stored block of a deflate stream."""
+_BAND_ROWS = 256
+"""Rows that change their byte order together."""
+_IDAT_BYTES = 1 << 30
+"""Bytes of one IDAT chunk at most; the format's own limit is twice that."""
+MAX_BYTES = _IDAT_BYTES // 2
+"""Bytes of all rows of a PNG, each of which begins with one of its own."""
+MAX_EXTENT = 2**31 - 1
+_COLOR_TYPES = {1: 0, 3: 2, 4: 6}
+"""By the number of samples of a pixel (PNG, 11.2.2)."""
+
+
+def pgm(view: View) -> FileMap:
+    """8 or 16 bit, binary."""
+    dtype = plain(view, "u1", "u2")
+    height, width = view.picture_shape
+    header = f"P5\n{width} {height}\n{255 if dtype.itemsize == 1 else 65535}\n".encode()
+    return whole_file(view, header, view.picture, dtype.newbyteorder(">"))
+
+
+def png(view: View) -> Generated:
+    """8 or 16 bit grey, or 8 bit colour; its checksums need every element, so it is made as a whole."""
+    color, raw = color_axis(view), _raw_bytes(view)
+    order = view.picture if color is None else color_order(view, color)
+    stream = 2 + raw + 5 * max(1, -(-raw // _STORED_BYTES)) + 4
+    return Generated(lambda elements, _, limit: _png(elements, limit), order, 8 + 25 + 12 + stream + 12)
+
+
+def _raw_bytes(view: View) -> int:
+    """Bytes of all rows of a PNG, each of which begins with its filter."""
+    color = color_axis(view)
+    order = view.picture if color is None else color_order(view, color)
+    rows = order[-3:-2] if color is not None else order[-2:-1]
+    return view.selection.size * view.metadata.dtype.itemsize + math.prod(view.shape[i] for i in rows)
+
+
+def _picture(view: View) -> None:
+    if color_axis(view) is None:
+        ranked(view, 2, 2)
+
+
+def _png(elements: NDArray[Any], limit: int) -> bytes:
+    import numpy as np
+
+    elements = elements if elements.ndim == 2 else elements.reshape(elements.shape[-3:])
+    height, width, samples = (*elements.shape, 1)[:3]
+    size, shown = elements.dtype.itemsize, elements.dtype.newbyteorder(">")
+    if elements.nbytes + height > limit:
+        raise TooLarge(f"a PNG of {elements.nbytes} bytes, the limit is {limit}; take a region")
+    rows = np.zeros((height, 1 + width * samples * size), np.uint8)  # each row begins with its filter: none
+    for first in range(0, height, _BAND_ROWS):
+        band = elements[first : first + _BAND_ROWS]
+        shown_band = np.ascontiguousarray(band.astype(shown, copy=False))
+        rows[first : first + _BAND_ROWS, 1:] = shown_band.view(np.uint8).reshape(len(band), -1)
+    del elements, band, shown_band  # as large as the rows
+    data = rows.reshape(-1).data
+    stream: list[Buffer] = [b"\x78\x01"]
+    for start in range(0, len(data), _STORED_BYTES):
+        block = data[start : start + _STORED_BYTES]
+        stream += [struct.pack("<BHH", start + _STORED_BYTES >= len(data), len(block), len(block) ^ 0xFFFF), block]
+    stream.append(struct.pack(">I", zlib.adler32(data)))
+    head = struct.pack(">IIBBBBB", width, height, 8 * size, _COLOR_TYPES[samples], 0, 0, 0)
+    return b"".join([b"\x89PNG\r\n\x1a\n", *_chunk(b"IHDR", [head]), *_chunk(b"IDAT", stream), *_chunk(b"IEND", [])])
+
+
+def _chunk(kind: bytes, content: Sequence[Buffer]) -> Iterator[Buffer]:
+    yield struct.pack(">I", sum(map(len, content))) + kind
+    yield from content
+    yield struct.pack(">I", reduce(lambda crc, part: zlib.crc32(part, crc), content, zlib.crc32(kind)))
+
+
+_TYPES = ("u1", "u2")
+PGM = FileType("pgm", pgm, types=_TYPES, ranks=(2, 2))
+PNG = FileType(
+    "png",
+    png,
+    types=_TYPES,
+    limits=(
+        Limit(extent, MAX_EXTENT, f"PNG has no dimension above {MAX_EXTENT}"),
+        Limit(_raw_bytes, MAX_BYTES, "a PNG of that size is not made in memory; take a region"),
+    ),
+    check=_picture,
+)

@@ -1,0 +1,68 @@
+"""Previews: pictures and curves for people, made of some of the elements. What their records say of an array.
+
+Not here: how they are made (`layouts/files/previews/`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from fsbridge.config import MIB
+from fsbridge.layouts.files.extents import Generated, View
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit
+from fsbridge.layouts.files.previews import DECODED_BYTES
+
+_WORK_BYTES = 16 * MIB
+"""Bytes that drawing takes at most: each pixel and channel is a number of 8 bytes, several times."""
+
+
+def preview_png(view: View) -> Generated:
+    """The picture of one plane, or curves."""
+    from fsbridge.layouts.files.previews.picture import picture
+    from fsbridge.layouts.files.previews.raster import figure_png
+    from fsbridge.layouts.files.previews.roles import is_table
+    from fsbridge.layouts.files.previews.table import curves
+
+    made = curves(view, figure_png) if is_table(view) else picture(view)
+    return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
+
+
+def preview_svg(view: View) -> Generated:
+    """Curves."""
+    from fsbridge.layouts.files.previews.svg import svg
+    from fsbridge.layouts.files.previews.table import curves
+
+    made = curves(view, svg)
+    return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
+
+
+def _chunk_bytes(view: View) -> int:
+    """Bytes of the largest chunk."""
+    edges = (max(edge) if isinstance(edge, tuple) else edge for edge in view.metadata.grid.edges)
+    return math.prod(edges) * view.metadata.dtype.itemsize
+
+
+def _check(view: View) -> None:
+    from fsbridge.layouts.files.previews.roles import drawable  # it needs other modules of this package
+
+    drawable(view)
+
+
+def _is_picture(view: View) -> int:
+    from fsbridge.layouts.files.previews.roles import is_table
+
+    return not is_table(view)
+
+
+_CHUNKS = Limit(
+    _chunk_bytes, DECODED_BYTES, f"a chunk has more than {DECODED_BYTES // MIB} MiB, and a preview decodes no more"
+)
+
+PICTURE = FileType("preview.png", preview_png, limits=(_CHUNKS,), check=_check, groups=True, chosen=False)
+CURVES = FileType(
+    "preview.svg",
+    preview_svg,
+    limits=(_CHUNKS, Limit(_is_picture, 0, "it is a picture, not curves")),
+    check=_check,
+    chosen=False,
+)

@@ -1,0 +1,267 @@
+"""One tiled OME-TIFF of all levels of an image (`GROUP.ome.tif`): QuPath, Bio-Formats, vips and tifffile read single tiles.
+
+Levels of as many planes as the first one are sub-images of its pages (SubIFDs), so that readers take them for one pyramid.
+Others, as of N5 whose levels halve z, too, begin an Image of their own. The IFDs are written here, because tifffile would
+write all tiles. Not here: which arrays are levels (`levels.py`), how tiles are read (`pyramids.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fsbridge.layouts.files.extents import MAX_SIZE, Unfit, View
+from fsbridge.layouts.files.filetypes.tiff import CLASSIC_BYTES, OME, letters_of, ome_metadata
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
+MAX_PAGES = 65536
+"""IFDs of a file; each takes some 20 microseconds."""
+MAX_TILES = 1 << 20
+"""Tiles of a file: 16 bytes each in memory while it is open."""
+_STEP = 16
+"""Width and height of a tile are multiples of this (TIFF 6.0, section 15)."""
+_LEAST, _USUAL, _MOST = 64, 256, 1024
+"""Rows and columns of a tile: those of a chunk within these limits, else the usual ones."""
+_DATA_ALIGNMENT = 4096
+
+_SHORT, _LONG, _LONG8, _IFD, _IFD8, _ASCII = 3, 4, 16, 13, 18, 2
+_FORMATS = {"u": 1, "i": 2, "f": 3, "c": 6}
+"""SampleFormat by numpy's kind."""
+_TAGS = 13
+"""Of every IFD."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One array as tiles. `order`: its dimensions, slowest first; `shape`: their extents; `dtype`: as the file has it."""
+
+    view: View
+    order: tuple[int, ...]
+    shape: tuple[int, ...]
+    tile: tuple[int, int]
+    dtype: np.dtype[Any]
+
+    @property
+    def planes(self) -> int:
+        return math.prod(self.shape[:-2])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles down and across a plane."""
+        return -(-self.shape[-2] // self.tile[0]), -(-self.shape[-1] // self.tile[1])
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.tile[0] * self.tile[1] * self.dtype.itemsize
+
+    @property
+    def plane_bytes(self) -> int:
+        return math.prod(self.grid) * self.tile_bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.planes * self.plane_bytes
+
+
+@dataclass(frozen=True)
+class Pyramid:
+    """The whole file: `images`, each of the levels that are sub-images of the first one's pages."""
+
+    images: tuple[tuple[Level, ...], ...]
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        return tuple(level for image in self.images for level in image)
+
+    @cached_property
+    def big(self) -> bool:
+        """Whether it is a BigTIFF: classic TIFF ends at 4 GB."""
+        heads = sum(level.planes * (512 + 16 * math.prod(level.grid)) for level in self.levels)
+        return heads + sum(level.nbytes for level in self.levels) > CLASSIC_BYTES
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where the tiles of each level begin."""
+        position = -(-self._head_bytes // _DATA_ALIGNMENT) * _DATA_ALIGNMENT
+        found = []
+        for level in self.levels:
+            found.append(position)
+            position += -(-level.nbytes // _DATA_ALIGNMENT) * _DATA_ALIGNMENT
+        return tuple(found)
+
+    @property
+    def size(self) -> int:
+        return self.starts[-1] + self.levels[-1].nbytes
+
+    @cached_property
+    def description(self) -> bytes:
+        """OME-XML."""
+        from uuid import NAMESPACE_OID, uuid5
+
+        from tifffile import OmeXml
+
+        told = []
+        for image in self.images:
+            level = image[0]
+            letters = letters_of(tuple(level.view.axes[i] for i in level.order))
+            told.append((level, letters, ome_metadata(level.view, level.order, letters, level.shape)))
+        same = uuid5(NAMESPACE_OID, repr([(level.shape, level.dtype.str, metadata) for level, _, metadata in told]))
+        document = OmeXml(UUID=f"urn:uuid:{same}")
+        for level, letters, metadata in told:
+            stored = (level.planes, 1, 1, level.shape[-2], level.shape[-1], 1)
+            document.addimage(level.dtype, level.shape, stored, axes="".join(letters), **metadata)
+        return document.tostring().encode() + b"\0"
+
+    def head(self) -> bytes:
+        """All before the first tile: header, IFDs, where each tile lies."""
+        order, starts = self._order, iter(self.starts)
+        mark = b"II" if order == "<" else b"MM"
+        parts = [mark + struct.pack(order + "HHHQ", 43, 8, 0, 16) if self.big else mark + struct.pack(order + "HL", 42, 8)]
+        position = len(parts[0])
+        for image in self.images:
+            data = [next(starts) for _ in image]
+            for plane in range(image[0].planes):
+                told = len(parts) == 1
+                places = [position]
+                for one in range(len(image)):
+                    places.append(places[-1] + self._ifd_bytes(image, one, told))
+                last = image is self.images[-1] and plane == image[0].planes - 1
+                for one, level in enumerate(image):
+                    tags = self._tags(level, data[one] + plane * level.plane_bytes, reduced=one > 0)
+                    if told and not one:
+                        tags[270] = (_ASCII, len(self.description), self.description)
+                    if len(image) > 1 and not one:
+                        below = struct.pack(f"{order}{len(image) - 1}{self._width}", *places[1:-1])
+                        tags[330] = (_IFD8 if self.big else _IFD, len(image) - 1, below)
+                    parts.append(self._packed(tags, places[one], 0 if one or last else places[-1]))
+                position = places[-1]
+        head = b"".join(parts)
+        assert len(head) == self._head_bytes
+        return head
+
+    @property
+    def _order(self) -> str:
+        """The byte order, as `struct` has it."""
+        return ">" if self.levels[0].dtype.byteorder == ">" else "<"
+
+    @property
+    def _width(self) -> str:
+        """An offset, as `struct` has it."""
+        return "Q" if self.big else "L"
+
+    @cached_property
+    def _head_bytes(self) -> int:
+        total = 16 if self.big else 8
+        for image in self.images:
+            total += image[0].planes * sum(self._ifd_bytes(image, one, False) for one in range(len(image)))
+        return total + self._ifd_bytes(self.images[0], 0, True) - self._ifd_bytes(self.images[0], 0, False)
+
+    def _ifd_bytes(self, image: Sequence[Level], one: int, told: bool) -> int:
+        """Bytes of the IFD of a plane of level number `one`, with its values; `told`: it has the description."""
+        size, room = (8, 8) if self.big else (4, 4)
+        values = [size * math.prod(image[one].grid)] * 2
+        values += [len(self.description)] if told and not one else []
+        values += [size * (len(image) - 1)] if len(image) > 1 and not one else []
+        entries = _TAGS + len(values) - 2
+        table = 16 + 20 * entries if self.big else 6 + 12 * entries
+        return _aligned(table) + sum(_aligned(value) for value in values if value > room)
+
+    def _tags(self, level: Level, tiles: int, reduced: bool) -> dict[int, tuple[int, int, bytes]]:
+        """What the IFD of one plane says; its first tile lies at `tiles`."""
+        import numpy as np
+
+        count, kind, order = math.prod(level.grid), _LONG8 if self.big else _LONG, self._order
+        offsets = np.arange(count, dtype=np.uint64) * level.tile_bytes + tiles
+        long = np.dtype(f"{order}u{8 if self.big else 4}")
+        numbers = {
+            254: (_LONG, int(reduced)),
+            256: (_LONG, level.shape[-1]),
+            257: (_LONG, level.shape[-2]),
+            258: (_SHORT, 8 * level.dtype.itemsize),
+            259: (_SHORT, 1),  # not compressed
+            262: (_SHORT, 1),  # zero is black
+            277: (_SHORT, 1),
+            284: (_SHORT, 1),
+            322: (_LONG, level.tile[1]),
+            323: (_LONG, level.tile[0]),
+            339: (_SHORT, _FORMATS[level.dtype.kind]),
+        }
+        packed = {tag: (type, 1, struct.pack(order + "HL"[type == _LONG], value)) for tag, (type, value) in numbers.items()}
+        each = np.full(count, level.tile_bytes).astype(long).tobytes()
+        return packed | {324: (kind, count, offsets.astype(long).tobytes()), 325: (kind, count, each)}
+
+    def _packed(self, tags: dict[int, tuple[int, int, bytes]], at: int, following: int) -> bytes:
+        """The IFD at `at`, and the values that do not fit in it, which follow it."""
+        order, room = self._order, 8 if self.big else 4
+        begin = at + _aligned(16 + 20 * len(tags) if self.big else 6 + 12 * len(tags))
+        body, values = bytearray(struct.pack(order + ("Q" if self.big else "H"), len(tags))), bytearray()
+        for tag, (type, count, value) in sorted(tags.items()):
+            body += struct.pack(order + "HH" + self._width, tag, type, count)
+            if len(value) <= room:
+                body += value.ljust(room, b"\0")
+            else:
+                body += struct.pack(order + self._width, begin + len(values))
+                values += value.ljust(_aligned(len(value)), b"\0")
+        body += struct.pack(order + self._width, following)
+        return bytes(body).ljust(begin - at, b"\0") + bytes(values)
+
+
+def _aligned(position: int) -> int:
+    return -(-position // 8) * 8
+
+
+def pyramid(images: Sequence[Sequence[View]]) -> Pyramid:
+    """The file of the levels of each image, the largest first. Unfit where TIFF cannot hold them."""
+    found: list[tuple[Level, ...]] = []
+    for views in images:
+        found += _series([_level(view, views[0]) for view in views])
+    whole = Pyramid(tuple(found))
+    pages = sum(level.planes for level in whole.levels)
+    tiles = sum(level.planes * math.prod(level.grid) for level in whole.levels)
+    if pages > MAX_PAGES or tiles > MAX_TILES:
+        raise Unfit(f"{pages} pages of {tiles} tiles; a TIFF here has at most {MAX_PAGES} and {MAX_TILES}")
+    if sum(level.nbytes for level in whole.levels) > MAX_SIZE // 2:
+        raise Unfit("too large for a TIFF")
+    return whole
+
+
+def _series(levels: Sequence[Level]) -> Iterator[tuple[Level, ...]]:
+    """Levels that one reader can take for a pyramid, together."""
+    series: list[Level] = []
+    for level in levels:
+        if series and (level.shape[:-2], level.dtype) != (series[0].shape[:-2], series[0].dtype):
+            yield tuple(series)
+            series = []
+        series.append(level)
+    yield tuple(series)
+
+
+def _level(view: View, first: View) -> Level:
+    reason = OME.refusal(view)
+    if reason is not None:
+        raise Unfit(f"{view.name}: {reason}")
+    assert view.dtype is not None
+    assert first.dtype is not None
+    order, chunks = view.picture, view.metadata.grid.edges
+    sides = [_side(chunks[i], view.shape[i]) for i in order[-2:]]
+    dtype = view.dtype.newbyteorder(">" if first.dtype.byteorder == ">" else "<")  # one for the whole file
+    return Level(view, order, tuple(view.shape[i] for i in order), (sides[0], sides[1]), dtype)
+
+
+def _side(chunk: int | tuple[int, ...], extent: int) -> int:
+    """Rows or columns of a tile: a chunk's, or a part of it, so that a tile lies in few chunks."""
+    whole = -(-extent // _STEP) * _STEP
+    if isinstance(chunk, int) and chunk % _STEP == 0:
+        fitting = [chunk // parts for parts in range(1, chunk // _LEAST + 1) if chunk % (parts * _STEP) == 0]
+        found = next((side for side in fitting if _LEAST <= side <= _MOST), 0)
+        if found:
+            return min(found, whole) if found <= whole else whole
+    return min(_USUAL, whole)

@@ -1,0 +1,242 @@
+"""Text: `.csv` of tables, compounds and strings, `.txt` of strings one per line. Made as a whole when opened: sizes vary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from fsbridge.errors import CorruptData, TooLarge
+from fsbridge.layouts.files.extents import Generated, Labels, Unfit, View
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, elements, texts
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_ELEMENTS = 1 << 24
+"""Elements of a table; more would be more than the limit of bytes anyway."""
+MAX_TEXTS = 1 << 20
+"""Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
+MAX_COLUMNS = 1 << 14
+"""Columns of a table of compounds: spreadsheets end there."""
+_LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
+_BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 20
+"""Rows and bytes of elements, at most, that are made text of at a time: meanwhile they take several times their bytes."""
+
+
+def csv_table(view: View) -> Generated:
+    """Return the plan of a table with one row for each index of the first dimension, and a first line with names.
+
+    Columns are the fields of compounds, the second dimension of a 2-D array (named by its coordinates, else by numbers),
+    or the array itself. The first column has the coordinates of the first dimension, if it has a coordinate array.
+    """
+    columns = [] if view.dtype is None or view.dtype.names is None else _columns("", view.dtype)
+    names = tuple(axis.name or "" for axis in view.axes)
+
+    def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytearray:
+        if columns:
+            header = [name for name, _, _ in columns]
+        elif elements.ndim == 1:
+            header = [labels.name]
+        else:
+            header = cells_of(labels.values[1]) if 1 in labels.values else [str(i) for i in range(elements.shape[1])]
+        index = labels.values.get(0)
+        return _csv(elements, columns, header if index is None else [names[0], *header], index, limit)
+
+    return Generated(make, tuple(range(len(view.shape))), labelled=tuple(range(len(view.shape))))
+
+
+def txt_lines(view: View) -> Generated:
+    """Return the plan of strings, one per line; a line break within a string is written as `\\n`."""
+    return Generated(lambda elements, _, limit: _txt(elements, limit), tuple(range(len(view.shape))))
+
+
+def _table(view: View) -> None:
+    _known(view)
+    if not 1 <= len(view.shape) <= 2:
+        raise Unfit(f"a table has 1 or 2 dimensions, the array has {len(view.shape)}")
+    if view.dtype is None:
+        return
+    if _width(view.dtype) > MAX_COLUMNS:
+        raise Unfit(f"more than {MAX_COLUMNS} columns")
+    if view.dtype.names is not None and len(view.shape) != 1:
+        raise Unfit("a table of compounds has 1 dimension")
+
+
+def _lines(view: View) -> None:
+    _known(view)
+    if len(view.shape) > 1:
+        raise Unfit(f"lines have 1 dimension, the array has {len(view.shape)}")
+    if view.dtype is not None and view.dtype.kind not in "SU":
+        raise Unfit("the elements are no text")
+
+
+def _known(view: View) -> None:
+    if view.dtype is None and view.metadata.dtype.serializer == "bytes":
+        raise Unfit(f"numpy has no type for {view.metadata.dtype.native}")
+
+
+def _width(dtype: np.dtype[Any]) -> int:
+    """Number of columns of a compound, at least."""
+    if dtype.subdtype is not None:
+        return math.prod(dtype.shape)
+    return sum(_width(dtype[field]) for field in dtype.names or ()) or 1
+
+
+def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...], int | None]]:
+    """Names of columns, the path of fields that leads there, and the number within a field that is an array itself."""
+    found: list[tuple[str, tuple[str, ...], int | None]] = []
+    for field in dtype.names or ():
+        below = dtype[field]
+        full = f"{name}{field}"
+        if below.names is not None:
+            found += [(sub, (field, *path), i) for sub, path, i in _columns(f"{full}.", below)]
+        elif below.subdtype is not None:
+            count = math.prod(below.shape)
+            found += [(f"{full}.{i}", (field,), i) for i in range(count)]
+        else:
+            found.append((full, (field,), None))
+    return found
+
+
+def _csv(
+    elements: NDArray[Any],
+    columns: list[tuple[str, tuple[str, ...], int | None]],
+    header: list[str],
+    index: NDArray[Any] | None,
+    limit: int,
+) -> bytearray:
+    content, row = bytearray(rows_of([header])), 0
+    for part in _batches(elements):
+        if columns:
+            cells = [cells_of(_column(part, path, i)) for _, path, i in columns]
+        elif part.ndim == 1:
+            cells = [cells_of(part)]
+        else:
+            cells = []
+        first = [] if index is None else [cells_of(index[row : row + len(part)])]
+        if part.ndim == 1:
+            content += rows_of(zip(*first, *cells, strict=True))
+        elif first:
+            content += rows_of([label, *cells_of(line)] for label, line in zip(first[0], part, strict=True))
+        else:
+            content += rows_of(cells_of(line) for line in part)
+        row += len(part)
+        _within(len(content), limit)
+    return content
+
+
+def _batches(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """The elements, some rows at a time."""
+    start, rows = 0, len(elements)
+    while start < rows:
+        stop = min(rows, start + _BATCH_ROWS)
+        if elements.dtype.kind == "O":
+            left = _BATCH_BYTES
+            stop = next((i for i in range(start + 1, stop) if (left := left - _length(elements, i - 1)) < 0), stop)
+        else:
+            stop = min(stop, start + max(1, _BATCH_BYTES // max(1, elements[start].nbytes)))
+        yield elements[start:stop]
+        start = stop
+
+
+def _length(elements: NDArray[Any], row: int) -> int:
+    """Characters or bytes of the elements of a row, each of variable length."""
+    return len(elements[row]) if elements.ndim == 1 else sum(map(len, elements[row].reshape(-1).tolist()))
+
+
+class _Written(list[str]):
+    """Rows as a writer of CSV writes them."""
+
+    write = list.append
+
+
+def rows_of(cells: Iterable[Iterable[str]]) -> bytes:
+    """The lines of a table, ended by LF. Python quotes what may end the lines that it is told of: both CR and LF do."""
+    import csv
+
+    written = _Written()
+    csv.writer(written, lineterminator="\r\n").writerows(cells)
+    return _utf8("".join([row[:-2] + "\n" for row in written]))
+
+
+def _column(part: NDArray[Any], path: tuple[str, ...], number: int | None) -> NDArray[Any]:
+    for field in path:
+        part = part[field]
+    return part if number is None else part.reshape(len(part), -1)[:, number]
+
+
+def cells_of(values: NDArray[Any]) -> list[str]:
+    """Each value as text that reads back as the same value."""
+    import numpy as np
+
+    kind = values.dtype.kind
+    if kind in "iu":
+        return list(map(str, values.tolist()))
+    if kind == "f" and values.dtype.itemsize == 8:
+        return _numbers(map(repr, values.tolist()))
+    if kind == "f" and values.dtype.itemsize < 8:
+        # Numpy tells no more digits than the type needs: of 2**31 in float32 2147483600, and readers take it for that.
+        exact = values.astype(np.float64).tolist()
+        return _numbers(repr(n) if n.is_integer() else str(value) for n, value in zip(exact, values, strict=True))
+    if kind == "b":
+        return ["true" if value else "false" for value in values.tolist()]
+    if kind == "M" and np.datetime_data(values.dtype)[0] == "generic":  # a count without a unit, which numpy cannot spell
+        counts = values.astype(np.int64).tolist()
+        return ["NaT" if absent else str(count) for count, absent in zip(counts, np.isnat(values), strict=True)]
+    return _words(values)
+
+
+def _numbers(texts: Iterable[str]) -> list[str]:
+    """Return texts of numbers with NaN as polars spells it, which takes `nan` for text; pandas and DuckDB read either."""
+    return ["NaN" if text == "nan" else text for text in texts]
+
+
+def _words(values: NDArray[Any]) -> list[str]:
+    """Each value as text. CorruptData for characters that Unicode has not: nothing could tell them."""
+    import numpy as np
+
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
+        if ((codes > _LAST_CHARACTER) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
+            raise CorruptData("a text holds what is no character of Unicode")
+    return [_word(value) for value in values]
+
+
+def _utf8(text: str) -> bytes:
+    """Bytes that were no UTF-8 in the source are as they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise CorruptData("a text holds what is no character of Unicode") from None
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return str(value)
+
+
+def _txt(elements: NDArray[Any], limit: int) -> bytearray:
+    content = bytearray()
+    for part in _batches(elements.reshape(-1)):
+        lines = [word.replace("\r", "\\r").replace("\n", "\\n") + "\n" for word in _words(part)]
+        content += _utf8("".join(lines))
+        _within(len(content), limit)
+    return content
+
+
+def _within(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"a text of more than {limit} bytes is not made in memory; take a region")
+
+
+_LIMITS = (
+    Limit(elements, MAX_ELEMENTS, f"more than {MAX_ELEMENTS} elements; take a region"),
+    Limit(texts, MAX_TEXTS, f"more than {MAX_TEXTS} elements; take a region"),
+)
+CSV = FileType("csv", csv_table, groups=True, limits=_LIMITS, check=_table)
+TXT = FileType("txt", txt_lines, limits=_LIMITS, check=_lines)

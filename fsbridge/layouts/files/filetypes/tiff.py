@@ -1,0 +1,239 @@
+"""TIFF by tifffile's writer, of which only the headers are taken: ImageJ's dialect (`.tif`) and OME-TIFF (`.ome.tif`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, View
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, nbytes, plain, planes
+from fsbridge.layouts.files.filetypes.geometry import (
+    color_axis,
+    color_order,
+    is_channel,
+    is_space,
+    is_time,
+    length_unit,
+    spacing,
+)
+from fsbridge.layouts.units import symbol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fsbridge.metadata import Axis
+
+_IMAGEJ = ("u1", "i2", "u2", "f4")
+_OME = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "c8", "c16")
+MAX_PAGES = 65536
+"""Pages with a header each; each takes 4 microseconds and 256 bytes."""
+CLASSIC_BYTES = 2**32 - 2**20
+"""Bytes above which classic TIFF cannot say where a page is: ImageJ's dialect then has one header for all of them."""
+MAX_PLANE_BYTES = 2**32 - 1
+"""Bytes of a page that classic TIFF can tell of."""
+MAX_LABELS = 4096
+"""Pages up to which each has a label."""
+IMAGEJ_CHANNELS = 7
+"""Channels that ImageJ shows together."""
+PAGE_BYTES = 1024
+"""Of a page's header, with room to spare."""
+MAX_EXTENT = 2**31 - 1
+MOST = 2.0**32 - 1
+"""Pixels in a unit that a header can tell of, or units in a pixel: two integers of 32 bits."""
+
+
+def tif(view: View) -> FileMap:
+    """Stock ImageJ opens it, as a virtual stack of any size; other readers too, above 4 GB its first page only."""
+    dtype, color = plain(view, *_IMAGEJ), color_axis(view)
+    unit, size = length_unit(view.picture_axes), view.selection.size * view.metadata.dtype.itemsize
+    metadata: dict[str, Any] = {}
+    if unit is not None:
+        metadata["unit"] = {"micrometer": "um"}.get(unit) or (symbol(unit) or unit).encode("ascii", "replace").decode()
+    if color is None:
+        letters = letters_of(view.picture_axes)
+        places = sorted(range(len(letters)), key=lambda i: "TZCYX".index(letters[i]))  # the dialect has no other order
+        order = tuple(view.picture[i] for i in places)
+        metadata["axes"] = "".join(letters[i] for i in places) + "S"
+        shape: tuple[int, ...] = (*(view.shape[i] for i in order), 1)
+        rows = order[-2:]
+    else:
+        order = color_order(view, color)
+        metadata["axes"], shape, rows = "YXS", tuple(view.shape[i] for i in order[-3:]), order[-3:-1]
+    for number, letter in zip(order if color is None else order[-3:], metadata["axes"], strict=False):
+        axis = view.axes[number]
+        if letter == "Z" and axis.scale is not None:
+            metadata["spacing"] = abs(spacing(axis, unit))
+        if letter == "T" and axis.scale is not None:
+            metadata["finterval"] = spacing(axis, "second")
+    pages = math.prod(shape[:-3])
+    if color is None:
+        metadata |= _looks(view, metadata["axes"], shape, pages)
+    across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
+    known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
+    page = {"metadata": metadata, "truncate": size > CLASSIC_BYTES or pages > MAX_PAGES, "extratags": _gdal(view)}
+    return _written(view, order, shape, dtype, {"imagej": True}, page, across if known else None, color is not None)
+
+
+def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[str, Any]:
+    """Names, colours and windows of channels, as ImageJ's dialect has them."""
+    import numpy as np
+
+    channels = view.image.channels if view.image is not None else ()
+    place = axes.find("C")
+    if place < 0 or len(channels) != shape[place] or pages > MAX_LABELS:
+        return {}
+    found: dict[str, Any] = {}
+    if all(channel.label for channel in channels):
+        below = math.prod(shape[place + 1 : -3])
+        found["Labels"] = [str(channels[page // below % len(channels)].label) for page in range(pages)]
+    if all(channel.color is not None for channel in channels):
+        ramp = np.arange(256, dtype=np.uint16)
+        found["LUTs"] = [np.array([ramp * part // 255 for part in channel.color or ()], np.uint8) for channel in channels]
+        if len(channels) <= IMAGEJ_CHANNELS:
+            found["mode"] = "composite"
+    if all(channel.window is not None for channel in channels):
+        found["Ranges"] = tuple(end for channel in channels for end in channel.window or ())
+    return found
+
+
+def _gdal(view: View) -> list[tuple[int, str, int, str, bool]]:
+    """Tags of GDAL: what stands for missing elements, and how packed numbers become the quantity (GDAL, GTiff driver)."""
+    tags = []
+    missing, factor = view.missing, view.packing
+    if factor is not None:
+        items = [f'<Item name="{name.upper()}" sample="0" role="{name}">{value!r}</Item>'
+                 for name, value in zip(("scale", "offset"), factor, strict=True)]  # fmt: skip
+        tags.append((42112, "s", 0, f"<GDALMetadata>{''.join(items)}</GDALMetadata>", False))
+    if missing is not None:
+        tags.append((42113, "s", 0, repr(missing), False))
+    return tags
+
+
+def ome(view: View) -> FileMap:
+    """Bio-Formats, QuPath, napari and libtiff read it; spacing in the unit of the source. Above 4 GiB it is a BigTIFF."""
+    from uuid import NAMESPACE_OID, uuid5
+
+    dtype, color = plain(view, *_OME), color_axis(view)
+    order = view.picture if color is None else color_order(view, color)
+    shown = order if color is None else order[-3:]
+    letters = letters_of(tuple(view.axes[i] for i in order)) if color is None else ["Y", "X", "S"]
+    shape = tuple(view.shape[i] for i in shown)
+    metadata = {"axes": "".join(letters), **ome_metadata(view, shown, letters, shape)}
+    metadata["UUID"] = f"urn:uuid:{uuid5(NAMESPACE_OID, repr((metadata, shape, dtype.str)))}"  # the same header each time
+    pages = math.prod(shape[:-2])
+    big = view.selection.size * dtype.itemsize + pages * PAGE_BYTES > CLASSIC_BYTES
+    return _written(
+        view, order, shape, dtype, {"ome": True, "bigtiff": big}, {"metadata": metadata}, None, color is not None
+    )
+
+
+def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
+    """What OME-XML says of an image: name, spacing, channels. `shown`: its dimensions, `letters`: what OME calls them."""
+    metadata: dict[str, Any] = {}
+    for number, letter in zip(shown, letters, strict=True):
+        axis = view.axes[number]
+        if letter in "ZYX" and axis.scale is not None:
+            metadata[f"PhysicalSize{letter}"] = abs(axis.scale)
+            metadata[f"PhysicalSize{letter}Unit"] = symbol(axis.unit) or "pixel"
+        if letter == "T" and axis.scale is not None and axis.scale > 0:
+            metadata["TimeIncrement"], metadata["TimeIncrementUnit"] = axis.scale, symbol(axis.unit) or "s"
+    metadata["Name"] = _text(view.file_name if view.image is None else view.image.name)
+    channels = view.image.channels if view.image is not None else ()
+    if "C" in letters and len(channels) == shape[letters.index("C")]:
+        said: dict[str, Any] = {}
+        if all(channel.label for channel in channels):
+            said["Name"] = [_text(channel.label or "") for channel in channels]
+        if all(channel.color is not None for channel in channels):
+            said["Color"] = [_rgba(channel.color or (0, 0, 0)) for channel in channels]
+        metadata |= {"Channel": said} if said else {}
+    return metadata
+
+
+def _rgba(color: tuple[int, int, int]) -> int:
+    """An opaque colour as OME writes it: red, green, blue, alpha in a signed integer of 32 bits."""
+    return int.from_bytes(bytes((*color, 255)), "big", signed=True)
+
+
+def _text(name: str) -> str:
+    """A name that XML can hold."""
+    return "".join(char for char in name if char.isprintable()).encode("utf-8", "replace").decode()
+
+
+def _plane_bytes(view: View) -> int:
+    """Bytes of a page."""
+    plane = view.selection.size if color_axis(view) is not None else math.prod(view.picture_shape[-2:])
+    return plane * view.metadata.dtype.itemsize
+
+
+def _pages(view: View) -> int:
+    return 1 if color_axis(view) is not None else planes(view)
+
+
+def letters_of(axes: tuple[Axis, ...]) -> list[str]:
+    """T, C, Z, Y or X for each axis: the last two are Y and X, the others by their names, else the next that is free."""
+    letters = ["?"] * (len(axes) - 2) + ["Y", "X"]
+    for i, axis in enumerate(axes[:-2]):
+        letter = "T" if is_time(axis) else "C" if is_channel(axis) else "Z" if is_space(axis) and axis.name else "?"
+        if letter not in letters:
+            letters[i] = letter
+    for i in range(len(letters) - 1, -1, -1):
+        if letters[i] == "?":
+            letters[i] = next(letter for letter in "ZTC" if letter not in letters)
+    return letters
+
+
+def _written(
+    view: View, order: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any], file: dict[str, Any],
+    page: dict[str, Any], across: list[float] | None, color: bool = False,
+) -> FileMap:  # fmt: skip
+    """What the writer makes beside the elements. `across`: the size of a pixel in x and y."""
+    from tifffile import TiffWriter
+
+    if across is not None:
+        page["resolution"] = (1 / across[0], 1 / across[1])
+    recorder = Recorder()
+    with TiffWriter(recorder, byteorder=">" if dtype.byteorder == ">" else "<", **file) as writer:  # type: ignore[arg-type]
+        place = writer.write(
+            shape=shape,
+            dtype=dtype.newbyteorder("="),
+            photometric="rgb" if color else "minisblack",
+            returnoffset=True,
+            software=False,
+            **page,
+        )
+    assert place is not None
+    start = place[0]
+    stop = start + view.selection.size * dtype.itemsize
+    return FileMap(max(recorder.end, stop), Elements(start, order, dtype), outside(recorder.merged(), start, stop))
+
+
+def outside(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tuple[tuple[int, bytes], ...]:
+    """The pieces without what lies in [start, stop): a writer that only skips over data puts a zero at their end."""
+    left: list[tuple[int, bytes]] = []
+    for offset, content in pieces:
+        if offset < start:
+            left.append((offset, content[: start - offset]))
+        if offset + len(content) > stop:
+            cut = max(0, stop - offset)
+            left.append((offset + cut, content[cut:]))
+    return tuple(left)
+
+
+_SIZES = (Limit(extent, MAX_EXTENT, "too large for a TIFF"), Limit(nbytes, MAX_SIZE // 2, "too large for a TIFF"))
+TIF = FileType(
+    "tif",
+    tif,
+    types=_IMAGEJ,
+    ranks=(2, 5),
+    limits=(*_SIZES, Limit(_plane_bytes, MAX_PLANE_BYTES, "planes of 4 GiB and more")),
+)
+OME = FileType(
+    "ome.tif",
+    ome,
+    types=_OME,
+    ranks=(2, 5),
+    limits=(*_SIZES, Limit(_pages, MAX_PAGES, f"more than {MAX_PAGES} pages; take a region")),
+    names_array=True,
+    groups=True,
+)

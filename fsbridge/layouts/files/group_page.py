@@ -1,0 +1,108 @@
+"""What `index.html` tells of a group: its members as they are now, from metadata alone. Not here: the HTML (`page.py`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import cast
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound
+from fsbridge.layouts.files.description import reading_lines
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.fitting import reasons
+from fsbridge.layouts.files.groups import Around, OpenGroup
+from fsbridge.layouts.files.page import Page, Row, page
+from fsbridge.layouts.files.previews.levels import levels
+from fsbridge.layouts.files.selection import whole
+from fsbridge.layouts.member_names import file_name
+from fsbridge.layouts.members import Opener, openers
+from fsbridge.model import Child, Group, Link, Node, as_array
+from fsbridge.tree import MAX_NAME
+
+NAME = "index.html"
+"""What the page is called."""
+
+MOST_ROWS = 2000
+"""Members that a page shows."""
+
+
+def group_page(shown: OpenGroup, group: Group, store: str) -> bytes:
+    """Return the page of a group; `store` is what the whole store is called."""
+    before_waiting()
+    member, around, attributes = shown.path.member, shown.fresh(), group.attributes()
+    members = list(islice(group.children(), MOST_ROWS + 1))
+    more = members[MOST_ROWS:]
+    members = sorted(members[:MOST_ROWS], key=lambda child: _in_order(child.name))
+    names = member.names
+    with member.context.together():
+        rows = list(_rows(shown, group, members, around))
+    told = Page(
+        title=names[-1] if names else store,
+        store=f"/{'/'.join(names)} in {store}" if names else "the whole store",
+        format=member.context.format_at(names).name,
+        above=[store, *names[:-1]] if names else [],
+        attributes=attributes,
+        rows=rows,
+        more=bool(more),
+    )
+    return page(told)
+
+
+def _in_order(name: str) -> list[tuple[int, str]]:
+    """Sorts names with numbers in them by those: `s2` before `s10`."""
+    return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"([0-9]+)", name)]
+
+
+def array_row(name: str, view: View, around: Around, remark: str | None = None) -> Row:
+    """Return the row of an array that is called `name`."""
+    fits, stem, leave = reasons(view), file_name(name, frozenset()), around.neighbours.leave
+    suffixes = [
+        suffix
+        for suffix in ("json", *(suffix for suffix, reason in fits.items() if reason is None))
+        if leave(name, suffix) and len(stem) + 1 + len(suffix) <= MAX_NAME
+    ]
+    preview = next((suffix for suffix in ("preview.svg", "preview.png") if suffix in suffixes), None)
+    lines = reading_lines(view) if "raw" in suffixes else {}
+    lines = {language: text for language, text in lines.items() if language != "c"}
+    return Row(name, "array", stem, suffixes, preview, view, view.metadata.codec, lines, remark)
+
+
+def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around) -> Iterator[Row]:
+    for child, opener in openers(group, members, shown.path.member.context.config.is_remote):
+        try:
+            yield _row(shown, group, child, opener, around)
+        except NotFound:
+            continue  # removed meanwhile
+        except (FsbridgeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise
+            yield Row(child.name, "error", remark=str(error))
+
+
+def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: Around) -> Row:
+    member = shown.path.member
+    path = file_name(child.name, frozenset())
+    names = (*member.names, child.name)
+    if child.link is None and around.surroundings.impartial and (brief := group.brief(child.name)) is not None:
+        x_first = member.context.format_at(names).first_axis_fastest
+        axes = around.surroundings.axes(brief.metadata, names, x_first, brief.shared)
+        view = View(child.name, brief.metadata, whole(brief.metadata.shape), axes, x_first)
+        return array_row(child.name, view, around)
+    node: Node = Link(child.link) if child.link is not None else opener()
+    remark = None
+    if isinstance(node, Link):
+        remark, resolved = f"link to {node.target}", shown.resolved(node)
+        if resolved is None or isinstance(resolved, Link):
+            return Row(child.name, "link", remark=f"{remark}, which leads nowhere")
+        node = resolved
+    array = as_array(node)
+    if array is not None:
+        return array_row(child.name, shown.opened(child.name, array, around).view(), around, remark)
+    pyramid = levels(cast(Group, node).attributes())
+    leave = partial(around.neighbours.leave, child.name)
+    preview = "preview.png" if pyramid and leave("preview.png") else None
+    suffixes = [suffix for suffix in ("h5",) if leave(suffix) and len(path) + 3 <= MAX_NAME]
+    return Row(child.name, "group", path, suffixes, preview, remark="pyramid" if pyramid else remark)

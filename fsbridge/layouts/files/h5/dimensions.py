@@ -1,0 +1,157 @@
+"""Dimension scales of a virtual HDF5 file, as netCDF-4 has them: which datasets are scales, and which must be made.
+
+netCDF takes the dimensions of a dataset from its scales, and cannot open one that has scales for some dimensions only. So
+every dimension of an array with names gets one: the coordinate array of that name, else one made from the spacing, else
+one without values that netCDF does not show as a variable. Not here: who writes them (`child/skeleton.py`).
+Source: netCDF-C, `libhdf5/hdf5create.c` and `nc4hdf.c` (names of dimensions without a variable).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fsbridge.layouts.units import symbol
+from fsbridge.metadata import JSON, Axis
+
+COORDINATE_VALUES = 65536
+"""Elements of a coordinate that is made from an axis' spacing."""
+
+NETCDF_ATTRIBUTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict"))
+"""Attributes by which netCDF-C numbers the dimensions of a whole file: in an excerpt the numbers are others."""
+
+
+class Labelled(NamedTuple):
+    """What a dataset has to do with dimension scales: its shape and axes, as HDF5 shows them.
+
+    `scale`: its name as a scale, if the source says that it is one. `from_hdf5`: it comes from an HDF5 file.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[Axis, ...] | None
+    scale: str | None
+    from_hdf5: bool
+
+
+class Scales(NamedTuple):
+    """`datasets` are to be added. `made`: path and name of each scale; `attached`: path, dimension and the scale's path."""
+
+    datasets: list[dict[str, JSON]]
+    made: list[list[str]]
+    attached: list[list[JSON]]
+
+
+def scales(arrays: Mapping[str, Labelled]) -> Scales:
+    """Find the scales of `arrays`, by path; a coordinate is looked for in the array's group and in those above."""
+    made = {path: array.scale for path, array in arrays.items() if array.scale is not None}
+    attached: dict[str, list[list[JSON]]] = {}
+    dimensions = _Dimensions(arrays)
+    for path, array in arrays.items():
+        if _is_coordinate(path, array):
+            made.setdefault(path, path.rpartition("/")[2])
+            continue
+        for position, axis in enumerate(array.axes or ()):
+            found = _coordinate(arrays, path, array.shape[position], axis.name)
+            if found is None:
+                if array.from_hdf5:
+                    continue
+                scale = dimensions.find(path, position, array.shape[position], axis)
+            elif array.from_hdf5 and arrays[found].scale is None:
+                continue
+            else:
+                scale = found
+                made.setdefault(scale, str(axis.name))
+            attached.setdefault(path, []).append([path, position, scale])
+    pairs = [*([path, name] for path, name in made.items()), *dimensions.named]
+    return Scales(
+        dimensions.datasets, pairs, [item for path, items in attached.items() if path not in made for item in items]
+    )
+
+
+def _is_coordinate(path: str, array: Labelled) -> bool:
+    """Whether a 1-D array is called like its dimension."""
+    axes = array.axes
+    return not array.from_hdf5 and axes is not None and len(axes) == 1 and axes[0].name == path.rpartition("/")[2]
+
+
+def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: str | None) -> str | None:
+    """The path of the 1-D dataset that is called like a dimension of `path`, and has its extent."""
+    folder = path.rpartition("/")[0]
+    while label is not None:
+        candidate = f"{folder}/{label}"
+        found = arrays.get(candidate)
+        if found is not None and candidate != path:
+            return candidate if found.shape == (extent,) else None
+        if not folder:
+            return None
+        folder = folder.rpartition("/")[0]
+    return None
+
+
+class _Dimensions:
+    """Scales that are made, one for all arrays of a group whose dimensions are alike."""
+
+    def __init__(self, arrays: Mapping[str, Labelled]) -> None:
+        self._taken = set(arrays)
+        self._known: dict[tuple[str, int, Axis], str] = {}
+        self.datasets: list[dict[str, JSON]] = []
+        self.named: list[list[str]] = []
+
+    def find(self, path: str, position: int, extent: int, axis: Axis) -> str:
+        """The path of the scale of one dimension of the array at `path`."""
+        folder, _, array = path.rpartition("/")
+        label = axis.name if axis.name and re.fullmatch(r"[^/.\0][^/\0]*", axis.name) else None
+        key = folder, extent, axis if label is not None else Axis(f"{array}.{position}")
+        known = self._known.get(key)
+        if known is None:
+            label = label or f"{array}_dim_{position}"
+            names = [label, f"{label}_{array}", *(f"{label}_{number}" for number in range(len(self._taken) + 2))]
+            name = next(name for name in names if f"{folder}/{name}" not in self._taken)
+            known = self._known[key] = f"{folder}/{name}"
+            self._taken.add(known)
+            self._make(known, name, extent, axis)
+        return known
+
+    def _make(self, path: str, name: str, extent: int, axis: Axis) -> None:
+        if axis.scale is not None and 0 < extent <= COORDINATE_VALUES:
+            self.datasets.append(spaced(path, extent, axis))
+            self.named.append([path, name])
+            return
+        self.datasets.append({"kind": "dataset", "path": path, "shape": [extent], "dtype": ">f4", "attributes": {}})
+        self.named.append([path, f"This is a netCDF dimension but not a netCDF variable.{extent:10d}"])
+
+
+def spaced(path: str, extent: int, axis: Axis) -> dict[str, JSON]:
+    """The dataset of a coordinate that is made from an axis' spacing."""
+    values = axis.offset + (axis.scale or 1.0) * np.arange(extent, dtype="<f8")
+    return valued(path, values, {"units": symbol(axis.unit) or axis.unit} if axis.unit else {})
+
+
+def valued(
+    path: str, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], attributes: Mapping[str, JSON]
+) -> dict[str, JSON]:
+    """A dataset whose elements are part of the skeleton."""
+    return {
+        "kind": "dataset",
+        "path": path,
+        "shape": list(values.shape),
+        "dtype": values.dtype.str,
+        "attributes": dict(attributes),
+        "characters": True,
+        "items": base64.b64encode(values.tobytes()).decode(),
+    }
+
+
+def excerpt(described: Mapping[str, JSON], names: frozenset[str] | Sequence[str] = NETCDF_ATTRIBUTES) -> dict[str, JSON]:
+    """What an HDF5 file says of an object, without the attributes `names`."""
+    facts = described.get("attributes")
+    if not isinstance(facts, list):
+        return dict(described)
+    return {
+        **described,
+        "attributes": [fact for fact in facts if not (isinstance(fact, dict) and fact.get("name") in names)],
+    }

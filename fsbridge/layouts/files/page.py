@@ -1,0 +1,223 @@
+"""`index.html`: a group as a page for people. Pure: text in, text out.
+
+The page is static. All of its text comes from strangers and is escaped, a Content-Security-Policy forbids scripts and
+everything from elsewhere, links are relative and lead to files of the mount only. Not here: what there is in a group
+(`group_page.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, Literal
+from urllib.parse import quote
+
+import numpy as np
+
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.units import symbol
+from fsbridge.metadata import JSON, Axis
+from fsbridge.printable import printable
+
+_STYLE = """
+:root{color-scheme:light dark;--line:#d8d8de;--dim:#63636b;--back:#f6f6f8}
+@media(prefers-color-scheme:dark){:root{--line:#3a3a42;--dim:#a2a2ac;--back:#26262c}}
+body{font:15px/1.45 system-ui,sans-serif;margin:1.2rem auto;max-width:75rem;padding:0 1rem}
+h1{font-size:1.5rem;margin:.3rem 0}h1,p,summary,td.name{overflow-wrap:anywhere}td.fact{overflow-wrap:break-word}
+p.facts,small,td.dim,summary{color:var(--dim)}
+table{border-collapse:collapse;width:100%;margin:1rem 0}
+td,th{border-top:1px solid var(--line);padding:.45rem .6rem;text-align:left;vertical-align:top}
+th{border:0;font-weight:600;color:var(--dim)}
+td.look{width:100px}
+img{display:block;width:96px;height:96px;object-fit:contain;image-rendering:auto;background:var(--back)}
+td.name a.main{font-weight:600}
+pre{background:var(--back);padding:.6rem;overflow:auto;max-height:24rem;margin:.4rem 0}
+.number{white-space:nowrap}
+@media(max-width:700px){thead{display:none}tr{display:block;border-top:1px solid var(--line);padding:.5rem 0}
+td{display:block;border:0;padding:.1rem 0}td:empty{display:none}td.fact::before{content:attr(data-is) ": ";color:var(--dim)}}
+"""
+_POLICY = (
+    "default-src 'none'; img-src 'self' file:; base-uri 'none'; form-action 'none'; style-src 'sha256-"
+    f"{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
+)
+
+_LONGEST_TEXT, _LONGEST_PRE = 300, 65536
+"""Characters that are shown of a name, and of attributes."""
+
+_OPEN_LINES = 12
+"""Lines of attributes that are shown without being asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A member of the group. `path`: what the names of its files begin with, or that of its directory; None: there are none.
+
+    `suffixes`: of its files; `preview`: that of its picture; `lines`: how to read it, by language; `remark`: about a link, a
+    pyramid, or what is wrong.
+    """
+
+    name: str
+    kind: Literal["group", "array", "link", "error"]
+    path: bytes | None = None
+    suffixes: Sequence[str] = ()
+    preview: str | None = None
+    view: View | None = None
+    codec: str = ""
+    lines: Mapping[str, JSON] = field(default_factory=dict)
+    remark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page tells. `above`: names of the groups from the root down to the one above; `more`: some are left out."""
+
+    title: str
+    store: str
+    format: str
+    above: Sequence[str]
+    attributes: Mapping[str, JSON]
+    rows: Sequence[Row]
+    more: bool = False
+
+
+def page(told: Page) -> bytes:
+    """Return the file."""
+    return "".join(_parts(told)).encode()
+
+
+def _parts(told: Page) -> Iterator[str]:
+    title = shown(told.title)
+    yield (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+    )
+    if told.above:
+        links = [
+            f'<a href="{"../" * (len(told.above) - number)}index.html">{shown(name)}</a>'
+            for number, name in enumerate(told.above)
+        ]
+        yield f"<nav>{' / '.join(links)} /</nav>\n"
+    arrays, groups = (sum(row.kind == kind for row in told.rows) for kind in ("array", "group"))
+    yield f'<h1>{title}</h1>\n<p class="facts">{shown(told.format)} · {_count(groups, "group")}, {_count(arrays, "array")}'
+    yield f" · {shown(told.store)}</p>\n"
+    yield from _attributes(told.attributes)
+    if told.rows:
+        heads = "".join(f"<th>{head}</th>" for head in ("", "Name", "Shape", "Axes", "Type", "Chunks", "Size"))
+        yield f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"
+        for row in told.rows:
+            yield _row(row)
+        yield "</tbody>\n</table>\n"
+    if told.more:
+        yield f"<p>The group has more members; this page shows the first {len(told.rows):,}.</p>\n"
+    yield "</body>\n</html>\n"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def shown(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return text from anywhere as HTML. What is not printable is spelled out, so that it turns nothing round."""
+    cut = text if len(text) <= longest else text[:longest] + "…"
+    return f"<bdi>{escape(printable(cut))}</bdi>" if not cut.isascii() else escape(printable(cut))
+
+
+def link(name: bytes) -> str:
+    """Return a relative link to a file of the same directory: never an address with a scheme, never one above."""
+    return "./" + quote(name, safe="")
+
+
+def _attributes(attributes: Mapping[str, JSON]) -> Iterator[str]:
+    if not attributes:
+        return
+    text = _json(attributes)
+    cut = "" if len(text) <= _LONGEST_PRE else f"<p>Their first {_LONGEST_PRE:,} characters:</p>"
+    opened = " open" if text.count("\n") < _OPEN_LINES else ""
+    summary = f"<summary>Attributes ({len(attributes):,})</summary>"
+    yield f"<details{opened}>{summary}{cut}<pre>{_lines(text[:_LONGEST_PRE])}</pre></details>\n"
+
+
+def _json(attributes: Mapping[str, JSON]) -> str:
+    """The attributes laid out for people, as far as they are shown."""
+    found: list[str] = []
+    size = 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(dict(attributes)):
+        found.append(piece)
+        size += len(piece)
+        if size > _LONGEST_PRE:
+            break
+    return "".join(found)
+
+
+def _lines(text: str) -> str:
+    """HTML of text whose lines are kept, and nothing else that is not printable."""
+    return escape("\n".join(printable(line) for line in text.split("\n")))
+
+
+def _row(row: Row) -> str:
+    name, href = shown(row.name), "" if row.path is None else link(row.path)
+    if row.kind == "group" and href:
+        name = f'<a class="main" href="{href}/index.html">{name}/</a>'
+    elif "json" in row.suffixes:
+        name = f'<a class="main" href="{href}.json">{name}</a>'
+    look = ""
+    if row.preview is not None:
+        look = f'<a href="{href}.{row.preview}"><img loading="lazy" alt="" src="{href}.{row.preview}"></a>'
+    beside = f"<br><small>{shown(row.remark)}</small>" if row.remark else ""
+    if row.suffixes:
+        files = " ".join([f'<a href="{href}.{suffix}">{suffix}</a>' for suffix in row.suffixes])
+        beside += f"<br><small>{files}</small>"
+    if row.lines:
+        code = "\n".join(f"{language}: {text}" for language, text in row.lines.items())
+        beside += f"<details><summary>read it</summary><pre>{_lines(code)}</pre></details>"
+    cells = f'<td class="look">{look}</td><td class="name">{name}{beside}</td>'
+    if row.view is None:
+        told = "cannot be read" if row.kind == "error" else row.kind
+        return f'<tr>{cells}<td class="dim" colspan="5">{told}</td></tr>\n'
+    view = row.view
+    grid, dtype = view.metadata.grid, view.metadata.dtype
+    facts = {
+        "Shape": " \u00d7 ".join(map(str, view.shape)) or "scalar",
+        "Axes": "; ".join(_axis(axis, number) for number, axis in enumerate(view.axes))
+        if any(axis != Axis() for axis in view.axes)
+        else "",
+        "Type": dtype.native if view.dtype is None else _dtype(view.dtype),
+        "Chunks": ", ".join(part for part in (" \u00d7 ".join(map(_edge, grid.edges)), row.codec) if part),
+        "Size": _bytes(view.selection.size * dtype.itemsize) if dtype.itemsize else "varying",
+    }
+    cells += "".join(
+        f'<td class="fact{" number" if name == "Size" else ""}" data-is="{name}">{shown(text)}</td>'
+        for name, text in facts.items()
+    )
+    return f"<tr>{cells}</tr>\n"
+
+
+def _dtype(dtype: np.dtype[Any]) -> str:
+    return dtype.name if dtype.names is None else f"{len(dtype.names)} fields: {', '.join(dtype.names)}"
+
+
+def _edge(edge: int | tuple[int, ...]) -> str:
+    return str(edge) if isinstance(edge, int) else f"({', '.join(map(str, edge[:4]))}{', …' if len(edge) > 4 else ''})"
+
+
+def _axis(axis: Axis, number: int) -> str:
+    unit = symbol(axis.unit)
+    step = None if axis.scale is None else f"{axis.scale:.6g}{f' {unit}' if unit else ''}"
+    return f"{axis.name or number}{f' ({step or unit})' if step or unit else ''}"
+
+
+def _bytes(count: int) -> str:
+    """A number of bytes for people."""
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        if size < 1000:
+            break
+        size, unit = size / 1024, larger
+    return f"{count} B" if unit == "B" else f"{size:.3g} {unit}"

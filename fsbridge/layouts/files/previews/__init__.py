@@ -1,0 +1,4 @@
+"""Pictures of arrays for people: `NAME.preview.png` and `NAME.preview.svg`, made of a few chunks. Not exact values."""
+
+DECODED_BYTES = 64 * 2**20
+"""Bytes of chunks that are decoded for one preview."""

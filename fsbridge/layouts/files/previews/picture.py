@@ -1,0 +1,186 @@
+"""The picture of an array of two dimensions or more: which elements it needs, and how they become a PNG. Pure.
+
+The plane is that of the axes named y and x, or latitude and longitude, in the middle of all other axes; channels shine upon
+each other in their colours. Not here: curves (`plot.py`), reading (`nodes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.layouts.conventions import FILL_VALUE, missing_value, packing
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.images import Channel
+from fsbridge.layouts.files.previews import tones
+from fsbridge.layouts.files.previews.lettering import HEIGHT, lettered
+from fsbridge.layouts.files.previews.png import png
+from fsbridge.layouts.files.previews.roles import Plane, aspect, drawable, plane, step_of
+from fsbridge.layouts.files.previews.sampling import PIXELS, Sample, Wish, sampled
+from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.json_text import is_finite
+from fsbridge.layouts.units import text
+from fsbridge.metadata import JSON, ArrayMetadata
+
+_MOST_CHANNELS = 7
+_COLORS = ((255, 0, 255), (0, 255, 0), (0, 255, 255), (255, 255, 0), (255, 0, 0), (0, 0, 255), (255, 255, 255))
+"""Of channels that have none. More channels than these and without colours are no colours: the middle one is shown."""
+
+_LEGEND_ROWS, _LEGEND_COLUMNS = 22, 160
+"""Pixels of the strip below a map that tells what its colours mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a preview is made of: `draw` gets the elements of `selection`, dimensions in `order`, and returns the file."""
+
+    selection: Selection
+    order: tuple[int, ...]
+    middle: bool
+    draw: Callable[[NDArray[Any]], bytes]
+
+
+def picture(view: View) -> Preview:
+    """Return how the PNG is made; Unfit where nothing can be drawn."""
+    dtype = drawable(view)
+    chosen = plane(view)
+    steps = tuple(step_of(view.axes[i], view.shape[i], view.coordinate) for i in (chosen.rows, chosen.columns))
+    ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], (steps[0], steps[1]))
+    height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
+    colors = view.image.channels if view.image is not None else ()
+    count = 1 if chosen.channels is None else view.shape[chosen.channels]
+    single = chosen.channels is not None and not chosen.color and count > _MOST_CHANNELS and not colors
+    shown = {chosen.rows: Wish(height), chosen.columns: Wish(width)}
+    at = {i: n // 2 for i, n in enumerate(view.shape) if i not in shown and (i != chosen.channels or single)}
+    kept = {} if chosen.channels is None or single else {chosen.channels: min(count, _MOST_CHANNELS)}
+    sample = sampled(view.metadata, view.selection, shown, at, kept)
+    wanted = [*kept, chosen.rows, chosen.columns]
+    remaining = sorted(wanted)
+    flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
+    size = _fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio)
+    drawn = _Drawn(
+        view, chosen, sample, size, flips, view.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
+    )
+    return Preview(sample.selection, tuple(remaining.index(i) for i in wanted), sample.middle, partial(_draw, drawn))
+
+
+def _fitted(rows: int, columns: int, ratio: float) -> tuple[int, int]:
+    """Return height and width, at most `PIXELS`, of that many elements, each `ratio` times as high as wide."""
+    height, width = rows * max(1.0, ratio), columns * max(1.0, 1 / ratio)
+    scale = max(1.0, max(height, width) / PIXELS)
+    return max(1, round(height / scale)), max(1, round(width / scale))
+
+
+def _length(sample: Sample, view: View, dimension: int) -> int:
+    """How many elements of the array the picture extends over."""
+    return sample.selection.picks[view.selection.kept[dimension]].length * sample.steps[dimension]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """How elements become pixels. `size`: rows and columns; `flips`: whether rows and columns are reversed."""
+
+    view: View
+    plane: Plane
+    sample: Sample
+    size: tuple[int, int]
+    flips: tuple[bool, bool]
+    labels: bool
+
+
+def _draw(how: _Drawn, elements: NDArray[Any]) -> bytes:
+    view, layers = how.view, elements.reshape(-1, *elements.shape[-2:])
+    layers = layers[:, :: -1 if how.flips[0] else 1, :: -1 if how.flips[1] else 1]
+    texts = {"Title": view.name, "Software": "fsbridge", "Elements": spelled(how.sample.selection)}
+    kind = layers.dtype.kind
+    if how.plane.color:
+        pixels = np.moveaxis(_resized(layers, how.size), 0, -1)
+        return png(np.ascontiguousarray(pixels.astype(np.uint8)), texts)
+    if how.labels and kind in "iu" and len(layers) == 1:
+        return png(tones.labelled(_resized(layers, how.size)[0]), texts | {"Colors": "labels"})
+    numbers = tones.numbers(layers, markers(view.metadata), packing(view.metadata))
+    channels = (view.image.channels if view.image is not None else ())[: len(layers)]
+    ends = [_ends(number, kind, _at(channels, i)) for i, number in enumerate(numbers)]
+    texts["Limits"] = "; ".join("none" if end is None else f"{end[0]:.9g} {end[1]:.9g}" for end in ends)
+    if unit := unit_of(view):
+        texts["Unit"] = unit
+    fitted = _resized(numbers, how.size)
+    levels = [tones.stretched(number, end) for number, end in zip(fitted, ends, strict=True)]
+    missing = np.isnan(fitted).all(axis=0)
+    if how.plane.geographic and len(layers) == 1:
+        pixels = tones.with_alpha(tones.viridis(levels[0]), missing)
+        return png(pixels if ends[0] is None else _with_legend(pixels, ends[0], unit), texts)
+    own = [_at(channels, i).color for i in range(len(levels))]
+    if len(levels) == 1 and own[0] is None:
+        return png(tones.with_alpha(levels[0][..., None], missing), texts)
+    colors = [own[i] or _COLORS[i] for i in range(len(levels))]
+    return png(tones.with_alpha(tones.composed(levels, colors), missing), texts)
+
+
+def _at(channels: Sequence[Channel], number: int) -> Channel:
+    return channels[number] if number < len(channels) else Channel()
+
+
+def _ends(found: NDArray[np.float64], kind: str, channel: Channel) -> tuple[float, float] | None:
+    """The values that are black and white: the channel's own window, else percentiles."""
+    return (0.0, 1.0) if kind == "b" else channel.window or tones.limits(found)
+
+
+def _resized(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """The nearest element for each pixel."""
+    rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for new, old in zip(size, layers.shape[1:], strict=True))
+    return layers[:, rows[:, None], columns]
+
+
+def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str | None) -> NDArray[np.uint8]:
+    """The map above a strip of its colours, with the values at both ends and the unit."""
+    height, width = pixels.shape[:2]
+    wide = max(width, _LEGEND_COLUMNS)
+    out = np.zeros((height + _LEGEND_ROWS, wide, 4), np.uint8)
+    left = (wide - width) // 2
+    out[:height, left : left + width, : pixels.shape[2]] = pixels
+    if pixels.shape[2] == 3:
+        out[:height, left : left + width, 3] = 255
+    out[height:] = 255
+    out[height + 2 : height + 12, 4:-4, :3] = tones.viridis(np.linspace(0, 255, wide - 8).astype(np.uint8))
+    low, high = (lettered(f"{end:.4g}") for end in ends)
+    middle = lettered((unit or "")[: max(0, (wide - 16 - low.shape[1] - high.shape[1]) // 6)])
+    for letters, at in ((low, 4), (high, wide - 3 - high.shape[1]), (middle, (wide - middle.shape[1]) // 2)):
+        out[height + 14 : height + 14 + HEIGHT, at : at + letters.shape[1], :3][letters] = 0
+    return out
+
+
+def unit_of(view: View) -> str | None:
+    """The unit of the elements, as CF and NWB write it."""
+    found = text(view.attributes.get("units")) or text(view.attributes.get("unit"))
+    return found if found is not None and found.isprintable() else None
+
+
+def markers(metadata: ArrayMetadata) -> list[float]:
+    """Values that stand for missing elements: CF's `_FillValue` and `missing_value`."""
+    dtype = metadata.dtype.numpy
+    if dtype is None or dtype.kind not in "iuf":
+        return []
+    told: list[JSON] = [missing_value(metadata)]
+    for name in (FILL_VALUE, "missing_value"):
+        value = metadata.attributes.get(name)
+        told += value if isinstance(value, list) else [value]
+    found = [value for value in told if is_finite(value)]
+    if dtype.kind == "f":
+        return found
+    least, most = (int(end) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    return [value for value in found if value == value // 1 and least <= value <= most]
+
+
+def spelled(selection: Selection) -> str:
+    """A region as numpy writes it."""
+    parts = []
+    for pick in selection.picks:
+        stop = pick.start + pick.length * pick.step
+        parts.append(str(pick.start) if pick.dropped else f"{pick.start}:{'' if stop < 0 else stop}:{pick.step}")
+    return f"[{','.join(parts)}]"

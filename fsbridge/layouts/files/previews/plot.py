@@ -1,0 +1,216 @@
+"""Curves of numbers and rasters of events: as shapes with places, which `svg.py` and `raster.py` draw. Pure.
+
+A curve is the envelope of the least and greatest element of each of at most 2,000 parts. Written by hand: a plotting library
+takes half a second to import and draws a page of text no better. Not here: which elements are read (`table.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+POINTS = 2000
+"""Parts of a curve, at most."""
+
+Real = Callable[[NDArray[Any]], NDArray[np.float64]]
+"""Makes elements real numbers, missing ones NaN."""
+
+_BLOCK = 1 << 20
+"""Elements that are made real numbers at a time."""
+
+
+class Curve(NamedTuple):
+    """One panel. `low`, `high`: ends of each part, NaN where all are missing; `x`: where the parts are, ascending or not."""
+
+    title: str
+    x: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+class Events(NamedTuple):
+    """One panel with a row for each unit: `times` are those of the marks, `rows` the number of each one's row."""
+
+    title: str
+    times: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    units: int
+
+
+Kind = Literal["axis", "grid", "curve"]
+
+
+class Line(NamedTuple):
+    """A line from one point to another."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    kind: Kind
+
+
+class Letters(NamedTuple):
+    """A text; `x` is its left end, its middle or its right end, `y` its base line."""
+
+    x: float
+    y: float
+    text: str
+    anchor: Literal["start", "middle", "end"] = "start"
+
+
+class Band(NamedTuple):
+    """An area between two curves of the same points, which lie within a panel."""
+
+    x: NDArray[np.float64]
+    top: NDArray[np.float64]
+    bottom: NDArray[np.float64]
+
+
+class Marks(NamedTuple):
+    """Short vertical lines of one height."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    height: float
+
+
+Shape = Line | Letters | Band | Marks
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Panels one below the other over one axis. `unit`: of the elements; `note`: what of the array is shown."""
+
+    title: str
+    panels: Sequence[Curve | Events]
+    x_label: str
+    unit: str | None = None
+    note: str | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 12, 22, 40
+"""Margins in pixels: numbers of the vertical axis, half a number of the other one, the title, numbers and label."""
+
+
+def height_of(figure: Figure, most: int) -> int:
+    """Return the height in pixels that the panels want."""
+    return min(most, _TOP + _BOTTOM + len(figure.panels) * (150 if len(figure.panels) < 3 else 80))
+
+
+def shapes(figure: Figure, width: int, height: int) -> list[Shape]:
+    """Return all that is drawn, in pixels from the upper left corner."""
+    found: list[Shape] = [Letters(4, 14, _titled(figure))]
+    x_ends = _ends([panel.times if isinstance(panel, Events) else panel.x for panel in figure.panels])
+    left, right = _LEFT, width - _RIGHT
+    room = (height - _TOP - _BOTTOM) / len(figure.panels)
+    for number, panel in enumerate(figure.panels):
+        top = _TOP + number * room + (8 if len(figure.panels) > 1 else 0)
+        found += _panel(panel, x_ends, (left, right, top, _TOP + (number + 1) * room - 4))
+    bottom = _TOP + len(figure.panels) * room - 4
+    for tick in ticks(*x_ends, 5):
+        x = _placed(tick, x_ends, left, right)
+        found += [Line(x, bottom, x, bottom + 4, "axis"), Letters(x, bottom + 15, number_text(tick, x_ends), "middle")]
+    found.append(Letters((left + right) / 2, bottom + 29, figure.x_label, "middle"))
+    return found
+
+
+def _titled(figure: Figure) -> str:
+    unit = f" ({figure.unit})" if figure.unit else ""
+    return f"{figure.title}{unit}{', ' + figure.note if figure.note else ''}"
+
+
+def _panel(panel: Curve | Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
+    left, right, top, bottom = box
+    found: list[Shape] = [Line(left, top, left, bottom, "axis"), Line(left, bottom, right, bottom, "axis")]
+    if isinstance(panel, Events):
+        return found + _raster(panel, x_ends, box)
+    y_ends = _ends([panel.low, panel.high])
+    for tick in ticks(*y_ends, 4 if bottom - top > 90 else 2):
+        y = _placed(tick, y_ends, bottom, top)
+        found += [Line(left, y, right, y, "grid"), Letters(left - 5, y + 3, number_text(tick, y_ends), "end")]
+    x = _places(panel.x, x_ends, left, right)
+    found.append(Band(x, _places(panel.high, y_ends, bottom, top), _places(panel.low, y_ends, bottom, top)))
+    return [*found, Letters(left + 4, top + 7, panel.title)] if panel.title else found
+
+
+def _raster(panel: Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
+    left, right, top, bottom = box
+    row = (bottom - top) / panel.units
+    x = np.rint(_places(panel.times, x_ends, left, right))
+    cells = np.unique(np.stack([x, panel.rows.astype(np.float64)], axis=1)[np.isfinite(x)], axis=0)
+    label = f"{panel.units} units" if panel.units > 1 else "events"
+    return [Marks(cells[:, 0], top + cells[:, 1] * row, max(1.0, row * 0.8)), Letters(left - 5, top + 10, label, "end")]
+
+
+def envelope(values: NDArray[Any], real: Real, points: int = POINTS) -> tuple[NDArray[np.float64], ...]:
+    """Return the positions of the parts' middles, the least and the greatest element of each; NaN where all are missing.
+
+    Infinite elements are not drawn either.
+    """
+    count = min(points, len(values))
+    edges = np.arange(count + 1, dtype=np.int64) * len(values) // max(1, count)
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    begin = 0
+    while begin < count:
+        stop = max(begin + 1, int(np.searchsorted(edges, edges[begin] + _BLOCK, "right")) - 1)
+        found = real(values[edges[begin] : edges[stop]])
+        found[~np.isfinite(found)] = np.nan
+        starts = edges[begin:stop] - edges[begin]
+        low[begin:stop], high[begin:stop] = np.fmin.reduceat(found, starts), np.fmax.reduceat(found, starts)
+        begin = stop
+    return (edges[:-1] + edges[1:] - 1) / 2, low, high
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` round numbers between both ends."""
+    rough = (high - low) / count
+    if not math.isfinite(rough) or rough <= 0:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * 0.999)
+    if step <= abs(low) * 1e-12 or step <= abs(high) * 1e-12:
+        return [low]
+    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def number_text(value: float, ends: tuple[float, float]) -> str:
+    """Return a number of an axis: as many digits as tell it from its neighbours."""
+    span, largest = ends[1] - ends[0], max(map(abs, ends))
+    if abs(value) < abs(span) * 1e-9:
+        return "0"
+    places = 3 if not 0 < span < math.inf else 3 - math.floor(math.log10(span))
+    if largest < 1e7 and places <= 7:
+        text = f"{value:.{max(0, places)}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    digits = 4 if not 0 < span < math.inf else max(4, math.ceil(math.log10(largest / span)) + 3)
+    return f"{value:.{min(digits, 15)}g}"
+
+
+def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """The least and the greatest finite number; some way apart."""
+    finite = [part[np.isfinite(part)] for part in parts]
+    if not any(len(part) for part in finite):
+        return 0.0, 1.0
+    low = min(float(part.min()) for part in finite if len(part))
+    high = max(float(part.max()) for part in finite if len(part))
+    if low < high:
+        return low, high
+    away = abs(low) * 0.01 or 1.0
+    return low - away, low + away
+
+
+def _places(values: NDArray[np.float64], ends: tuple[float, float], first: float, last: float) -> NDArray[np.float64]:
+    """Pixels of many numbers."""
+    half = ends[0] / 2, ends[1] / 2  # the difference of the ends themselves may be infinite
+    return first + (values / 2 - half[0]) / (half[1] - half[0]) * (last - first)
+
+
+def _placed(value: float, ends: tuple[float, float], first: float, last: float) -> float:
+    return float(_places(np.array([value]), ends, first, last)[0])

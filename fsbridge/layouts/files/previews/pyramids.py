@@ -1,0 +1,68 @@
+"""Which array of a group a preview is made of, where arrays are the levels of one pyramid.
+
+Not here: which arrays are levels, and which of them suffices (`levels.py`).
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound
+from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.extents import Unfit, View
+from fsbridge.layouts.files.groups import OpenGroup
+from fsbridge.layouts.files.nodes import ArrayFile
+from fsbridge.layouts.files.previews.levels import levels, sufficient
+from fsbridge.layouts.files.previews.picture import picture
+
+SUFFIX = "preview.png"
+
+_MOST_MEMBERS = 1000
+"""Members of a group among which levels are looked for."""
+
+
+def level_of(shown: OpenGroup, array: OpenArray) -> OpenArray:
+    """Return the level of the array's pyramid that its preview is made of: the array itself where it is in none."""
+    found = _levels(shown)
+    return _chosen(shown, found[found.index(array.name) :], array) if array.name in found else array
+
+
+def pyramid_preview(shown: OpenGroup, name: str) -> ArrayFile | None:
+    """Return the preview of a group that is one pyramid and is called `name`; None if it is none."""
+    found = _levels(shown)
+    if not found:
+        return None
+    first = shown.opened(found[0], shown.member_array(found[0]))
+    return ArrayFile(_chosen(shown, found, first), SUFFIX, None, name)
+
+
+def _levels(shown: OpenGroup) -> list[str]:
+    members = islice(shown.group.children(), _MOST_MEMBERS)
+    return levels(shown.group.attributes(), lambda: (child.name for child in members))
+
+
+def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
+    """One of the levels, of which `finest` is the first."""
+    before_waiting()
+    opened = {names[0]: finest}
+    around = shown.fresh()
+    for name in names[1:]:
+        try:
+            level = shown.opened(name, shown.member_array(name), around)
+        except NotFound:
+            continue
+        if not _is_level(level.view(), finest.view()):
+            return finest
+        opened[name] = level
+    try:
+        return opened[sufficient(list(opened), lambda name: opened[name].view(), picture)]
+    except Unfit:
+        return finest
+
+
+def _is_level(coarse: View, fine: View) -> bool:
+    """Whether an array can be a level of another: of the same elements, and smaller."""
+    if coarse.dtype != fine.dtype or len(coarse.shape) != len(fine.shape):
+        return False
+    return all(less <= more for less, more in zip(coarse.shape, fine.shape, strict=True))

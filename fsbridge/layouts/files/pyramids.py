@@ -1,0 +1,147 @@
+"""`GROUP.ome.tif`: the file of an image pyramid, and its open form, which makes only those tiles that are read.
+
+Not here: what its header says (`filetypes/pyramid.py`), which arrays are its levels (`levels.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound, Stale
+from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.conversions import conversion
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.supply import ChunkSupply
+from fsbridge.layouts.files.extents import Unfit
+from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
+from fsbridge.layouts.nodes import SingleFile
+from fsbridge.tree import Attrs, Buffer, Entry
+
+
+class PyramidFile(SingleFile):
+    """All levels of an image in one file. Its version is that of all its arrays and of what is told of them."""
+
+    def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
+        """`again` finds it anew, for an open that must see the store as it is then. NotFound where TIFF cannot hold it."""
+        before_waiting()  # the header asks for a library
+        if not images:
+            raise NotFound(f"{name}: the group is no image of several levels")
+        try:
+            self._plan = pyramid([[array.view() for array in levels] for levels in images])
+        except Unfit as error:
+            raise NotFound(f"{name}: {error}") from None
+        self._arrays = [array for levels in images for array in levels]
+        self._again = again
+        self._tokens = tuple(array.token for array in self._arrays)
+        told = blake2b(self._plan.description, digest_size=16).digest()
+        self.version: Hashable = ("ome.tif", told, self._tokens)
+
+    def entry(self, name: bytes) -> Entry:
+        """This file as a member of a listing."""
+        return Entry(name, self.attrs(), lambda: self, self.version)
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", self._plan.size, max(array.mtime_ns() for array in self._arrays))
+
+    def measured(self) -> Attrs:
+        return self.attrs()
+
+    def settle(self) -> None:
+        for array in self._arrays:
+            array.settled()
+
+    def open(self) -> PyramidHandle:
+        """Stale when an array has changed, or what tells of it."""
+        if self._again().version != self.version:
+            raise Stale("the image has changed")
+        levels = []
+        for array, token, level, start in zip(self._arrays, self._tokens, self._plan.levels, self._plan.starts, strict=True):
+            reader, supply = array.reader(array.current(token), level.view.selection, level.order)
+            levels.append(_Tiles(start, level, reader, supply))
+        return PyramidHandle(self._plan, self.version, levels)
+
+
+class _Tiles:
+    """The tiles of one level as bytes of the file, from `start` on."""
+
+    def __init__(self, start: int, level: Level, reader: ElementReader, supply: ChunkSupply) -> None:
+        self.start = start
+        self.stop = start + level.nbytes
+        self.supply = supply
+        self._level = level
+        self._reader = reader
+        assert level.view.dtype is not None
+        self._convert = conversion(level.view.dtype, level.dtype)
+
+    def read_into(self, out: memoryview, first: int) -> None:
+        """The bytes from `first` on; where a tile reaches beyond the picture they are zero."""
+        level = self._level
+        (height, width), (down, across), size = level.tile, level.grid, level.dtype.itemsize
+        position = first
+        while position < first + len(out):
+            number, inside = divmod(position, level.tile_bytes)
+            end = min(first + len(out), (number + 1) * level.tile_bytes)
+            rows = inside // (width * size), -(-(end - number * level.tile_bytes) // (width * size))
+            plane, place = divmod(number, down * across)
+            block = self._block(plane, place // across * height, place % across * width, rows)
+            begin = inside - rows[0] * width * size
+            out[position - first : end - first] = block.reshape(-1).view(np.uint8).data[begin : begin + end - position]
+            position = end
+
+    def _block(self, plane: int, top: int, left: int, rows: tuple[int, int]) -> np.ndarray[Any, Any]:
+        """Some rows of the tile whose corner is at `top`, `left`."""
+        level, width = self._level, self._level.tile[1]
+        block = np.zeros((rows[1] - rows[0], width), level.dtype)
+        low, high = top + rows[0], min(top + rows[1], level.shape[-2])
+        right = min(left + width, level.shape[-1])
+        if low < high:
+            leading = np.unravel_index(plane, level.shape[:-2]) if level.shape[:-2] else ()
+            box = (*((int(i), int(i) + 1) for i in leading), (low, high), (left, right))
+            found = self._reader.read_box(box)
+            shown = found.view(level.dtype) if self._convert is None else self._convert(found)
+            block[: high - low, : right - left] = shown.reshape(high - low, right - left)
+        return block
+
+
+class PyramidHandle:
+    """An open pyramid: its head is in memory, tiles are made when they are read."""
+
+    window = 0
+
+    def __init__(self, plan: Pyramid, version: Hashable, levels: Sequence[_Tiles]) -> None:
+        self.size = plan.size
+        self.version = version
+        self._head = plan.head()
+        self._levels = levels
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        """The head is always there."""
+        stop = min(offset + size, self.size)
+        return memoryview(self._head)[offset:stop] if stop <= len(self._head) else None
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """The bytes; what is between head and levels is zero."""
+        stop = min(offset + size, self.size)
+        if offset >= stop:
+            return b""
+        out = bytearray(stop - offset)
+        head = self._head[offset:stop]
+        out[: len(head)] = head
+        for level in self._levels:
+            low, high = max(offset, level.start), min(stop, level.stop)
+            if low < high:
+                level.read_into(memoryview(out)[low - offset : high - offset], low - level.start)
+        return memoryview(out)
+
+    def prefetch(self, start: int, stop: int) -> None:
+        """Nothing is made ahead: whoever reads tiles jumps."""
+
+    def close(self) -> None:
+        """Give back what was spilt."""
+        for level in self._levels:
+            level.supply.close()

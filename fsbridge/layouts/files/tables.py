@@ -1,0 +1,244 @@
+"""`GROUP.csv`: the one-dimensional arrays of a group that share a dimension, as the columns of one table.
+
+The group says which columns there are (`colnames` of NWB's tables, `column-order` of AnnData's frames); else they are the
+arrays along the dimension that most of them have. A column that a table cannot hold makes the file an error by name: none is
+left out. Not here: `NAME.csv` of one array (`filetypes/text.py`), which names stand for such a file (`layout.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
+from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.filetypes.text import cells_of, rows_of
+from fsbridge.layouts.files.groups import OpenGroup
+from fsbridge.layouts.files.selection import whole
+from fsbridge.layouts.nodes import SingleFile
+from fsbridge.model import Array, Group, Link, Node, as_array
+from fsbridge.tree import Attrs
+
+if TYPE_CHECKING:
+    from fsbridge.layouts.files.made import MadeHandle
+
+MAX_COLUMNS = 1024
+MAX_CELLS = 1 << 22
+"""Cells of a table: each takes some hundred bytes while the file is made."""
+
+_ORDERS = ("colnames", "column-order")
+"""Attributes that list columns: NWB's DynamicTable (hdmf-common schema 1.8) and AnnData's dataframe 0.2.0."""
+
+
+class Column(NamedTuple):
+    """A column, or several that begin with the same name. `read` returns each one's name and cells."""
+
+    name: str
+    arrays: tuple[OpenArray, ...]
+    read: Callable[[], list[tuple[str, list[str]]]]
+
+
+def has_order(group: Group) -> bool:
+    """Return whether a group says that it is a table, so that a listing can show its file without opening its arrays."""
+    return any(isinstance(group.attributes().get(name), list) for name in _ORDERS)
+
+
+def table_of(directory: OpenGroup) -> TableFile:
+    """Return the table of a group; NotFound if it has none, with the reason."""
+    return TableFile(directory, _columns(directory))
+
+
+class TableFile(SingleFile):
+    """The table as it was found. Its version is that of all its columns."""
+
+    def __init__(self, directory: OpenGroup, columns: Sequence[Column]) -> None:
+        self._directory = directory
+        self._columns = columns
+        self._arrays = [array for column in columns for array in column.arrays]
+        self.version: Hashable = ("table", *((column.name, *(a.token for a in column.arrays)) for column in columns))
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", None, max(array.mtime_ns() for array in self._arrays))
+
+    def measured(self) -> Attrs:
+        return Attrs("file", len(self._made()), self.attrs().mtime_ns)
+
+    def open(self) -> MadeHandle:
+        """Open the table; Stale if a column, or which columns there are, has changed."""
+        before_waiting()
+        if table_of(self._directory).version != self.version:
+            raise Stale(f"{self._directory.path.member}: the table's columns have changed")
+        return self._arrays[0].shared.made.handle(self._made(), self.version)
+
+    def settle(self) -> None:
+        for array in self._arrays:
+            array.settled()
+
+    def _made(self) -> memoryview:
+        before_waiting()
+        shared, cache = self._arrays[0].shared, self._arrays[0].chunks.cache
+        versions = tuple([array.current(array.token) for array in self._arrays])
+        limit, taken = shared.generated_limit, sum(array.view().selection.size for array in self._arrays) * 100
+        found = cache.peek((self.version, versions))
+        if found is not None:
+            return found
+
+        def make() -> bytes:
+            read = [pair for column in self._columns for pair in column.read()]
+            lengths = {len(cells) for _, cells in read}
+            if len(lengths) != 1:
+                raise CorruptData(f"{self._directory.path.member}: columns have {sorted(lengths)} rows")
+            names = [name for name, _ in read]
+            content = rows_of([names]) + rows_of(zip(*(cells for _, cells in read), strict=True))
+            if len(content) > limit:
+                raise TooLarge(f"{self._directory.path.member}: a table of more than {limit} bytes is not made in memory")
+            return content
+
+        with shared.made.making(taken):
+            return cache.get_all((self.version, versions), make)
+
+
+def _columns(directory: OpenGroup) -> list[Column]:
+    """Return the columns of a group's table, the index first."""
+    group, attributes = directory.group, directory.group.attributes()
+    place = directory.path.member
+    for order in _ORDERS:
+        names = attributes.get(order)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            index = attributes.get("_index") if order == "column-order" else "id"
+            wanted = [str(name) for name in ([index, *names] if isinstance(index, str) else names)]
+            if order == "colnames" and _child(group, "id") is None:
+                wanted = wanted[1:]
+            break
+    else:
+        wanted = _along_one_dimension(directory)
+    if not wanted:
+        raise NotFound(f"{place}: no arrays of one dimension that are a table")
+    if len(wanted) > MAX_COLUMNS:
+        raise NotFound(f"{place}: a table of more than {MAX_COLUMNS} columns")
+    columns = [_column(directory, name) for name in dict.fromkeys(wanted)]
+    if sum(array.view().selection.size for column in columns for array in column.arrays) > MAX_CELLS:
+        raise NotFound(f"{place}: a table of more than {MAX_CELLS} cells; read the arrays one by one")
+    return columns
+
+
+def _along_one_dimension(directory: OpenGroup) -> list[str]:
+    """Return the one-dimensional arrays along the dimension that most of them have; its coordinates are first.
+
+    Arrays whose dimensions have no names are a table only if the group has no other arrays: equal lengths may be chance.
+    """
+    found: dict[Hashable, list[str]] = {}
+    arrays = 0
+    for number, child in enumerate(directory.group.children()):
+        if number == MAX_COLUMNS:
+            return []
+        node = None if child.link is not None else directory.group.child(child.name)
+        array = None if node is None or isinstance(node, Link) else as_array(node)
+        arrays += array is not None
+        if array is not None and len(array.metadata.shape) == 1:
+            axis = directory.opened(child.name, array).axes[0].name
+            found.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
+    (axis, _), names = cast(
+        "tuple[tuple[str | None, int], list[str]]",
+        max(found.items(), key=lambda item: len(item[1]), default=((None, 0), [])),
+    )
+    if len(names) < 2 or (axis is None and len(names) < arrays):
+        return []
+    return sorted(names, key=lambda name: name != axis)
+
+
+def _child(group: Group, name: str) -> Node | None:
+    try:
+        return group.child(name)
+    except NotFound:
+        return None
+
+
+def _column(directory: OpenGroup, name: str) -> Column:
+    """Return the column that the member `name` is: an array, a ragged one with its index, or a group of AnnData's."""
+    place = f"{directory.path.member}/{name}"
+    node = _child(directory.group, name)
+    if node is None:
+        raise NotFound(f"{place}: a column that is not there")
+    if isinstance(node, Link):
+        raise NotFound(f"{place}: a column that is a link; read it by itself")
+    array = as_array(node)
+    if array is None:
+        return _encoded(directory, name, cast(Group, node), place)
+    opened = directory.opened(name, array)
+    index = _child(directory.group, f"{name}_index")
+    ends = None if index is None or isinstance(index, Link) else as_array(index)
+    if ends is not None:
+        return _ragged(name, opened, directory.opened(f"{name}_index", ends), directory.group, place)
+    _fits(array, place, 2)
+
+    def read() -> list[tuple[str, list[str]]]:
+        values = _values(opened)
+        if values.dtype.names is not None:
+            return [(f"{name}.{field}", cells_of(values[field])) for field in values.dtype.names]
+        if values.ndim == 1:
+            return [(name, cells_of(values))]
+        return [(f"{name}.{i}", cells_of(values[:, i])) for i in range(values.shape[1])]
+
+    return Column(name, (opened,), read)
+
+
+def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: str) -> Column:
+    """Return a column with a list in each cell: `NAME_index` has the end of each row's elements (hdmf's VectorIndex)."""
+    if _child(group, f"{name}_index_index") is not None:
+        raise NotFound(f"{place}: a column of lists of lists; read it by itself")
+    _fits(data.array, place, 1)
+    _fits(index.array, f"{place}_index", 1)
+
+    def read() -> list[tuple[str, list[str]]]:
+        ends, elements = _values(index).astype(np.int64).tolist(), _values(data)
+        values = cells_of(elements)
+        if elements.dtype.kind not in "iufb":
+            values = [json.dumps(value, ensure_ascii=False) for value in values]
+        if any(low > high for low, high in zip([0, *ends], ends, strict=False)) or (ends[-1] if ends else 0) > len(values):
+            raise CorruptData(f"{place}_index: ends of rows that do not ascend within {len(values)} elements")
+        return [(name, ["[" + ", ".join(values[low:high]) + "]" for low, high in zip([0, *ends], ends, strict=False)])]
+
+    return Column(name, (data, index), read)
+
+
+def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Column:
+    """Return a column that AnnData keeps as a group: categories with codes (-1: missing), or values with a mask."""
+    below = cast(OpenGroup, directory.directory(name, group).present())
+    kind = group.attributes().get("encoding-type")
+    parts = {"categorical": ("codes", "categories")}.get(str(kind), ("values", "mask"))
+    if kind not in ("categorical", "nullable-integer", "nullable-boolean", "nullable-string-array"):
+        raise NotFound(f"{place}: a group that is no column")
+    arrays = tuple([below.opened(part, below.member_array(part)) for part in parts])
+    for array in arrays:
+        _fits(array.array, place, 1)
+
+    def read() -> list[tuple[str, list[str]]]:
+        first, second = (_values(array) for array in arrays)
+        if kind != "categorical":
+            return [(name, ["" if absent else cell for cell, absent in zip(cells_of(first), second.tolist(), strict=True)])]
+        words = cells_of(second)
+        codes = first.astype(np.int64).tolist()
+        if any(not -1 <= code < len(words) for code in codes):
+            raise CorruptData(f"{place}: a code without a category")
+        return [(name, ["" if code < 0 else words[code] for code in codes])]
+
+    return Column(name, arrays, read)
+
+
+def _fits(array: Array, place: str, most: int) -> None:
+    metadata = array.metadata
+    if not 1 <= len(metadata.shape) <= most:
+        raise NotFound(f"{place}: a column of {len(metadata.shape)} dimensions; read it by itself")
+    if metadata.refused or (metadata.dtype.numpy is None and metadata.dtype.serializer == "bytes"):
+        raise NotFound(f"{place}: a column of type {metadata.dtype.native}, which text cannot show")
+
+
+def _values(array: OpenArray) -> NDArray[Any]:
+    selection = whole(array.metadata.shape)
+    return array.elements(array.current(array.token), selection, range(len(selection.shape)))

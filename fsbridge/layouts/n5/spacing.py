@@ -1,0 +1,120 @@
+"""`Spacing`: the axes of an array as N5 says them, from what the groups above and the coordinates beside it say.
+
+N5 readers multiply an array's `resolution` by its `downsamplingFactors`, so with factors it is that of the first level.
+Not here: what attributes mean (`axes.py`), N5's order of axes and the array's own attributes (`documents.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.errors import PASSING, FsbridgeError, Stale
+from fsbridge.layouts.axes import Attributes, axes_of, first_level
+from fsbridge.layouts.members import Member
+from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.model import Array, Group, as_array
+
+_GROUPS_ABOVE = 3
+"""Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
+
+_COORDINATE_VALUES, _COORDINATE_CHUNKS = 65536, 64
+"""Elements and chunks of a coordinate that are looked at: of a larger one no spacing is known."""
+
+_TOLERANCE = 1e-6
+"""How far the ratio of two scales may be from an integer, relatively: they are written in decimals."""
+
+
+class Spacing(NamedTuple):
+    """Per axis, in the array's own order; empty where the source does not say it of every axis."""
+
+    names: tuple[str | None, ...] = ()
+    units: tuple[str, ...] = ()
+    resolution: tuple[float, ...] = ()
+    factors: tuple[int, ...] = ()
+
+
+def spacing(member: Member, metadata: ArrayMetadata) -> Spacing:
+    """The axes of the array at `member` as of now; those of an N5 source are in its own document already."""
+    names, rank = member.names, len(metadata.shape)
+    if member.context.format_at(names).first_axis_fastest:
+        return Spacing()
+    groups = _groups_above(member)
+    axes = axes_of(metadata, groups, names, False, lambda name: _coordinate(member, name))
+    labels = tuple(axis.name for axis in axes)
+    scales = tuple(axis.scale for axis in axes if axis.scale is not None and axis.scale > 0)
+    if not rank or len(scales) < rank:
+        return Spacing(labels)
+    units = tuple(axis.unit or "" for axis in axes)
+    full, factors = _factors(scales, first_level(groups, names, rank))
+    return Spacing(labels, units if any(units) else (), full, factors)
+
+
+def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """The resolution, and how many elements of the first level one of this level is; no factors unless they are integers."""
+    full = tuple(axis.scale for axis in first or () if axis.scale is not None and axis.scale > 0)
+    if len(full) < len(scales):
+        return scales, ()
+    ratios = [scale / of for scale, of in zip(scales, full, strict=True)]
+    factors = tuple(round(ratio) for ratio in ratios)
+    if any(n < 1 or abs(ratio - n) > _TOLERANCE * n for n, ratio in zip(factors, ratios, strict=True)):
+        return scales, ()
+    return full, factors
+
+
+def _groups_above(member: Member) -> Sequence[Attributes]:
+    """Attributes of the groups above, the nearest first; damaged ones are an error where they are shown."""
+    found: list[Attributes] = []
+    above = member.above
+    while above is not None and len(found) < _GROUPS_ABOVE:
+        try:
+            found.append(_group(above).attributes())
+        except PASSING:
+            raise
+        except FsbridgeError:
+            found.append({})
+        above = above.above
+    return found
+
+
+def _group(member: Member) -> Group:
+    node = member.present()
+    if as_array(node) is not None:
+        raise Stale(f"{member} is no group any more")
+    return cast(Group, node)
+
+
+def _coordinate(member: Member, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+    """See `axes.Coordinate`: one that cannot be read is its own error, not its neighbours'."""
+    if member.above is None:
+        return None
+    try:
+        array = as_array(_group(member.above).child(name))
+        if array is None or len(array.metadata.shape) > 1:
+            return None
+        return _values(member, array), array.metadata.attributes
+    except PASSING:
+        raise
+    except FsbridgeError:
+        return None
+
+
+def _values(member: Member, array: Array) -> NDArray[np.float64] | None:
+    """All elements of a coordinate; None where they are no numbers, not all stored, or too many to look at."""
+    metadata = array.metadata
+    dtype, chunks = metadata.dtype.numpy, member.context.decoded(array)
+    if dtype is None or dtype.kind not in "iuf" or metadata.varlength or len(metadata.shape) != 1:
+        return None
+    if metadata.shape[0] > _COORDINATE_VALUES or metadata.grid.counts[0] > _COORDINATE_CHUNKS:
+        return None
+    parts: list[NDArray[np.float64]] = []
+    for number in range(metadata.grid.counts[0]):
+        chunk = chunks.open((number,))
+        try:
+            parts.append(np.frombuffer(chunk.decoded(), dtype).astype(np.float64))
+        finally:
+            chunk.close()
+    return np.concatenate(parts)[: metadata.shape[0]] if parts else None

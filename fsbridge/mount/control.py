@@ -1,0 +1,165 @@
+"""The control socket of a daemon: one question as a line of JSON, one answer, from a thread that waits for no store.
+
+Beside the socket lies a file of JSON with what never changes (mount point, source, pid), so that a daemon that answers
+nothing is known by name nevertheless. Both are for the daemon's user and root alone. Not here: what is answered
+(`report.py`), who asks (`running.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from fsbridge import confinement
+from fsbridge.errors import SetupError
+
+log = logging.getLogger(__name__)
+
+Answer: TypeAlias = Callable[[Mapping[str, Any], list[int]], Mapping[str, Any]]
+"""From a question and the descriptors that came with it to what is told; SetupError says why not."""
+
+QUESTION_BYTES = 65536
+"""Bytes of a question at most."""
+
+PATIENCE_SECONDS = 0.3
+"""Seconds for one who asks to send the question and take the answer: the next one waits meanwhile."""
+
+AGAIN_SECONDS = 0.2
+"""Seconds until the next question is taken where there was no descriptor for one."""
+
+
+def folders() -> list[str]:
+    """Where this user's control sockets may be, the best place first."""
+    user = os.geteuid()
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    places = [f"{given}/fsbridge"] if given.startswith("/") else []
+    places.append(f"/run/user/{user}/fsbridge")
+    if user == 0:
+        places.append("/run/fsbridge")
+    return list(dict.fromkeys([*places, f"/tmp/fsbridge-{user}"]))
+
+
+def is_private(path: str) -> bool:
+    """Whether `path` is a folder of this user's into which nobody else can look."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _own_folder() -> str:
+    """The first place that can be had; OSError if there is none."""
+    problem: OSError | None = None
+    for path in folders():
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            if is_private(path):
+                return path
+            problem = PermissionError(f"{path} is not a folder of this user alone")
+        except OSError as error:
+            problem = error
+    assert problem is not None
+    raise problem
+
+
+@contextlib.contextmanager
+def short_address(path: str) -> Iterator[str]:
+    """The socket's address by way of its folder's descriptor: an address has at most 107 bytes, a path may have more."""
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
+    finally:
+        os.close(folder)
+
+
+class Control:
+    """The control socket of this process, until `close`. A mount where none can be made is served without."""
+
+    def __init__(self, facts: Mapping[str, Any], answers: Mapping[str, Answer]) -> None:
+        """`facts`: what never changes; `answers`: by the question's name."""
+        self._answers = answers
+        self._paths: list[str] = []
+        self._socket: socket.socket | None = None
+        try:
+            self._begin(facts)
+        except OSError as error:
+            log.info("there is no control socket, so `fsbridge status` knows little of this mount: %s", error)
+            self.close()
+        else:
+            confinement.start(self._serve, "fsbridge-control")
+
+    def _begin(self, facts: Mapping[str, Any]) -> None:
+        base = f"{_own_folder()}/{os.getpid()}-{secrets.token_hex(4)}"
+        path, described = f"{base}.sock", f"{base}.json"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        with short_address(path) as address:
+            self._socket.bind(address)
+        self._paths.append(path)
+        os.chmod(path, 0o600)  # nobody else could have come before: the folder is private
+        self._socket.listen(64)
+        self._paths.append(described)
+        new = Path(f"{base}.new")
+        new.touch(0o600)
+        new.write_text(json.dumps({**facts, "pid": os.getpid(), "started": time.time()}))
+        new.rename(described)
+
+    def close(self) -> None:
+        """Take the socket away. In front of the wall (`confinement`)."""
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        self._paths.clear()
+        if self._socket is not None:
+            self._socket.close()
+
+    def _serve(self) -> None:
+        listening = self._socket
+        assert listening is not None
+        while listening.fileno() >= 0:
+            try:
+                connection = listening.accept()[0]
+            except OSError:  # closed, or no descriptor is left
+                time.sleep(AGAIN_SECONDS)
+                continue
+            with connection, contextlib.suppress(OSError, MemoryError):
+                connection.settimeout(PATIENCE_SECONDS)
+                self._reply(connection)
+
+    def _reply(self, connection: socket.socket) -> None:
+        text, descriptors, _, _ = socket.recv_fds(connection, QUESTION_BYTES, 1)
+        try:
+            while text and not text.endswith(b"\n") and len(text) < QUESTION_BYTES:
+                more = connection.recv(QUESTION_BYTES - len(text))
+                if not more:
+                    break
+                text += more
+            answer = self._answer(text, descriptors)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _answer(self, text: bytes, descriptors: list[int]) -> Mapping[str, Any]:
+        try:
+            question = json.loads(text)
+            answer = self._answers[question["ask"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return {"error": "the daemon does not know this question: it may be of another version of fsbridge"}
+        try:
+            return answer(question, descriptors)
+        except SetupError as error:
+            return {"error": str(error)}
+        except Exception as error:  # a bug must not end the thread: the daemon would answer nothing more
+            log.error("unexpected %s in the control socket", type(error).__name__, exc_info=error)
+            return {"error": f"unexpected {type(error).__name__}: the daemon's log says more"}

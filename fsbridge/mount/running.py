@@ -1,0 +1,210 @@
+"""The mounts of this machine as a command sees them: who serves what, asked through the control sockets.
+
+Nothing here touches a mount: a hung one would hang the command, too. All daemons are asked at once, and one deadline
+is for all, so one that hangs delays no other. Not here: the daemon's side (`control.py`), what is printed (`commands/`).
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import glob
+import json
+import os
+import socket
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+from fsbridge.errors import SetupError
+from fsbridge.mount.control import folders, is_private, short_address
+from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounts
+
+ANSWER_SECONDS = 0.6
+"""Seconds for all daemons together to answer: the command itself is to take less than a second."""
+
+FACTS_BYTES, ANSWER_BYTES = 65536, 8 << 20
+"""Bytes of a daemon's file and of its answer at most: root reads what other users wrote."""
+
+GONE, SILENT, UNKNOWN = "gone", "does not answer", "unknown"
+"""States of a mount of which no daemon tells: it has ended without unmounting; it is stopped or hangs; it is another
+user's, or has no control socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A mount: what is known without asking its daemon, and where that is asked (nowhere if `socket` is empty)."""
+
+    mountpoint: str
+    source: str
+    format: str = ""
+    layout: str = ""
+    pid: int = 0
+    started: float = 0.0
+    version: str = ""
+    socket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a daemon said, or in `state` why it said nothing."""
+
+    mount: Running
+    state: str
+    answer: Mapping[str, Any]
+
+
+def running() -> list[Running]:
+    """All mounts of fsbridge that can be seen from here, by mount point; remains of daemons that have ended are cleared."""
+    table = [mount for mount in mounts() if mount.fstype == "fuse.fsbridge"]
+    found = [daemon for place in _places() for daemon in _in_folder(place, table)]
+    known = [daemon.mountpoint for daemon in found]
+    for mount in table:
+        if mount.point in known:
+            known.remove(mount.point)  # one daemon for each of several mounts on one directory
+        else:
+            found.append(Running(mount.point, mount.source))
+    return sorted(found, key=lambda daemon: (daemon.mountpoint, daemon.started))
+
+
+def serving(mountpoint: str) -> list[Running]:
+    """The mounts on `mountpoint`, the latest last; SetupError if there is none."""
+    everything = running()
+    parent, name = os.path.split(os.path.abspath(mountpoint))
+    places = {os.path.abspath(mountpoint), os.path.join(os.path.realpath(parent), name)}
+    found = [daemon for daemon in everything if daemon.mountpoint in places]
+    if not found:
+        others = ", ".join(daemon.mountpoint for daemon in everything)
+        hint = f"mounts of fsbridge: {others}" if others else "fsbridge list shows all mounts, and there is none"
+        raise SetupError(f"{mountpoint}: no store is mounted there by fsbridge", hint, FAILED)
+    return found
+
+
+def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int | None = None) -> list[Told]:
+    """Ask all `daemons` at once; what each has said within `ANSWER_SECONDS`."""
+    until = time.monotonic() + ANSWER_SECONDS
+    asked = [(daemon, *_sent(daemon, question, descriptor)) for daemon in daemons]
+    return [_told(daemon, connection, state, until) for daemon, connection, state in asked]
+
+
+def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None = None) -> Mapping[str, Any]:
+    """The answer of the daemon that serves `mountpoint`; SetupError says why there is none."""
+    (told,) = ask(serving(mountpoint)[-1:], question, descriptor)
+    if told.state == GONE:
+        raise SetupError(
+            f"{mountpoint}: its daemon (pid {told.mount.pid}) is gone",
+            f"clear it with: fsbridge umount {mountpoint}",
+            SYSTEM,
+        )
+    if told.state == SILENT:
+        raise SetupError(
+            f"{mountpoint}: its daemon (pid {told.mount.pid}) does not answer",
+            f"it is stopped or hangs; to end it: kill -9 {told.mount.pid}; fsbridge umount --lazy {quote(mountpoint)}",
+            SYSTEM,
+        )
+    if told.state == UNKNOWN:
+        raise SetupError(f"{mountpoint}: its daemon cannot be asked", "ask as the user who mounted it, or as root", SYSTEM)
+    if "error" in told.answer:
+        raise SetupError(str(told.answer["error"]))
+    return told.answer
+
+
+def _places() -> list[str]:
+    """Folders of control sockets: this user's, and for root everybody's."""
+    found = [path for path in folders() if is_private(path)]
+    if os.geteuid() == 0:
+        found += [*glob.glob("/run/user/*/fsbridge"), *glob.glob("/tmp/fsbridge-*")]
+    return list(dict.fromkeys(found))
+
+
+def _in_folder(folder: str, table: Sequence[Mounted]) -> list[Running]:
+    found = []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    for name in names:
+        if name.endswith(".json") and (daemon := _described(f"{folder}/{name}")) is not None:
+            mounted = any(mount.point == daemon.mountpoint for mount in table)
+            if mounted or _lives(daemon):
+                found.append(daemon)
+            elif is_private(folder):
+                for remains in (daemon.socket, f"{folder}/{name}"):
+                    with contextlib.suppress(OSError):
+                        os.unlink(remains)
+    return found
+
+
+def _described(path: str) -> Running | None:
+    """What the file beside a control socket says; None if it is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            said = json.loads(file.read(FACTS_BYTES))
+        return Running(
+            mountpoint=str(said["mountpoint"]),
+            source=str(said["source"]),
+            format=str(said["format"]),
+            layout=str(said["layout"]),
+            pid=int(said["pid"]),
+            started=float(said["started"]),
+            version=str(said["version"]),
+            socket=f"{path.removesuffix('.json')}.sock",
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _lives(daemon: Running) -> bool:
+    connection, state = _sent(daemon, None, None)
+    if connection is not None:
+        connection.close()
+    return state != GONE
+
+
+def _sent(daemon: Running, question: Mapping[str, Any] | None, descriptor: int | None) -> tuple[socket.socket | None, str]:
+    """A connection on which `question` has been sent, or none and the state that this tells. Does not wait."""
+    if not daemon.socket:
+        return None, UNKNOWN
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        with short_address(daemon.socket) as address:
+            connection.connect(address)
+        if question is not None:
+            passed = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+            connection.sendmsg([json.dumps(question).encode() + b"\n"], passed)
+    except (ConnectionRefusedError, FileNotFoundError):
+        connection.close()
+        return None, GONE
+    except BlockingIOError:  # so many ask already
+        connection.close()
+        return None, SILENT
+    except OSError:
+        connection.close()
+        return None, UNKNOWN
+    return connection, ""
+
+
+def _told(daemon: Running, connection: socket.socket | None, state: str, until: float) -> Told:
+    if connection is None:
+        return Told(daemon, state, {})
+    said = b""
+    with connection:
+        try:
+            while not said.endswith(b"\n") and len(said) < ANSWER_BYTES:
+                connection.settimeout(max(0.0, until - time.monotonic()))  # what has arrived is read in no time
+                more = connection.recv(1 << 16)
+                if not more:
+                    break
+                said += more
+            answer = json.loads(said)
+            if not isinstance(answer, dict):
+                raise ValueError(answer)
+        except (OSError, ValueError, RecursionError):
+            return Told(daemon, SILENT, {})
+    return Told(daemon, str(answer.get("state", "")), answer)

@@ -1,0 +1,141 @@
+"""Workers: a few threads for work beside a request: what is asked for now, before what may be asked for soon.
+
+Not here: any such work, and the event loop's way to wait for a thread (`kernel/jobs.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fsbridge import asking, confinement
+from fsbridge.errors import FsbridgeError
+
+log = logging.getLogger(__name__)
+
+WAITING_JOBS = 64
+"""Jobs that wait; older ones are dropped, because the request for what they make has come by then."""
+
+IDLE_SECONDS = 2.0
+"""Seconds without work after which a thread ends."""
+
+SLOW_SECONDS, SUBSTITUTES = 2.0, 16
+"""Seconds after which a thread whose job goes on gets a substitute, because what it waits for may hang; and how many there
+may be."""
+
+
+def _logged(error: Exception) -> None:
+    log.error("unexpected %s on a worker", type(error).__name__, exc_info=error)
+
+
+class Workers:
+    """A few threads. They start when there is work, and end when there is none.
+
+    They are daemon threads: a decoder that hangs does not hold up the end of the process. `report` gets, on those threads,
+    every exception that is neither an error of ours nor of the operating system: a bug.
+    """
+
+    def __init__(self, name: str, threads: int, report: Callable[[Exception], object] = _logged) -> None:
+        self._report = report
+        self._threads = threads
+        self._name = name
+        self._changed = threading.Condition()
+        self._jobs: deque[tuple[Callable[[], object], Callable[[], object]]] = deque()
+        self._running = 0
+        self._idle = 0
+        self._begun: dict[int, float] = {}  # when the jobs under way began, by the thread
+
+    def share(self, jobs: Sequence[Callable[[], object]]) -> None:
+        """Do all `jobs`, on the calling thread and on the workers that are free. They must not raise.
+
+        Returns when the last one has been begun.
+        """
+        left = deque(jobs)
+
+        def work() -> None:
+            while True:
+                try:
+                    job = left.popleft()
+                except IndexError:
+                    return
+                job()
+
+        for _ in range(min(self._threads, len(left) - 1)):
+            self.submit(work, asked=True)  # the caller does what no worker has time for
+        work()
+
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None, asked: bool = False) -> None:
+        """Do `job` soon, or call `dropped` when it will never be done. Does not block.
+
+        `asked`: somebody waits for it, so it goes before all others.
+        """
+        job, out_of_date = asking.carried(job), None
+        with self._changed:
+            if len(self._jobs) >= WAITING_JOBS:
+                _, out_of_date = self._jobs.popleft()
+            if asked:
+                self._jobs.appendleft((job, dropped))
+            else:
+                self._jobs.append((job, dropped))
+            if self._idle >= len(self._jobs) or self._running >= self._allowed():  # as many as wait will take one each
+                self._changed.notify()
+            else:
+                self._start_thread()
+        if out_of_date is not None:
+            out_of_date()
+
+    def _allowed(self) -> int:
+        """How many threads there may be now."""
+        late = time.monotonic() - SLOW_SECONDS
+        return self._threads + min(SUBSTITUTES, sum(begun < late for begun in list(self._begun.values())))
+
+    def _work(self) -> None:
+        dismissed, own = False, threading.get_ident()
+        try:
+            while (job := self._next()) is not None:
+                self._begun[own] = time.monotonic()
+                try:
+                    job()
+                except (FsbridgeError, OSError) as error:
+                    log.debug("left undone: %s", error)
+                except Exception as error:
+                    self._report(error)
+                finally:
+                    del self._begun[own]
+                del job
+                if confinement.outgrown():
+                    return
+            dismissed = True
+        finally:
+            if not dismissed:
+                self._make_way()
+
+    def _next(self) -> Callable[[], object] | None:
+        """The next job; None for a thread that is to end, and counts as ended: who submits another one must know."""
+        with self._changed:
+            if self._running > self._allowed():  # what this one was a substitute for is over
+                self._running -= 1
+                return None
+            self._idle += 1
+            try:
+                self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
+            finally:
+                self._idle -= 1
+            if self._jobs:
+                return self._jobs.popleft()[0]
+            self._running -= 1
+            return None
+
+    def _make_way(self) -> None:
+        """Another thread takes this one's place, if it is wanted."""
+        with self._changed:
+            self._running -= 1
+            if self._jobs:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        confinement.start(self._work, f"fsbridge-{self._name}-{self._running + 1}")
+        self._running += 1

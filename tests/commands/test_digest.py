@@ -1,0 +1,152 @@
+"""`fsbridge digest`: equal for equal data whoever wrote them, and as a second implementation of `docs/digest.md` has it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from fake_s3 import FakeS3
+from mounting import fsbridge
+from source_places import config, upload, write_all, write_each
+from stores import CASES
+
+from fsbridge.digest import digest
+from fsbridge.model import as_array
+from fsbridge.ordered import members
+from fsbridge.virtual import VirtualTree
+
+
+def specified(data: Any, kind: str | None = None) -> str:
+    """The digest of an array of numbers or texts, after `docs/digest.md`."""
+    flat = np.ascontiguousarray(data).reshape(-1)
+    text = flat.dtype.kind in "OT"
+    shape = ",".join(map(str, data.shape))
+    found = hashlib.sha256(f"fsbridge-digest-1\n{kind or flat.dtype.name}\n{shape}\n".encode())
+    for start in range(0, flat.size, 65536):
+        block = flat[start : start + 65536]
+        if text:
+            items = [str(item).encode() for item in block]
+            packed = b"".join(len(item).to_bytes(8, "little") + item for item in items)
+        else:
+            packed = block.astype(flat.dtype.newbyteorder("<")).tobytes()
+        found.update(hashlib.sha256(packed).digest())
+    return found.hexdigest()
+
+
+def digests(path: str | os.PathLike[str], reversed_axes: bool = False) -> dict[str, str]:
+    with VirtualTree(config(path)) as tree:
+        arrays = [(member.path, as_array(member.node)) for member in members(tree) if member.node is not None]
+        return {path: digest(tree, array, reversed_axes) for path, array in arrays if array is not None}
+
+
+def printed(*words: str | os.PathLike[str]) -> list[str]:
+    done = fsbridge("digest", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_each(tmp_path_factory.mktemp("each"))
+
+
+def test_p12_formats_written_by_independent_writers_have_one_digest(each: dict[str, Path], server: FakeS3) -> None:
+    second = specified(zarr.open_array(each["zarr3"], path="a/b", mode="r")[...])
+    for name, path in each.items():
+        assert digests(path) == {"/a/b": second}, name
+    for url in upload(server, each).values():
+        assert printed(url, *server.options) == [f"{second}  /a/b"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.path for case in CASES])
+def test_p12_every_writers_arrays_of_numbers_are_digested_as_specified(case: Any, tmp_path: Path) -> None:
+    case.write(tmp_path / case.path)
+    data = np.asarray(case.read(tmp_path / case.path))
+    if data.dtype.kind not in "biufc" or type(data.dtype).__module__ != "numpy.dtypes":
+        return
+    assert set(digests(tmp_path / case.path).values()) == {specified(data)}
+
+
+def test_blocks_texts_and_odd_numbers(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
+    rng = np.random.default_rng(1)
+    many = rng.integers(0, 1 << 60, (3, 65536), dtype=np.int64)
+    strange = np.array([0.0, -0.0, np.nan, np.inf, np.uint32(0x7FC12345).view(np.float32)], ">f4")
+    texts = np.array(["", "a", "naïve", "z" * 70000], dtype=object)
+    for name, data, chunks in [("many", many, (1, 10000)), ("strange", strange, (2,)), ("none", many[:0], (1, 4)),
+                               ("scalar", many[0, 0], ())]:  # fmt: skip
+        root.create_array(name, shape=data.shape, dtype=data.dtype, chunks=chunks)[...] = data
+    root.create_array("texts", shape=(4,), dtype="string", chunks=(3,))[...] = texts
+    found = digests(tmp_path / "a.zarr")
+    assert found["/many"] == specified(many)
+    assert found["/strange"] == specified(strange)
+    assert found["/none"] == specified(many[:0])
+    assert found["/scalar"] == specified(many[0, 0])
+    assert found["/texts"] == specified(texts, "string")
+
+
+def test_one_flipped_element_type_or_shape_is_another_digest(tmp_path: Path) -> None:
+    data = np.arange(100_000, dtype=np.int32)
+    changed = data.copy()
+    changed[77_777] ^= 1
+    found = set()
+    for number, one in enumerate([data, changed, data.astype(np.uint32), data.reshape(10, -1), data[:-1]]):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("a", data=one, chunks=True)
+        found |= set(digests(tmp_path / f"{number}.h5").values())
+    assert len(found) == 5
+
+
+def test_holes_are_the_fill_value_and_reversed_axes_are_the_transpose(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(5, 7), chunks=(2, 3), dtype="<i2", fill_value=-3)
+    array[1, 1] = 4
+    whole = array[...]
+    assert digests(tmp_path / "a.zarr") == {"/": specified(whole)}
+    assert digests(tmp_path / "a.zarr", reversed_axes=True) == {"/": specified(whole.T)}
+
+
+def test_check_is_as_sha256sum_does_it(each: dict[str, Path], tmp_path: Path) -> None:
+    lines = printed(each["hdf5"])
+    listed = tmp_path / "list"
+    listed.write_text("\n".join(lines) + "\n")
+    assert printed("--check", listed, each["sharded"]) == ["/a/b: OK"]
+    listed.write_text(f"{'0' * 64}  /a/b\n{'1' * 64}  /gone\n")
+    done = fsbridge("digest", "--check", listed, each["n5"])
+    assert (done.returncode, done.stdout) == (1, "/a/b: FAILED\n/gone: MISSING\n")
+    listed.write_text("nonsense\n")
+    done = fsbridge("digest", "--check", listed, each["n5"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "line 1: not a digest and a path" in done.stderr
+
+
+def test_damage_is_told_and_hides_nothing_else(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    for name in "abc":
+        root.create_array(name, shape=(4,), chunks=(2,), dtype="i4")[...] = 1
+    (tmp_path / "a.zarr/b/c/1").write_bytes(b"damage")
+    done = fsbridge("digest", tmp_path / "a.zarr")
+    assert done.returncode == 1
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["/a", "/c"]
+    assert "/b" in done.stderr
+    assert len(printed(f"{tmp_path}/a.zarr//a", f"{tmp_path}/a.zarr//c")) == 2
+    assert len(printed(f"{tmp_path}/a.zarr//a", f"{tmp_path}/a.zarr//c", "--part", "1/2")) == 1
+
+
+def test_p6_an_array_much_larger_than_the_cache(tmp_path: Path) -> None:
+    data = np.arange(1 << 23, dtype="<i4").reshape(64, 256, 512)
+    zarr.create_array(tmp_path / "a.zarr", data=data, chunks=(64, 64, 64))
+    assert printed(tmp_path / "a.zarr", "--cache-size", "4M") == [f"{specified(data)}  /"]
+
+
+def test_every_writers_store_is_digested_without_errors(tmp_path: Path) -> None:
+    store = write_all(tmp_path / "stores")
+    done = fsbridge("digest", store, timeout=300)
+    problems = [line for line in done.stderr.splitlines() if "differ in size" not in line]
+    assert problems == []
+    assert len(done.stdout.splitlines()) > 100

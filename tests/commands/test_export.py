@@ -1,0 +1,229 @@
+"""`fsbridge export`: the mount's tree as real files; resumed after kills and interrupts, in parts, in bounded memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from conftest import MountFunction
+from fake_s3 import FakeS3
+from mounting import command, environment, fsbridge
+from source_places import numbers, tree_of, upload, write_all, write_each
+
+HEARS_CTRL_C = ("env", "--default-signal=INT")
+"""Before a command: tests may have been started in the background, where shells have programs ignore it."""
+
+
+@pytest.fixture(scope="module")
+def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_each(tmp_path_factory.mktemp("each"))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 chunks, and an array of 64 MiB."""
+    root = zarr.open_group(tmp_path_factory.mktemp("many") / "many.zarr", mode="w")
+    root.create_array("small", data=np.arange(200_000, dtype="<i4"), chunks=(100,))
+    root.create_array("large", data=np.arange(1 << 24, dtype="<i4").reshape(64, 512, 512), chunks=(8, 64, 512))
+    return Path(str(root.store_path.store.root))  # type: ignore[attr-defined]
+
+
+def export(*words: str | os.PathLike[str]) -> str:
+    done = fsbridge("export", *words, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def told(text: str) -> tuple[int, int]:
+    """Files written and kept."""
+    found = re.search(r"([\d,]+) files written .*, ([\d,]+) kept", text)
+    assert found is not None, text
+    return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+
+
+def test_p12_it_is_the_mount_copied_for_every_writer(tmp_path: Path, mount: MountFunction) -> None:
+    store = write_all(tmp_path / "stores")
+    mounted = mount(store, "--layout", "zarr3,files")
+    expected = tree_of(mounted)
+    said = export(store, tmp_path / "out", "--layout", "zarr3,files")
+    assert tree_of(tmp_path / "out") == expected
+    files = sum(content is not None for content in expected.values())
+    assert told(said) == (files, 0)
+    assert told(export(store, tmp_path / "out", "--layout", "zarr3,files")) == (0, files)
+
+
+def test_each_format_in_zip_files_and_on_a_server(each: dict[str, Path], server: FakeS3, tmp_path: Path) -> None:
+    places = {**each, **upload(server, each)}
+    for name, place in places.items():
+        export(place, tmp_path / name, "--layout", "files", *(server.options if name.startswith("s3") else []))
+        assert (np.load(tmp_path / name / "a/b.npy") == numbers()).all(), name
+        assert sorted(os.listdir(tmp_path / name / "a")) == ["b.json", "b.npy", "index.html"]
+
+
+def test_links_modes_and_times(tmp_path: Path, mount: MountFunction) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("g/data", data=[1, 2, 3])
+        file["soft"] = h5py.SoftLink("/g/data")
+    os.utime(tmp_path / "a.h5", ns=(10**18, 10**18 + 123))
+    export(tmp_path / "a.h5", tmp_path / "out")
+    assert tree_of(tmp_path / "out") == tree_of(mount(tmp_path / "a.h5"))
+    assert os.readlink(tmp_path / "out/soft") == "g/data"
+    assert (tmp_path / "out/g/data/zarr.json").stat().st_mtime_ns == 10**18 + 123
+    assert told(export(tmp_path / "a.h5", tmp_path / "out"))[0] == 0
+
+
+def test_a_second_export_writes_what_has_changed(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(40,), chunks=(4,), dtype="<i4")
+    array[...] = 1
+    for path in (tmp_path / "a.zarr").rglob("*"):
+        os.utime(path, ns=(10**18, 10**18))
+    export(tmp_path / "a.zarr", tmp_path / "out")
+    array[4:8] = 7
+    (tmp_path / "out/c/5").unlink()
+    (tmp_path / "out/c/6").write_bytes(b"cut")
+    assert told(export(tmp_path / "a.zarr", tmp_path / "out")) == (3, 8)
+    exported = zarr.open_array(tmp_path / "out", mode="r")
+    assert exported[...].tolist() == [1] * 4 + [7] * 4 + [1] * 32
+    assert told(export(tmp_path / "a.zarr", tmp_path / "out"))[0] <= 1  # the change may be too young to be told by its time
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_p9_a_second_export_of_whole_arrays_has_each_changed_chunk(version: int, tmp_path: Path) -> None:
+    """Of nested chunks that are written anew, neither the array's directory nor its metadata gets another time."""
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(8, 8), chunks=(2, 2), dtype="<i4", zarr_format=version)  # type: ignore[arg-type]
+    array[...] = 1
+    for path in (tmp_path / "a.zarr").rglob("*"):
+        os.utime(path, ns=(10**18, 10**18))
+    assert told(export(tmp_path / "a.zarr", tmp_path / "out", "--layout", "files")) == (2, 0)
+    assert told(export(tmp_path / "a.zarr", tmp_path / "out", "--layout", "files")) == (0, 2)
+    for number in (2, 3):
+        array[0:2, 0:2] = number
+        export(tmp_path / "a.zarr", tmp_path / "out", "--layout", "files")
+        assert (np.load(tmp_path / "out/a.npy") == array[...]).all()
+
+
+def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path) -> None:
+    words = command("export", many, tmp_path / "out", "--layout", "zarr3,files")
+    rng, done = random.Random(7), 0
+    for number in range(20):
+        with subprocess.Popen([*HEARS_CTRL_C, *words], stderr=subprocess.DEVNULL, env=environment()) as running:
+            time.sleep(rng.uniform(0, 0.3))
+            while running.poll() is None and len(list((tmp_path / "out/zarr3").rglob("*"))) <= done + 20:
+                time.sleep(rng.uniform(0, 0.1))
+            running.send_signal(signal.SIGKILL if number % 2 else signal.SIGINT)
+            running.wait(30)
+        done = len(list((tmp_path / "out/zarr3").rglob("*")))
+    written, _ = told(export(many, tmp_path / "out", "--layout", "zarr3,files"))
+    whole = tmp_path / "whole"
+    said = export(many, whole, "--layout", "zarr3,files")
+    assert tree_of(tmp_path / "out") == tree_of(whole)
+    assert written < told(said)[0]
+    assert not list((tmp_path / "out").rglob(".fsbridge-*"))
+
+
+def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(many: Path, tmp_path: Path) -> None:
+    words = command("export", many, tmp_path / "out")
+    with subprocess.Popen([*HEARS_CTRL_C, *words], stderr=subprocess.PIPE, text=True, env=environment()) as running:
+        while not list((tmp_path / "out").rglob("c/*")):
+            assert running.poll() is None
+            time.sleep(0.01)
+        running.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        _, said = running.communicate(timeout=20)
+        assert time.monotonic() - begun < 2 + 6  # on a busy machine
+    assert running.returncode == 8
+    assert "interrupted" in said
+    assert "the same command goes on" in said
+    assert not list((tmp_path / "out").rglob(".fsbridge-*"))
+    for path in (tmp_path / "out/small/c").glob("*"):
+        assert path.stat().st_size == 400
+
+
+def test_parts_make_the_whole(many: Path, tmp_path: Path) -> None:
+    for part in range(1, 4):
+        export(many, tmp_path / "out", "--part", f"{part}/3")
+    export(many, tmp_path / "whole")
+    assert tree_of(tmp_path / "out") == tree_of(tmp_path / "whole")
+    assert fsbridge("export", many, tmp_path / "out", "--part", "4/3").returncode == 1
+
+
+def test_only_some(each: dict[str, Path], tmp_path: Path) -> None:
+    export(each["zarr3"], tmp_path / "one", "--files", "npy,raw", "--include", "*.raw")
+    assert sorted(tree_of(tmp_path / "one")) == ["a", "a/b.raw"]
+    export(each["zarr3"], tmp_path / "two", "--exclude", "a/b/c", "--exclude", "zarr.json")
+    assert sorted(tree_of(tmp_path / "two")) == ["a", "a/b", "a/b/zarr.json", "a/zarr.json"]
+    export(f"{each['zarr3']}//a/b/c", tmp_path / "three")
+    assert (tmp_path / "three/0/0/0").stat().st_size == 3 * 2 * 4 * 4
+    export(f"{each['zarr3']}//a/b.npy", tmp_path / "b.npy", "--layout", "files")
+    assert (np.load(tmp_path / "b.npy") == numbers()).all()
+
+
+def test_what_is_damaged_is_told_and_hides_nothing_else(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(8,), chunks=(2,), dtype="<i4")
+    array[...] = 1
+    (tmp_path / "a.zarr/c/2").write_bytes(b"damage")
+    done = fsbridge("export", tmp_path / "a.zarr", tmp_path / "out")
+    assert done.returncode == 1
+    assert "c/2" in done.stderr
+    assert "4 files written" in done.stderr
+    assert "1 failed" in done.stderr
+    assert sorted(os.listdir(tmp_path / "out/c")) == ["0", "1", "3"]
+
+
+def test_a_full_disk_is_one_line(many: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "none", disk], check=True)
+    try:
+        done = fsbridge("export", f"{many}//large", disk / "out")
+        assert done.returncode == 1
+        assert "No space left on device" in done.stderr
+        assert done.stderr.count("\n") == 2
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_p1_it_is_never_written_into_the_store(each: dict[str, Path], tmp_path: Path) -> None:
+    done = fsbridge("export", each["zarr3"], each["zarr3"] / "a/out")
+    assert done.returncode == 1
+    assert "inside the store" in done.stderr
+    assert not (each["zarr3"] / "a/out").exists()
+
+
+def test_p4_a_link_in_the_destination_is_not_followed(each: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out/a").symlink_to(tmp_path / "elsewhere")
+    done = fsbridge("export", each["zarr3"], tmp_path / "out")
+    assert done.returncode == 1
+    assert "is a link" in done.stderr
+    assert os.listdir(tmp_path / "elsewhere") == []
+
+
+def test_p6_a_store_larger_than_the_cache(many: Path, tmp_path: Path) -> None:
+    words = command("export", many, tmp_path / "out", "--layout", "files", "--cache-size", "8M", "-q")
+    before = shutil.disk_usage(tmp_path).free
+    assert before > 1 << 30
+    done = subprocess.run(
+        ["/usr/bin/env", "python3", "-c", _PEAK, *words], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200 * 1024  # KiB; Python and its libraries take 90 MiB
+    data = np.load(tmp_path / "out/large.npy", mmap_mode="r")
+    assert (data[17] == np.arange(17 << 18, 18 << 18).reshape(512, 512)).all()
+
+
+_PEAK = (
+    "import resource, subprocess, sys\ncode = subprocess.run(sys.argv[1:]).returncode\n"
+    "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\nsys.exit(code)"
+)

@@ -1,0 +1,175 @@
+"""The fsspec file system: fsspec's own tests of reading, and the field's libraries reading through it, without any mount."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import h5py
+import numpy as np
+import pandas
+import pytest
+import tifffile
+import xarray
+import zarr
+from fake_s3 import FakeS3
+from fsspec.implementations.dirfs import DirFileSystem
+from source_places import numbers, upload, write_each
+
+from fsbridge.errors import SetupError
+
+
+@pytest.fixture(scope="module")
+def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_each(tmp_path_factory.mktemp("each"))
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Any:
+    """fsspec remembers file systems by their arguments: another test's store at the same place is another one."""
+    yield
+    from fsbridge.filesystem import FsbridgeFileSystem
+
+    FsbridgeFileSystem.clear_instance_cache()
+
+
+def files(source: Any, **more: Any) -> Any:
+    return fsspec.filesystem("fsbridge", source=source, layout="files", **more)
+
+
+def test_each_format_is_read_by_numpy(each: dict[str, Path], server: FakeS3) -> None:
+    places = [(path, {}) for path in each.values()]
+    options = {"anonymous": True, "region": "us-east-1", "endpoint": server.endpoint}
+    places += [(url, options) for url in upload(server, each).values()]  # type: ignore[arg-type, misc]
+    for place, more in places:
+        with files(place, **more).open("a/b.npy") as file:
+            assert (np.load(file) == numbers()).all(), place
+
+
+def test_paths_listings_and_walks(each: dict[str, Path]) -> None:
+    fs = files(each["zarr3"])
+    assert fs.ls("", detail=False) == ["a", "a.json", "index.html", "store.json"]
+    assert fs.ls("a/", detail=False) == fs.find("a") == ["a/b.json", "a/b.npy", "a/index.html"]
+    assert fs.find("") == ["a.json", *fs.find("a"), "index.html", "store.json"]
+    assert [(top, sorted(folders), sorted(names)) for top, folders, names in fs.walk("")] == [
+        ("", ["a"], ["a.json", "index.html", "store.json"]),
+        ("a", [], ["b.json", "b.npy", "index.html"]),
+    ]
+    assert fs.glob("**/*.npy") == ["a/b.npy"]
+    info = fs.info("a/b.npy")
+    assert (info["type"], info["size"]) == ("file", 128 + numbers().nbytes)
+    assert fs.isdir("a")
+    assert fs.isfile("a/b.npy")
+    assert not fs.exists("a/c.npy")
+    assert fs.modified("a/b.npy").year > 2000
+
+
+def test_ranges(each: dict[str, Path]) -> None:
+    fs = files(each["hdf5"])
+    whole = fs.cat_file("a/b.npy")
+    assert whole[128:] == numbers().tobytes()
+    for start, end in [(0, 6), (None, 6), (-4, None), (100, -100), (10**9, None), (5, 5), (None, None)]:
+        assert fs.cat_file("a/b.npy", start, end) == whole[start:end], (start, end)
+    assert fs.cat_ranges(["a/b.npy"] * 2, [0, 128], [6, 132]) == [whole[:6], whole[128:132]]
+    assert fs.cat("a/b.npy") == whole
+    with fs.open("a/b.npy") as file:
+        file.seek(-8, 2)
+        assert file.read() == whole[-8:]
+
+
+def test_errors_are_the_mounts(each: dict[str, Path], tmp_path: Path) -> None:
+    fs = files(each["n5"])
+    with pytest.raises(FileNotFoundError):
+        fs.open("nope")
+    with pytest.raises(FileNotFoundError):
+        fs.ls("a/nope")
+    with pytest.raises(IsADirectoryError):
+        fs.open("a")
+    with pytest.raises(NotADirectoryError):
+        fs.info("a/b.npy/c")
+    with pytest.raises(SetupError, match="no such file"):
+        files(tmp_path / "nope")
+    with pytest.raises(ValueError, match="name a source"):
+        fsspec.filesystem("fsbridge")
+
+
+def test_p1_nothing_can_be_changed(each: dict[str, Path]) -> None:
+    fs = files(each["zarr2"])
+    for change in (
+        lambda: fs.open("x", "wb"),
+        lambda: fs.mkdir("x"),
+        lambda: fs.makedirs("x/y"),
+        lambda: fs.rm("a", recursive=True),
+        lambda: fs.mv("a", "b"),
+        lambda: fs.cp_file("a/b.json", "c"),
+        lambda: fs.pipe_file("x", b""),
+        lambda: fs.touch("x"),
+        lambda: fs.put_file(__file__, "x"),
+    ):
+        with pytest.raises(OSError, match="Read-only") as caught:
+            change()
+        assert caught.value.errno == errno.EROFS
+
+
+def test_urls(each: dict[str, Path], server: FakeS3) -> None:
+    header = b"\x93NUMPY"
+    with fsspec.open("fsbridge://a/b.npy", source=each["zarr3"], layout="files") as file:
+        assert file.read(6) == header
+    with fsspec.open(f"fsbridge://{each['zarr3']}//a/zarr.json") as file:
+        assert file.read(1) == b"{"
+    with fsspec.open(f"fsbridge://a/b.npy::file://{each['n5']}", layout="files") as file:
+        assert file.read(6) == header
+    with fsspec.open(f"fsbridge://a/b.npy::{each['n5']}", layout="files") as file:
+        assert file.read(6) == header
+    url = next(iter(upload(server, {"zarr3": each["zarr3"]}).values()))
+    inner = {"anon": True, "client_kwargs": {"region_name": "us-east-1", "endpoint_url": server.endpoint}}
+    chained = {"fo": url.removeprefix("s3://"), "target_protocol": "s3", "target_options": inner}  # as fsspec makes it of
+    fs = fsspec.filesystem("fsbridge", layout="files", **chained)  # "fsbridge://a/b.npy::s3://..." where s3fs is installed
+    assert fs.cat_file("a/b.npy", 0, 6) == header
+
+
+def test_it_can_be_sent_to_another_process(each: dict[str, Path]) -> None:
+    fs = pickle.loads(pickle.dumps(files(each["sharded"])))
+    assert fs.cat_file("a/b.npy", 0, 6) == b"\x93NUMPY"
+
+
+def test_zarr_python_reads_the_virtual_hierarchy(each: dict[str, Path]) -> None:
+    for name in ("zarr2", "hdf5", "n5", "sharded"):
+        fs = fsspec.filesystem("fsbridge", source=each[name])
+        store = zarr.storage.FsspecStore.from_mapper(fs.get_mapper(""), read_only=True)
+        assert (zarr.open_array(store, path="a/b", mode="r")[...] == numbers()).all(), name
+
+
+def test_xarray_opens_the_virtual_zarr_of_a_netcdf_file(tmp_path: Path) -> None:
+    data = xarray.Dataset({"t": (("y", "x"), np.arange(12.0).reshape(3, 4))}, {"x": [1, 2, 3, 4]}, {"title": "a test"})
+    data.to_netcdf(tmp_path / "a.h5", engine="netcdf4")
+    fs = fsspec.filesystem("fsbridge", source=tmp_path / "a.h5")
+    opened = xarray.open_zarr(fs.get_mapper(""), consolidated=False)
+    assert opened.t.values.tolist() == data.t.values.tolist()
+    assert opened.attrs["title"] == "a test"
+
+
+def test_h5py_and_pandas_and_tifffile_read_virtual_files(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    table = np.arange(12, dtype="<i4").reshape(4, 3)
+    pictures = np.arange(2 * 16 * 8, dtype="<u2").reshape(2, 16, 8)
+    root.create_array("g/table", data=table, chunks=(2, 3))
+    root.create_array("g/pictures", data=pictures, chunks=(1, 16, 4))
+    fs = fsspec.filesystem("fsbridge", source=tmp_path / "a.zarr", files=("csv", "h5", "tif"))
+    with fs.open("g/table.csv") as text:
+        assert pandas.read_csv(text).to_numpy().tolist() == table.tolist()
+    with fs.open("g/pictures.tif") as file:
+        assert (tifffile.imread(file) == pictures).all()
+    with fs.open("g/table.h5") as file, h5py.File(file) as hdf5:
+        name = next(iter(hdf5))
+        assert (hdf5[name][...] == table).all()
+
+
+def test_a_folder_of_it_is_a_file_system(each: dict[str, Path], tmp_path: Path) -> None:
+    fs = DirFileSystem("a", files(each["zarr3"]))
+    assert fs.ls("", detail=False) == ["b.json", "b.npy", "index.html"]
+    files(each["zarr3"]).get("a", str(tmp_path / "copy"), recursive=True)
+    assert (np.load(tmp_path / "copy/b.npy") == numbers()).all()

@@ -1,0 +1,121 @@
+"""What the event loop asks an HDF5 file itself: answered from memory, or left to a worker."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from asked import at_once
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.formats.hdf5.filters import FilterPipeline
+from fsbridge.formats.open import open_source
+from fsbridge.layouts import root_directory
+from fsbridge.store.local import cached
+
+VALUES = np.arange(64, dtype="<u2")
+
+
+def write(path: Path, values: np.ndarray[Any, Any] = VALUES) -> None:
+    """A file with one array of four chunks, in forms that we decode, that the child decodes, and uncut."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("chunked", data=values, chunks=(16,), compression="gzip", shuffle=True)
+        file.create_dataset("scaled", data=values, chunks=(16,), scaleoffset=0)
+        file["whole"] = values
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Any]:
+    """The tree of such a file, `x.h5`."""
+    path = tmp_path / "x.h5"
+    write(path)
+    time.sleep(0.05)  # until a further change differs from the first write
+    config = Config(str(path), "/mnt")
+    source = open_source(config.source, config)
+    yield root_directory(source, config, ChunkCache(config.cache_size))
+    source.close()
+
+
+def chunks(root: Any, name: bytes = b"chunked") -> Any:
+    """The directory of an array's chunk files."""
+    return root.lookup(name).lookup(b"c")
+
+
+def told(ask: Callable[[], Any]) -> Any:
+    """Return an answer that needs no waiting. The kernel may be unsure for a moment when another mount is made."""
+    for _ in range(100):
+        if (answer := ask()) is not None:
+            return answer
+        time.sleep(0.01)
+    return None
+
+
+def test_a_chunk_is_decoded_without_waiting_after_a_worker_has_looked(root: Any) -> None:
+    directory = chunks(root)
+    file = directory.lookup(b"1")
+    assert file.open().read(0, 32) == VALUES[16:32].tobytes()
+    handle = told(lambda: at_once(file.open))
+    assert bytes(handle.peek(0, 32)) == VALUES[16:32].tobytes()
+    for name in (b"2", b"3"):
+        node = told(lambda name=name: at_once(lambda: directory.lookup(name)))  # type: ignore[misc]
+        assert (node.slot, node.attrs()) == (directory.lookup(name).slot, directory.lookup(name).attrs())
+
+
+def test_what_is_not_known_is_left_to_a_worker(root: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "not in the page cache")
+
+    directory = chunks(root)
+    file = directory.lookup(b"1")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "preadv", refuse)
+        assert at_once(file.open) is None
+    with monkeypatch.context() as patched:
+        patched.setattr(cached, "openat2", lambda *given: (-1, errno.EAGAIN))
+        assert at_once(file.open) is None
+    assert told(lambda: at_once(file.open)) is not None
+
+
+def test_what_the_child_must_say_is_left_to_a_worker(root: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    scaled = chunks(root, b"scaled").lookup(b"1")
+    with monkeypatch.context() as patched:
+        patched.setattr(FilterPipeline, "chain", lambda *given: None)
+        patched.setattr(HDF5File, "_ask", lambda *given: pytest.fail("the event loop asked the child"))
+        assert at_once(scaled.open) is None
+    assert scaled.open().read(0, 32) == VALUES[16:32].tobytes()
+
+
+@pytest.mark.parametrize("how", ["replaced", "rewritten", "removed"])
+def test_p9_a_changed_file_is_left_to_a_worker(root: Any, tmp_path: Path, how: str) -> None:
+    file = chunks(root).lookup(b"1")
+    assert told(lambda: at_once(file.open)) is not None
+    if how == "removed":
+        (tmp_path / "x.h5").unlink()
+    else:
+        write(tmp_path / "new.h5", VALUES + 1)
+        if how == "replaced":
+            (tmp_path / "new.h5").rename(tmp_path / "x.h5")
+        else:
+            shutil.copyfile(tmp_path / "new.h5", tmp_path / "x.h5")
+    assert at_once(file.open) is None
+
+
+def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "is_local", lambda fd: False)
+    write(tmp_path / "y.h5")
+    config = Config(str(tmp_path / "y.h5"), "/mnt")
+    source = open_source(config.source, config)
+    file = chunks(root_directory(source, config, ChunkCache(config.cache_size))).lookup(b"1")
+    assert at_once(file.open) is None
+    assert file.open().read(0, 32) == VALUES[16:32].tobytes()
+    source.close()

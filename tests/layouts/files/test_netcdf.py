@@ -1,0 +1,141 @@
+"""Virtual HDF5 files as netCDF programs read them: names of dimensions, dates, texts, missing elements, a copy to edit."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+import zarr
+from conftest import MountFunction
+from hangar_data import unpack
+
+
+@pytest.fixture(params=[2, 3])
+def climate(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A store that xarray wrote: 360-day calendar with bounds, bare dimensions, two dimensions of one length."""
+    time = np.arange(40.0)
+    variables: dict[str, Any] = {
+        "tas": (("time", "lat"), np.ones((40, 3)), {"units": "K"}),
+        "bare": (("station", "month"), np.zeros((3, 5), "<i2")),
+        "time_bnds": (("time", "nv"), np.stack([time, time + 1], 1)),
+    }
+    days = {"units": "days since 2001-01-01", "calendar": "360_day", "bounds": "time_bnds", "axis": "T"}
+    coordinates = {"time": ("time", time, days), "lat": ("lat", [-60.0, 0.0, 70.0], {"units": "degrees_north"})}
+    dataset = xarray.Dataset(variables, coordinates, {"title": "A title"})
+    dataset.to_zarr(tmp_path / "climate.zarr", zarr_format=request.param, consolidated=False)
+    return tmp_path / "climate.zarr"
+
+
+def attributes(variable: Any) -> dict[str, Any]:
+    return {name: variable.getncattr(name) for name in variable.ncattrs() if name != "_FillValue"}
+
+
+def test_p12_names_of_dimensions_dates_and_texts(climate: Path, mount: MountFunction) -> None:
+    mounted = mount(climate, "--layout", "files").path
+    assert (mounted / "climate.nc").read_bytes() == (mounted / "climate.h5").read_bytes()
+    with netCDF4.Dataset(mounted / "climate.nc") as whole, netCDF4.Dataset(mounted / "tas.nc") as single:
+        assert whole["tas"].dimensions == single["tas"].dimensions == ("time", "lat")
+        assert whole["bare"].dimensions == ("station", "month")
+        assert "station" not in whole.variables, "it is a dimension without a variable"
+        assert attributes(single["time"]) == attributes(whole["time"])
+        assert single["time"].calendar == "360_day"
+        for file in (whole, single):
+            np.testing.assert_array_equal(file["time_bnds"][:, 1], np.arange(40) + 1)
+            dates = netCDF4.num2date(file["time"][:], file["time"].units, file["time"].calendar)
+            assert (dates[30].month, dates[30].day) == (2, 1)
+    with h5py.File(mounted / "climate.h5") as raw:
+        for owner in (raw, raw["tas"]):
+            for name in ("title", "units"):
+                if name in owner.attrs:
+                    assert owner.attrs.get_id(name).dtype.kind == "S", "NC_CHAR, as netCDF writes texts"
+        assert "DIMENSION_LABELS" not in raw["tas"].attrs
+        assert "_ARRAY_DIMENSIONS" not in raw["tas"].attrs
+
+
+def test_a_copy_can_be_edited_and_converted(climate: Path, tmp_path: Path, mount: MountFunction) -> None:
+    mounted = mount(climate, "--layout", "files").path
+    shutil.copyfile(mounted / "climate.nc", tmp_path / "copy.nc")
+    with netCDF4.Dataset(tmp_path / "copy.nc", "a") as dataset:
+        dataset["tas"].units = "degC"
+    with netCDF4.Dataset(tmp_path / "copy.nc") as dataset:
+        assert dataset["tas"].units == "degC"
+    command = ["nccopy", "-3", "-V", "tas,lat,time", str(mounted / "climate.nc"), str(tmp_path / "classic.nc")]
+    subprocess.run(command, check=True)
+
+
+def test_the_file_of_a_region_has_its_part_of_the_coordinates(climate: Path, mount: MountFunction) -> None:
+    mounted = mount(climate, "--layout", "files").path
+    with netCDF4.Dataset(mounted / "tas[30:,1].nc") as dataset:
+        assert dataset["tas"].dimensions == ("time",)
+        assert dataset["time"][:].tolist() == list(range(30, 40))
+        assert dataset["time_bnds"][0].tolist() == [30, 31]
+
+
+def test_p12_excerpts_of_a_netcdf_file_have_its_dimensions(tmp_path: Path, mount: MountFunction) -> None:
+    """netCDF-C numbers the dimensions of a file by attributes, which are wrong in a part of it."""
+    with netCDF4.Dataset(tmp_path / "a.nc", "w") as dataset:
+        for name, size in (("time", 3), ("lat", 4), ("lon", 5)):
+            dataset.createDimension(name, size)
+            dataset.createVariable(name, "f8", (name,))[:] = np.arange(size)
+        dataset["time"].setncatts({"units": "days since 2001-01-01", "calendar": "360_day"})
+        dataset.createVariable("v", "i2", ("time", "lat", "lon"))[:] = np.arange(60).reshape(3, 4, 5)
+        below = dataset.createGroup("g")
+        below.createVariable("u", "i2", ("lat", "lon"))[:] = np.arange(20).reshape(4, 5)
+    mounted = mount(tmp_path / "a.nc", "--layout", "files").path
+    with netCDF4.Dataset(mounted / "v.h5") as dataset:
+        assert dataset["v"].dimensions == ("time", "lat", "lon")
+        assert dataset["v"][1, 0].tolist() == list(range(20, 25))
+        assert dataset["time"].calendar == "360_day"
+    for path in ("g.h5", "g/u.h5"):
+        with netCDF4.Dataset(mounted / path) as dataset:
+            np.testing.assert_array_equal(dataset["u"][:], np.arange(20).reshape(4, 5))
+
+
+def test_levels_of_an_image_have_dimensions_and_coordinates(tmp_path: Path, mount: MountFunction) -> None:
+    group = zarr.open_group(tmp_path / "cells.zarr", mode="w", zarr_format=3)
+    scales = [{"type": "scale", "scale": [2.0, 0.5]}], [{"type": "scale", "scale": [2.0, 1.0]}]
+    axes = [{"name": "z", "type": "space", "unit": "micrometer"}, {"name": "x", "type": "space", "unit": "micrometer"}]
+    datasets = [{"path": str(i), "coordinateTransformations": scale} for i, scale in enumerate(scales)]
+    group.attrs["ome"] = {"version": "0.5", "multiscales": [{"axes": axes, "datasets": datasets}]}
+    for level, extent in enumerate((8, 4)):
+        group.create_array(str(level), shape=(3, extent), chunks=(3, 4), dtype="<u2")[...] = level
+    with netCDF4.Dataset(mount(tmp_path / "cells.zarr", "--layout", "files") / "cells.h5") as dataset:
+        assert dataset["0"].dimensions == ("z", "x")
+        assert dataset["1"].dimensions == ("z", "x_1")
+        assert dataset["x"][:].tolist() == [0.5 * i for i in range(8)]
+        assert dataset["x_1"][:].tolist() == [0, 1, 2, 3]
+
+
+def test_a_dimension_without_a_name_costs_the_others_nothing(tmp_path: Path, mount: MountFunction) -> None:
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
+    group.create_array("x", shape=(4,), chunks=(4,), dtype="<f8", dimension_names=("x",))[...] = [1, 2, 4, 8]
+    group.create_array("v", shape=(4, 4), chunks=(4, 4), dtype="<i2", dimension_names=("x", None))[...] = 1
+    mounted = mount(tmp_path / "a.zarr", "--layout", "files")
+    for name in ("a.h5", "v.h5"):
+        with netCDF4.Dataset(mounted / name) as dataset:
+            assert dataset["v"].dimensions == ("x", "v_dim_1")
+            assert dataset["x"][:].tolist() == [1, 2, 4, 8]
+
+
+def test_hangar_repositories_have_files_of_groups_and_of_the_whole(tmp_path: Path, mount: MountFunction) -> None:
+    unpack("main", tmp_path / "hangar")
+    mount_ = mount(tmp_path / "hangar", "--layout", "files")
+    mount_.allow("text with zero characters, where HDF5's texts end")
+    mounted = mount_.path
+    commit = next((mounted / "commits").iterdir()).name
+    with h5py.File(mounted / "commits" / f"{commit}.h5") as file:
+        assert list(file)
+
+
+def test_a_region_without_brackets_is_the_same_region(climate: Path, mount: MountFunction) -> None:
+    mounted = mount(climate, "--layout", "files").path
+    assert (mounted / "tas@30:,1.npy").read_bytes() == (mounted / "tas[30:,1].npy").read_bytes()
+    with netCDF4.Dataset(mounted / "tas@30:,1.nc") as dataset:
+        assert dataset["tas"].shape == (10,)

@@ -1,0 +1,219 @@
+"""`GROUP.ome.tif`: images of several levels as one tiled OME-TIFF, read by tifffile and compared with what was written."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore
+import tifffile
+import zarr
+from conftest import MountFunction
+from tree_walker import content
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound, Stale
+from fsbridge.layouts.files.filetypes import pyramid as pyramids
+from fsbridge.mount.lifecycle import open_tree
+from fsbridge.tree import AnyNode
+
+IMAGE = np.random.default_rng(1).integers(0, 60000, (2, 3, 300, 410), dtype="<u2")
+"""c, z, y, x; neither height nor width is a multiple of anything."""
+LEVELS = [IMAGE, IMAGE[:, :, ::2, ::2], IMAGE[:, :, ::4, ::4]]
+AXES = [{"name": "c", "type": "channel"}, *({"name": name, "type": "space", "unit": "micrometer"} for name in "zyx")]
+OMERO = {
+    "channels": [
+        {"label": "DAPI", "color": "0000FF", "window": {"start": 0, "end": 9000}},
+        {"label": "GFP", "color": "00FF00", "window": {"start": 5, "end": 500}},
+    ]
+}
+
+
+def multiscales(levels: list[Any], version: str = "0.4") -> dict[str, Any]:
+    datasets = [
+        {
+            "path": str(number),
+            "coordinateTransformations": [
+                {"type": "scale", "scale": [1.0, *(0.5 * LEVELS[0].shape[i] / level.shape[i] for i in (1, 2, 3))]}
+            ],
+        }
+        for number, level in enumerate(levels)
+    ]
+    return {"multiscales": [{"version": version, "name": "cells", "axes": AXES, "datasets": datasets}], "omero": OMERO}
+
+
+def ngff(folder: Path, levels: list[Any], zarr_format: Any = 3, chunks: tuple[int, ...] = (1, 1, 64, 128)) -> Path:
+    told = multiscales(levels, "0.5" if zarr_format == 3 else "0.4")
+    root = zarr.create_group(folder / "s.zarr", zarr_format=zarr_format)
+    group = root.create_group("cells", attributes={"ome": told} if zarr_format == 3 else told)
+    for number, level in enumerate(levels):
+        group.create_array(str(number), shape=level.shape, chunks=chunks, dtype=level.dtype)[...] = level
+    return folder / "s.zarr"
+
+
+def n5(folder: Path) -> Path:
+    """Levels that halve z, too, as N5 has them; x is first."""
+    for number in range(3):
+        values = IMAGE[0, :, :: 2**number, :: 2**number][:: 2**number].T
+        grid = {"dimensions": list(values.shape), "blockSize": [64, 64, 2]}
+        kvstore = {"driver": "file", "path": str(folder / "s.n5/cells" / f"s{number}")}
+        metadata = {**grid, "dataType": "uint16", "compression": {"type": "gzip"}}
+        tensorstore.open({"driver": "n5", "kvstore": kvstore, "metadata": metadata}, create=True).result()[...] = values
+    (folder / "s.n5/attributes.json").write_text('{"n5": "4.0.0"}')
+    (folder / "s.n5/cells/attributes.json").write_text('{"scales": [[1, 1, 1], [2, 2, 2], [4, 4, 4]]}')
+    return folder / "s.n5"
+
+
+def bigdataviewer(folder: Path) -> Path:
+    with h5py.File(folder / "s.h5", "w") as file:
+        for number, level in enumerate(LEVELS):
+            file.create_dataset(f"t00000/s00/{number}/cells", data=level[0].astype("<i2"), chunks=(1, 64, 64))
+    return folder / "s.h5"
+
+
+@pytest.fixture
+def find() -> Iterator[Callable[..., AnyNode]]:
+    """Looks up a file of a store."""
+    trees = []
+
+    def look(source: Path, path: str) -> AnyNode:
+        trees.append(open_tree(Config(source=str(source), mountpoint="/nowhere", layout="files", metadata_ttl=0)))
+        node: Any = trees[-1].root
+        for name in path.split("/"):
+            node = node.lookup(name.encode())
+        found: AnyNode = node
+        return found
+
+    yield look
+    for tree in trees:
+        tree.close()
+
+
+def tiff(node: AnyNode) -> tifffile.TiffFile:
+    return tifffile.TiffFile(io.BytesIO(content(node, 50_000)))
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_p12_ngff_is_one_pyramid(zarr_format: int, tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    with tiff(find(ngff(tmp_path, LEVELS, zarr_format), "cells.ome.tif")) as file:
+        assert file.is_ome
+        assert not file.is_bigtiff
+        (series,) = file.series
+        assert (series.axes, series.name) == ("CZYX", "cells")
+        for level, values in zip(series.levels, LEVELS, strict=True):
+            np.testing.assert_array_equal(level.asarray(), values)
+        page: Any = series.levels[0].pages[0]
+        assert (page.tilelength, page.tilewidth) == (64, 128), "a tile is a chunk"
+        told = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]["Pixels"]
+        assert (told["PhysicalSizeX"], told["PhysicalSizeXUnit"]) == (0.5, "µm")
+        assert [channel["Name"] for channel in told["Channel"]] == ["DAPI", "GFP"]
+        assert [channel["Color"] for channel in told["Channel"]] == [0x0000FFFF, 0x00FF00FF]
+
+
+def test_p12_levels_of_other_planes_are_images_of_their_own(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    with tiff(find(n5(tmp_path), "cells.ome.tif")) as file:
+        assert len(file.series) == 3
+        for number, series in enumerate(file.series):
+            np.testing.assert_array_equal(
+                series.asarray(squeeze=False).squeeze(),
+                IMAGE[0, :, :: 2**number, :: 2**number][:: 2**number].squeeze(),
+            )
+
+
+def test_p12_bigdataviewer_hdf5(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    with tiff(find(bigdataviewer(tmp_path), "t00000/s00.ome.tif")) as file:
+        assert len(file.series) == 1
+        for level, values in zip(file.series[0].levels, LEVELS, strict=True):
+            np.testing.assert_array_equal(level.asarray(), values[0].astype("<i2"))
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", ">u2", ">f4", "<f8", "<i4", ">c8"])
+def test_p12_element_types(dtype: str, tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    """Levels may differ in their byte order: a file has one."""
+    root = zarr.create_group(tmp_path / "s.zarr", zarr_format=2, attributes=multiscales(LEVELS[:2]))
+    values = [level.astype(dtype) for level in LEVELS[:2]]
+    for number, level in enumerate(values):
+        kind: Any = level.dtype if number == 0 else level.dtype.newbyteorder("=")
+        root.create_array(str(number), shape=level.shape, chunks=(1, 1, 100, 100), dtype=kind)[...] = level
+    with tiff(find(tmp_path / "s.zarr", "s.ome.tif")) as file:
+        for level, expected in zip(file.series[0].levels, values, strict=True):
+            np.testing.assert_array_equal(level.asarray(), expected)
+            assert level.dtype == np.dtype(dtype).newbyteorder("=")
+
+
+def test_bigtiff_and_any_range_of_bytes(
+    tmp_path: Path, find: Callable[..., AnyNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyramids, "CLASSIC_BYTES", 100)
+    node: Any = find(ngff(tmp_path, LEVELS), "cells.ome.tif")
+    whole = content(node, 50_000)
+    with tifffile.TiffFile(io.BytesIO(whole)) as file:
+        assert file.is_bigtiff
+        for level, values in zip(file.series[0].levels, LEVELS, strict=True):
+            np.testing.assert_array_equal(level.asarray(), values)
+    handle = node.open()
+    for start in np.random.default_rng(3).integers(0, len(whole), 200).tolist():
+        assert bytes(handle.read(start, 777)) == whole[start : start + 777]
+    handle.close()
+
+
+def test_p2_a_damaged_tile_is_an_error_and_no_other(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source = ngff(tmp_path, LEVELS)
+    (source / "cells/0/c/0/0/1/1").write_bytes(b"no chunk")
+    node: Any = find(source, "cells.ome.tif")
+    plan, handle = node._plan, node.open()
+    level = plan.levels[0]
+    for number in range(level.planes * level.grid[0] * level.grid[1]):
+        offset = plan.starts[0] + number * level.tile_bytes
+        if number == level.grid[1] + 1:
+            with pytest.raises(FsbridgeError):
+                handle.read(offset, level.tile_bytes)
+        else:
+            handle.read(offset, level.tile_bytes)
+    handle.close()
+
+
+def test_p9_a_changed_level_or_description_is_another_file(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source = ngff(tmp_path, LEVELS)
+    node: Any = find(source, "cells.ome.tif")
+    node.open().close()
+    zarr.open_group(source / "cells").attrs["ome"] = multiscales(LEVELS[:2], "0.5")
+    with pytest.raises(Stale):
+        node.open()
+    with tiff(find(source, "cells.ome.tif")) as file:
+        assert len(file.series[0].levels) == 2
+    node = find(source, "cells.ome.tif")
+    array: Any = zarr.open_array(source / "cells/1")
+    handle, start, tile = node.open(), node._plan.starts[1], node._plan.levels[1].tile_bytes
+    old = bytes(handle.read(start, tile))
+    array[...] = 7
+    assert bytes(handle.read(start, tile)) == old
+    handle.close()
+    with pytest.raises(Stale):
+        node.open()
+
+
+@pytest.mark.parametrize("path", ["cells", "empty", "odd", "outside"])
+def test_a_group_that_is_no_pyramid_has_no_such_file(path: str, tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    root = zarr.create_group(tmp_path / "s.zarr")
+    told = {name: multiscales(LEVELS, "0.5") for name in ("empty", "odd", "outside")}
+    told["odd"]["multiscales"] = [{"datasets": [7, {"path": ["x"]}, {}]}, 3]
+    told["outside"]["multiscales"][0]["datasets"] = [{"path": "../cells"}]
+    for name in ("cells", *told):
+        root.create_group(name, attributes={"ome": told[name]} if name in told else {})
+    with pytest.raises(NotFound):
+        find(tmp_path / "s.zarr", f"{path}.ome.tif")
+
+
+def test_listed_and_read_through_a_mount(tmp_path: Path, mount: MountFunction) -> None:
+    mounted = mount(ngff(tmp_path, LEVELS), "--layout", "files", "--files", "ome.tif")
+    assert sorted(os.listdir(mounted)) == ["cells", "cells.json", "cells.ome.tif", "store.json"]
+    with tifffile.TiffFile(mounted / "cells.ome.tif") as file:
+        for level, values in zip(file.series[0].levels, LEVELS, strict=True):
+            np.testing.assert_array_equal(level.asarray(), values)

@@ -1,0 +1,151 @@
+"""`GROUP.csv`, `GROUP.json` and the first lines of tables, compared with what pandas and the writers say."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import xarray
+import zarr
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, NotFound, Stale
+from fsbridge.mount.lifecycle import open_tree
+
+
+@contextmanager
+def opened(path: Path, *files: str) -> Iterator[Any]:
+    tree = open_tree(
+        Config(source=str(path), mountpoint="/nowhere", layout="files", files=files or ("npy",), metadata_ttl=0)
+    )
+    try:
+        yield tree.root
+    finally:
+        tree.close()
+
+
+def content(root: Any, *names: str) -> bytes:
+    node = root
+    for name in names:
+        node = node.lookup(name.encode())
+    data = bytes(node.open().read(0, 1 << 24))
+    assert node.measured().size == len(data)
+    return data
+
+
+def frame(data: bytes) -> pd.DataFrame:
+    return pd.read_csv(io.BytesIO(data))
+
+
+@pytest.fixture
+def weather(tmp_path: Path) -> Path:
+    values = {"temp": ("time", np.array([1.5, 2.5, 3.5])), "rain": ("time", np.array([1, 2, 3]))}
+    values["grid"] = (("time", "x"), np.arange(6.0).reshape(3, 2))  # type: ignore[assignment]
+    data = xarray.Dataset(values, coords={"time": [10, 20, 30], "x": [0.5, 1.5]})
+    data.to_zarr(tmp_path / "weather.zarr", zarr_format=2)
+    return tmp_path / "weather.zarr"
+
+
+def test_p12_tables_have_names_and_coordinates(weather: Path) -> None:
+    with opened(weather) as root:
+        assert content(root, "temp.csv") == b"time,temp\n10,1.5\n20,2.5\n30,3.5\n"
+        assert content(root, "temp[1:3].csv") == b"time,temp\n20,2.5\n30,3.5\n"
+        assert content(root, "grid.csv") == b"time,0.5,1.5\n10,0.0,1.0\n20,2.0,3.0\n30,4.0,5.0\n"
+        assert content(root, "time.csv") == b"time\n10\n20\n30\n"
+
+
+def test_p12_arrays_of_one_dimension_are_one_table(weather: Path) -> None:
+    with opened(weather) as root:
+        table = frame(content(root, "weather.csv")).set_index("time")
+    expected = xarray.open_zarr(weather)[["temp", "rain"]].to_dataframe()
+    pd.testing.assert_frame_equal(table[["temp", "rain"]], expected[["temp", "rain"]])
+
+
+def test_p9_a_table_shows_coordinates_that_have_changed(weather: Path) -> None:
+    with opened(weather) as root:
+        assert content(root, "temp.csv").splitlines()[1] == b"10,1.5"
+        zarr.open_array(weather / "time", mode="r+")[:] = [11, 21, 31]
+        assert content(root, "temp.csv").splitlines()[1] == b"11,1.5"
+        table = root.lookup(b"weather.csv")
+        zarr.open_array(weather / "rain", mode="r+").resize((4,))
+        with pytest.raises((Stale, NotFound)):
+            table.open()
+
+
+def nwb_table(path: Path) -> Path:
+    """A DynamicTable as hdmf-common 1.8 stores it: `colnames` in order, an `id`, and a ragged column with its index."""
+    with h5py.File(path / "t.nwb", "w") as file:
+        group = file.create_group("trials")
+        group.attrs["colnames"] = np.array(["start", "tags", "stim"], dtype=object)
+        group["id"] = np.arange(3)
+        group["start"] = [0.0, 1.0, 2.0]
+        group["stim"] = np.array(["a", "b,c", "d"], dtype=object)
+        group["tags"] = np.array(["x", "y", "z"], dtype=object)
+        group["tags_index"] = np.array([0, 1, 3], "u1")
+    return path / "t.nwb"
+
+
+def test_p12_a_table_of_nwb_has_its_columns_in_order(tmp_path: Path) -> None:
+    with opened(nwb_table(tmp_path), "npy", "csv") as root:
+        assert b"trials.csv" in {entry.name for batch in root.entries() for entry in batch}
+        rows = list(csv.reader(io.StringIO(content(root, "trials.csv").decode())))
+    assert rows == [
+        ["id", "start", "tags", "stim"],
+        ["0", "0.0", "[]", "a"],
+        ["1", "1.0", '["x"]', "b,c"],
+        ["2", "2.0", '["y", "z"]', "d"],
+    ]
+
+
+def test_p3_a_ragged_column_whose_index_lies_is_damage(tmp_path: Path) -> None:
+    path = nwb_table(tmp_path)
+    with h5py.File(path, "r+") as file:
+        file["trials/tags_index"][:] = [0, 3, 1]
+    with opened(path) as root, pytest.raises(CorruptData, match="tags_index"):
+        content(root, "trials.csv")
+
+
+def test_p12_a_frame_of_anndata_has_its_categories(tmp_path: Path) -> None:
+    """As AnnData 0.10 stores it: a code of -1 is a missing value, and so is a value whose mask is true."""
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        group = file.create_group("obs")
+        group.attrs.update({"_index": "cell", "encoding-type": "dataframe"})
+        group.attrs["column-order"] = np.array(["kind", "n"], dtype=object)
+        group["cell"] = np.array(["k1", "k2", "k3"], dtype=object)
+        kind = group.create_group("kind")
+        kind.attrs["encoding-type"] = "categorical"
+        kind["codes"], kind["categories"] = np.array([1, -1, 0], "i1"), np.array(["u", "v"], dtype=object)
+        number = group.create_group("n")
+        number.attrs["encoding-type"] = "nullable-integer"
+        number["values"], number["mask"] = np.array([5, 6, 7]), np.array([False, True, False])
+    with opened(tmp_path / "a.h5ad") as root:
+        assert content(root, "obs.csv") == b"cell,kind,n\nk1,v,5\nk2,,\nk3,u,7\n"
+
+
+def test_p3_a_column_that_a_table_cannot_hold_is_named(tmp_path: Path) -> None:
+    path = nwb_table(tmp_path)
+    with h5py.File(path, "r+") as file:
+        del file["trials/stim"]
+        file["trials/stim"] = np.zeros((3, 2, 2))
+    with opened(path) as root, pytest.raises(NotFound, match=r"trials/stim: a column of 3 dimensions"):
+        root.lookup(b"trials.csv")
+
+
+def test_p12_attributes_of_groups_are_documents(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", attributes={"lab": "µ", "odd": float("nan")})
+    root.create_group("sub", attributes={"a": [1, 2]}).create_array("v", shape=(2,), dtype="i4")
+    with opened(tmp_path / "s.zarr") as tree:
+        names = {entry.name for batch in tree.entries() for entry in batch}
+        assert names == {b"sub", b"sub.json", b"store.json"}
+        assert json.loads(content(tree, "store.json"))["attributes"] == {"lab": "µ", "odd": "NaN"}
+        said = json.loads(content(tree, "sub.json"))
+        assert said == {"name": "sub", "path": "/sub", "kind": "group", "format": "zarr3", "attributes": {"a": [1, 2]}}

@@ -1,0 +1,316 @@
+"""`fsbridge list`, `status`, `errors`, `log-level`, `access-log`: real mounts asked through their control sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from conftest import MountFunction
+from mounting import Mount, command, environment, fsbridge
+from small_stores import FORMATS
+from waiting import until
+
+from fsbridge.mount import control, running
+
+
+@pytest.fixture(autouse=True)
+def sockets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the control sockets of the test's own mounts."""
+    where = tmp_path_factory.mktemp("run")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(where))
+    return where / "fsbridge"
+
+
+def n5_store(where: Path) -> Path:
+    """A store with the array `a` of 3 x 2 chunks."""
+    where.mkdir(exist_ok=True)
+    FORMATS["n5"][1](where / "store.n5")
+    return where / "store.n5"
+
+
+def listed(*points: Mount) -> list[dict[str, object]]:
+    """What `fsbridge list --json` says of the mounts on `points`: others may be mounted, too."""
+    done = fsbridge("list", "--json")
+    assert done.returncode == 0, done.stderr
+    return [row for row in json.loads(done.stdout) if row["mountpoint"] in {str(point.path) for point in points}]
+
+
+def status(point: Mount) -> dict[str, object]:
+    done = fsbridge("status", point.path, "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    return row
+
+
+def test_the_socket_is_for_its_user_alone(tmp_path: Path, mount: MountFunction, sockets: Path) -> None:
+    mount(n5_store(tmp_path))
+    assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
+    assert sorted(path.suffix for path in sockets.iterdir()) == [".json", ".sock"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in sockets.iterdir()} == {0o600}
+
+
+def test_nothing_is_left_of_it_after_the_unmount(tmp_path: Path, mount: MountFunction, sockets: Path) -> None:
+    point = mount(n5_store(tmp_path))
+    subprocess.run(["umount", point.path], check=True)
+    until(lambda: point.process.poll() is not None)
+    assert list(sockets.iterdir()) == []
+
+
+def test_a_long_folder_will_do(tmp_path: Path, mount: MountFunction, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = tmp_path / ("x" * 200)
+    where.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(where))
+    assert status(mount(n5_store(tmp_path)))["state"] == "serving"
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("open", "link", "good"):
+        (tmp_path / place).mkdir()
+    (tmp_path / "open" / "fsbridge").mkdir()
+    (tmp_path / "open" / "fsbridge").chmod(0o777)
+    (tmp_path / "link" / "fsbridge").symlink_to(tmp_path / "good")
+    places = [f"{tmp_path}/{place}/fsbridge" for place in ("open", "link", "missing/there", "good")]
+    monkeypatch.setattr(control, "folders", lambda: places)
+    assert control._own_folder() == places[3]
+    monkeypatch.setattr(control, "folders", lambda: places[:2])
+    with pytest.raises(PermissionError):
+        control._own_folder()
+
+
+def test_list_tells_what_is_mounted(tmp_path: Path, mount: MountFunction) -> None:
+    first, second = mount(store := n5_store(tmp_path)), mount(store, "--layout", "zarr2,files")
+    rows = {row["mountpoint"]: row for row in listed(first, second)}
+    assert {name: rows[str(second.path)][name] for name in ("source", "format", "layout", "pid")} == {
+        "source": str(store),
+        "format": "n5",
+        "layout": "zarr2,files",
+        "pid": second.process.pid,
+    }
+    assert time.time() - rows[str(first.path)]["started"] < 600
+    table = fsbridge("list").stdout
+    assert re.search(
+        rf"^{re.escape(str(first.path))} +{re.escape(str(store))} +n5 +zarr3 +{first.process.pid} ", table, re.M
+    )
+
+
+def test_status_counts(tmp_path: Path, mount: MountFunction) -> None:
+    point = mount(n5_store(tmp_path))
+    before = status(point)
+    size = len((point / "a" / "c" / "0" / "0").read_bytes())
+    after = status(point)
+    assert after["requests"]["open"] > before["requests"].get("open", 0)
+    assert after["bytes_decoded"] - before["bytes_decoded"] >= size
+    assert after["cache"]["size"] == 256 << 20
+    assert (after["errors"], after["last_error"], after["state"]) == ({}, None, "serving")
+    assert 0 <= before["uptime"] < after["uptime"]
+    words = fsbridge("status", point.path).stdout
+    assert f"{point.path}: serving" in words
+    assert "errors    none" in words
+
+
+def test_errors_are_told_with_their_reasons(tmp_path: Path, mount: MountFunction) -> None:
+    store = n5_store(tmp_path)
+    damaged = store / "a" / "1" / "0"
+    damaged.write_bytes(damaged.read_bytes()[:20])
+    point = mount(store)
+    shown = point / "a" / "c" / "1" / "0"
+    assert fsbridge("errors", point.path).stdout == "no errors\n"
+    with pytest.raises(OSError, match="Input/output error"):
+        shown.read_bytes()
+    point.allow(str(damaged))
+    (error,) = json.loads(fsbridge("errors", point.path, "--json").stdout)
+    assert error["errno"] == "EIO"
+    assert str(damaged) in error["reason"]
+    for path in ("a/c/1/0", shown, "a", "/a"):
+        assert str(damaged) in fsbridge("errors", point.path, path).stdout, path
+    assert fsbridge("errors", point.path, "b").stdout == "no errors\n"
+    assert status(point)["errors"]["EIO"] >= 1
+    assert str(damaged) in fsbridge("status", point.path).stdout
+
+
+def test_a_mount_that_hangs_is_named_within_a_second_p7(tmp_path: Path, mount: MountFunction) -> None:
+    """P7: one daemon is stopped, another waits for it, a third serves: each is told of, and none waits for the others."""
+    stopped = mount(n5_store(tmp_path), "--layout", "n5")
+    waiting, serving = mount(stopped.path), mount(n5_store(tmp_path / "other"))
+    for point in (waiting, serving):
+        point.allow("no answer from the store|still hangs")
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    try:
+        reader = subprocess.Popen(["find", waiting.path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(lambda: _state(waiting) == "waits for the store")
+        begun = time.monotonic()
+        told = {one.mount.mountpoint: one.state for one in running.ask(running.running(), {"ask": "status"})}
+        assert time.monotonic() - begun < 1
+        assert {name: told[str(point.path)] for name, point in (("a", stopped), ("b", waiting), ("c", serving))} == {
+            "a": "does not answer",
+            "b": "waits for the store",
+            "c": "serving",
+        }
+        done = fsbridge("status")
+        assert done.returncode == 2
+        assert f"{stopped.path}: does not answer\n" in done.stdout
+        assert re.search(rf"{waiting.path}: waits for the store for \d+ s \(\d+ requests\)\n", done.stdout)
+        done = fsbridge("errors", stopped.path)
+        words = f"fsbridge: {stopped.path}: its daemon (pid {stopped.process.pid}) does not answer"
+        assert (done.returncode, done.stderr.split("\n")[0]) == (2, words)
+    finally:
+        os.kill(stopped.process.pid, signal.SIGCONT)
+    reader.wait(60)
+
+
+def _state(point: Mount) -> str:
+    (told,) = running.ask(running.serving(str(point.path)), {"ask": "status"})
+    return told.state
+
+
+def test_a_daemon_that_was_killed_is_told_of_until_its_mount_is_cleared(
+    tmp_path: Path, mount: MountFunction, sockets: Path
+) -> None:
+    point = mount(n5_store(tmp_path))
+    point.kill()
+    done = fsbridge("status", point.path)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (2, f"{point.path}: gone")
+    assert f"fsbridge umount {point.path}" in done.stdout
+    done = fsbridge("errors", point.path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"fsbridge: {point.path}: its daemon (pid {point.process.pid}) is gone\n"
+        f"  clear it with: fsbridge umount {point.path}\n",
+    )
+    assert fsbridge("umount", point.path).returncode == 0
+    assert listed(point) == []
+    assert list(sockets.iterdir()) == []
+
+
+def test_nothing_is_mounted_there(tmp_path: Path) -> None:
+    done = fsbridge("status", tmp_path)
+    assert done.returncode == 32
+    assert done.stderr.startswith(f"fsbridge: {tmp_path}: no store is mounted there by fsbridge\n")
+
+
+def test_the_level_of_the_log_is_changed_while_it_runs(tmp_path: Path, mount: MountFunction) -> None:
+    point = mount(n5_store(tmp_path), "--log-level", "error")
+    assert status(point)["log_level"] == "error"
+    assert fsbridge("log-level", point.path, "info").returncode == 0
+    assert status(point)["log_level"] == "info"
+    point.process.terminate()
+    point.told("SIGTERM: unmounting")
+    point.allow("SIGTERM: unmounting|store")
+    done = fsbridge("log-level", point.path, "loud")
+    assert done.returncode == 1
+    assert "invalid choice: 'loud'" in done.stderr
+
+
+def test_a_log_in_json(tmp_path: Path, mount: MountFunction) -> None:
+    point = mount(n5_store(tmp_path), "--log-level", "info", "--log-format", "json")
+    (line,) = point.told("is mounted on")
+    point.allow('"level": "info"')
+    said = json.loads(line)
+    assert (said["level"], said["message"]) == ("info", f"{tmp_path / 'store.n5'} is mounted on {point.path}")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", said["time"])
+
+
+@pytest.mark.parametrize("layout", ["zarr3", "zarr2", "n5"])
+def test_the_access_log_is_switched_on_and_off(tmp_path: Path, mount: MountFunction, layout: str) -> None:
+    point = mount(n5_store(tmp_path), "--layout", layout)
+    files = [path for path in sorted(point.path.rglob("*")) if path.is_file()]
+    record = tmp_path / "accesses"
+    assert fsbridge("access-log", point.path, record).returncode == 0
+    assert stat.S_IMODE(record.stat().st_mode) == 0o600
+    for path in files:
+        path.read_bytes()
+    until(lambda: {f"/{path.relative_to(point.path)}" for path in files} <= {line["path"] for line in _lines(record)})
+    opened = next(line for line in _lines(record) if line["what"] == "open")
+    assert opened["size"] == (point.path / opened["path"][1:]).stat().st_size
+    assert 0 < opened["milliseconds"] < 60_000
+    assert fsbridge("access-log", point.path, "--off").returncode == 0
+    before = len(_lines(record))
+    files[0].read_bytes()
+    assert not status(point)["access_log"]
+    assert len(_lines(record)) == before
+
+
+def _lines(record: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in record.read_text().splitlines()]
+
+
+def test_the_access_log_from_the_beginning(tmp_path: Path, mount: MountFunction) -> None:
+    record = tmp_path / "accesses"
+    point = mount(n5_store(tmp_path), "--access-log", str(record))
+    (point / "zarr.json").read_bytes()
+    until(lambda: [line["path"] for line in _lines(record)] == ["/zarr.json"])
+
+
+def test_prometheus_reads_it(tmp_path: Path, mount: MountFunction) -> None:
+    odd = n5_store(tmp_path).rename(tmp_path / 'a "quoted" \\ name')
+    point = mount(odd)
+    (point / "zarr.json").read_bytes()
+    text = fsbridge("status", point.path, "--prometheus").stdout
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    (up,) = families["fsbridge_up"].samples
+    assert (up.value, up.labels) == (1, {"mountpoint": str(point.path), "source": str(odd)})
+    requests = {sample.labels["request"]: sample.value for sample in families["fsbridge_requests"].samples}
+    assert requests["open"] == 1
+    assert families["fsbridge_cache_size_bytes"].samples[0].value == 256 << 20
+
+
+def test_watching(tmp_path: Path, mount: MountFunction) -> None:
+    point = mount(n5_store(tmp_path))
+    words = command("status", point.path, "--watch", "0.1", "--json")
+    watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(30) == 0
+    assert watching.communicate()[1] == ""
+    assert [look[0]["state"] for look in looks] == ["serving"] * 3
+
+
+def test_rates_are_shown(tmp_path: Path, mount: MountFunction) -> None:
+    point = mount(n5_store(tmp_path))
+    words = command("status", point.path, "--watch", "0.1")
+    watching = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment())
+    assert any("/s)" in watching.stdout.readline() for _ in range(30))
+    watching.send_signal(signal.SIGINT)
+    watching.communicate(timeout=30)
+
+
+@pytest.mark.parametrize("question", [b"", b"\n", b"{}\n", b"[1]\n", b'{"ask": []}\n', b"[" * 60_000, b'{"ask": "kill"}\n'])
+def test_nonsense_on_the_socket_does_no_harm_p8(
+    tmp_path: Path, mount: MountFunction, sockets: Path, question: bytes
+) -> None:
+    """P8: whatever is sent, the daemon goes on and answers the next one."""
+    point = mount(n5_store(tmp_path))
+    (path,) = sockets.glob("*.sock")
+    with socket.socket(socket.AF_UNIX) as asking, control.short_address(str(path)) as address:
+        asking.settimeout(30)
+        asking.connect(address)
+        asking.sendall(question)
+        asking.shutdown(socket.SHUT_WR)
+        assert b"does not know this question" in asking.recv(4096)
+    assert status(point)["state"] == "serving"
+
+
+def test_one_who_asks_and_says_nothing_keeps_nobody_waiting(tmp_path: Path, mount: MountFunction, sockets: Path) -> None:
+    point = mount(n5_store(tmp_path))
+    (path,) = sockets.glob("*.sock")
+    with socket.socket(socket.AF_UNIX) as silent, control.short_address(str(path)) as address:
+        silent.connect(address)
+        assert status(point)["state"] == "serving"
+
+
+def test_another_user_is_not_told(tmp_path: Path, mount: MountFunction) -> None:
+    point = mount(n5_store(tmp_path))
+    found = [mount for mount in running.running() if mount.mountpoint == str(point.path)]
+    words = f"import os, socket; os.setuid(65534); socket.socket(socket.AF_UNIX).connect({found[0].socket!r})"
+    done = subprocess.run(["python3", "-c", words], capture_output=True, text=True, check=False)
+    assert "PermissionError" in done.stderr

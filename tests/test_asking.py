@@ -1,0 +1,218 @@
+"""What the event loop asks of a local store itself: answered from the kernel's caches, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asked import at_once
+
+from fsbridge import asking
+from fsbridge.asking import WouldWait
+from fsbridge.cache import ChunkCache
+from fsbridge.config import AT_ONCE_BYTES, Config
+from fsbridge.errors import CorruptData, NotFound, Stale
+from fsbridge.formats.open import open_source
+from fsbridge.layouts import root_directory
+from fsbridge.model import Source
+from fsbridge.store import ROOT, Key
+from fsbridge.store.local import cached
+from fsbridge.store.local.status import TICK_NS
+from fsbridge.store.local.store import LocalStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[LocalStore]:
+    """A store whose names and bytes the kernel has in memory."""
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/chunk").write_bytes(b"chunk")
+    time.sleep(2 * TICK_NS / 1e9)  # settled: its stat stays as it is
+    opened = LocalStore(str(tmp_path))
+    opened.read(Key("d/chunk"), 10)
+    yield opened
+    opened.close()
+
+
+def waits(ask: Callable[[], Any]) -> bool:
+    """Whether a question is left to those who may wait."""
+    try:
+        with asking.without_waiting():
+            ask()
+    except WouldWait:
+        return True
+    return False
+
+
+def test_what_is_in_memory_is_answered(store: LocalStore) -> None:
+    wanted = store.read(Key("d/chunk"), 10), store.stat(Key("d/chunk")), store.read_range(Key("d/chunk"), 1, 2)
+    with asking.without_waiting():
+        assert (store.read(Key("d/chunk"), 10), store.stat(Key("d/chunk")), store.read_range(Key("d/chunk"), 1, 2)) == wanted
+
+
+def test_a_known_absence_is_an_answer(store: LocalStore) -> None:
+    with pytest.raises(NotFound):
+        store.stat(Key("d/nothing"))
+    with asking.without_waiting(), pytest.raises(NotFound):
+        store.stat(Key("d/nothing"))
+
+
+def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore) -> None:
+    """A chunk whose content was never fetched (git-annex): the kernel says ENOENT of its target, not of the chunk."""
+    (tmp_path / "d/annexed").symlink_to("nowhere")
+    for _ in range(2):
+        with pytest.raises(CorruptData):
+            store.stat(Key("d/annexed"))
+        assert waits(lambda: store.stat(Key("d/annexed")))
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS, errno.EXDEV, errno.ELOOP, errno.EACCES])
+def test_whatever_openat2_refuses_is_left_to_a_worker(
+    store: LocalStore, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cached, "openat2", lambda *given: (-1, number))
+    assert waits(lambda: store.stat(Key("d/chunk")))
+    assert store.stat(Key("d/chunk")).size == 5
+
+
+def test_bytes_that_are_not_in_memory_are_left_to_a_worker(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> int:
+        raise BlockingIOError(errno.EAGAIN, "not in the page cache")
+
+    for preadv in (refuse, lambda *given: 3):
+        monkeypatch.setattr(os, "preadv", preadv)
+        assert waits(lambda: store.read(Key("d/chunk"), 10))
+    assert store.read(Key("d/chunk"), 10)[0] == b"chunk"
+
+
+def test_p9_a_file_opened_at_once_that_changes_while_it_is_read_is_stale(store: LocalStore, tmp_path: Path) -> None:
+    with asking.without_waiting():
+        found = store.opened(Key("d/chunk"))
+    assert found.stat == store.stat(Key("d/chunk"))
+    assert found.read(10) == b"chunk"
+    with open(tmp_path / "d/chunk", "r+b") as file:
+        file.write(b"CHUNK!")
+    with pytest.raises(Stale):
+        found.read(10)
+    found.close()
+
+
+def test_listings_and_large_objects_are_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "d/large").write_bytes(bytes(AT_ONCE_BYTES + 1))
+    assert store.stat(Key("d/large")).size == AT_ONCE_BYTES + 1
+    assert waits(lambda: store.read(Key("d/large"), 1 << 20))
+    assert waits(lambda: list(store.list(ROOT)))
+    assert waits(lambda: list(store.names(Key("d"))))
+    assert waits(lambda: store.mtimes(Key("d"), ["chunk"]))
+
+
+def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached, "is_local", lambda fd: False)
+    store = LocalStore(str(tmp_path))
+    assert waits(lambda: store.stat(ROOT))
+    store.close()
+
+
+def test_p3_a_store_that_was_replaced_is_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:
+    tmp_path.rename(tmp_path.with_name("old"))
+    assert waits(lambda: store.stat(Key("d/chunk")))
+    tmp_path.with_name("old").rename(tmp_path)
+
+
+def test_p3_in_an_immutable_store_a_name_is_absent_only_while_the_store_is_there(tmp_path: Path) -> None:
+    """What is found without waiting needs no look at the root; what is not found may be another store's by now."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/chunk").write_bytes(b"chunk")
+    store = LocalStore(str(tmp_path / "s"), immutable=True)
+    store.read(Key("chunk"), 10)
+    for name in ("nothing", "chunk"):
+        with suppress(NotFound):
+            store.stat(Key(name))
+    with asking.without_waiting():
+        with pytest.raises(NotFound):
+            store.stat(Key("nothing"))
+        assert store.read(Key("chunk"), 10)[0] == b"chunk"
+    (tmp_path / "s").rename(tmp_path / "t")
+    assert waits(lambda: store.stat(Key("nothing")))
+    with pytest.raises(Stale):
+        store.stat(Key("nothing"))
+    store.close()
+    assert waits(lambda: store.stat(Key("chunk")))
+
+
+def test_p4_links_out_of_the_store_are_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to("/etc/hostname")
+    assert waits(lambda: store.stat(Key("out")))
+
+
+def test_other_threads_may_wait_meanwhile(store: LocalStore) -> None:
+    found: list[int] = []
+    with asking.without_waiting():
+        thread = threading.Thread(target=lambda: found.append(len(list(store.list(ROOT)))))
+        thread.start()
+        thread.join()
+    assert found == [1]
+    assert len(list(store.list(ROOT))) == 1, "and this one again"
+
+
+@pytest.fixture
+def array(tmp_path: Path) -> Iterator[tuple[Path, Any, Source]]:
+    """A Zarr v2 array, the directory of its chunk files in the layout, its source."""
+    path = tmp_path / "x.zarr"
+    (path / "0").mkdir(parents=True)
+    metadata = {"zarr_format": 2, "shape": [2, 4], "chunks": [1, 4], "dtype": "|u1", "fill_value": 0, "order": "C"}
+    document = {**metadata, "compressor": None, "filters": None, "dimension_separator": "/"}
+    (path / ".zarray").write_text(json.dumps(document))
+    (path / "0/0").write_bytes(b"abcd")
+    config = Config(str(path), "/mnt")
+    source = open_source(config.source, config)
+    root: Any = root_directory(source, config, ChunkCache(config.cache_size))
+    yield path, root, source
+    source.close()
+
+
+def test_p9_a_chunk_is_opened_and_decoded_at_once_and_is_the_present_one(array: tuple[Path, Any, Source]) -> None:
+    path, root, _ = array
+    file = root.lookup(b"c").lookup(b"0").lookup(b"0")
+    for content in (b"abcd", b"efgh"):
+        (path / "new").write_bytes(content)
+        (path / "new").rename(path / "0/0")
+        handle = at_once(file.open)
+        assert bytes(handle.peek(0, 4)) == content
+    (path / "0/0").unlink()
+    assert at_once(file.open) is None
+
+
+def test_p9_nothing_is_opened_at_once_when_the_metadata_changed(array: tuple[Path, Any, Source]) -> None:
+    path, root, _ = array
+    file, document = root.lookup(b"c").lookup(b"0").lookup(b"0"), root.lookup(b"zarr.json")
+    assert at_once(document.open).content == document.open().content
+    (path / ".zarray").write_text((path / ".zarray").read_text().replace("[2, 4]", "[3, 4]"))
+    assert at_once(file.open) is None
+    assert at_once(document.open) is None
+
+
+def test_a_look_up_at_once_finds_what_the_look_up_finds(array: tuple[Path, Any, Source]) -> None:
+    path, root, _ = array
+    directory = root.lookup(b"c").lookup(b"0")
+    node = at_once(lambda: directory.lookup(b"0"))
+    assert (node.slot, node.attrs()) == (directory.lookup(b"0").slot, directory.lookup(b"0").attrs())
+    for absent in (b"1", b"00", b"x", b"9"):
+        assert at_once(lambda absent=absent: directory.lookup(absent)) is None
+    (path / "0/0").unlink()
+    assert at_once(lambda: directory.lookup(b"0")) is None
+
+
+def test_p3_a_broken_chunk_is_opened_and_its_reader_is_told(array: tuple[Path, Any, Source]) -> None:
+    path, root, _ = array
+    (path / "0/0").write_bytes(b"abc")
+    file = root.lookup(b"c").lookup(b"0").lookup(b"0")
+    with pytest.raises(CorruptData, match="3"):
+        file.open().read(0, 4)

@@ -1,0 +1,82 @@
+"""How old answers may be, and how it is told how old they were."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+from fsbridge.asking import Kept, as_of, carried, context, oldest, used
+from fsbridge.parallel import each
+
+
+def test_outside_of_a_question_nothing_remembered_will_do() -> None:
+    assert (context.as_of, context.listed) == (math.inf, math.inf)
+    kept = Kept[int]()
+    made = iter(range(3))
+    assert [kept.get(lambda: next(made)) for _ in range(3)] == [0, 1, 2]
+
+
+def test_contexts_nest_and_tell_the_oldest_answer_outwards() -> None:
+    with as_of(5.0, 3.0) as outer:
+        used(8.0)
+        with as_of(1.0) as inner:
+            assert (context.as_of, context.listed) == (1.0, 1.0)
+            used(2.0)
+        assert (context.as_of, context.listed, inner.oldest, oldest()) == (5.0, 3.0, 2.0, 2.0)
+        with as_of(1.0) as other:
+            pass
+        assert other.oldest > 2.0
+    assert outer.oldest == 2.0
+    assert (context.as_of, context.listed) == (math.inf, math.inf)
+
+
+def test_without_any_remembered_answer_the_oldest_is_the_beginning() -> None:
+    before = time.monotonic()
+    with as_of(0.0):
+        assert before <= oldest() <= time.monotonic()
+
+
+def test_what_is_kept_is_as_old_as_the_oldest_answer_that_it_is_made_of() -> None:
+    kept = Kept[str]()
+
+    def make() -> str:
+        used(10.0)
+        return "made"
+
+    with as_of(5.0):
+        assert kept.get(make) == "made"
+    with as_of(10.0) as answers:
+        assert kept.get(lambda: "again") == "made"
+    assert answers.oldest == 10.0
+    with as_of(10.5) as answers:
+        assert kept.get(lambda: "again") == "again"
+    assert answers.oldest > 10.5
+    assert kept.get(lambda: "now") == "now"
+
+
+def test_parallel_calls_are_asked_as_their_caller_is_and_tell_it_how_old_their_answers_are() -> None:
+    def look(number: int) -> float:
+        used(10.0 + number)
+        return context.as_of
+
+    with as_of(5.0) as answers:
+        assert each(look, range(4), 2) == [5.0] * 4
+        assert answers.oldest == math.inf
+    assert answers.oldest == 10.0
+    assert each(look, range(4), 2) == [math.inf] * 4
+
+
+def test_another_thread_is_asked_as_its_caller_is() -> None:
+    found: list[tuple[float, float]] = []
+
+    def look() -> None:
+        found.append((context.as_of, context.listed))
+
+    with as_of(5.0, 3.0):
+        calls = [carried(look), look]
+    for call in [*calls, carried(look)]:
+        thread = threading.Thread(target=call)
+        thread.start()
+        thread.join()
+    assert found == [(5.0, 3.0), (math.inf, math.inf), (math.inf, math.inf)]

@@ -1,0 +1,44 @@
+"""Child processes end with the process that wants them, whatever state they are in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import until
+
+PARENT = """
+import time
+from fsbridge.children.client import ChildProcess
+from fsbridge.children.starting import Program, starter
+program = Program("fsbridge.formats.hdf5.child.worker")
+child = ChildProcess(program, [], 1 << 32)
+print(child.pid, starter(program).pid, flush=True)
+time.sleep(60)
+"""
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_p10_stopped_children_do_not_outlive_the_daemon(number: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        parent.send_signal(number)
+    try:
+        until(lambda: not any(map(runs, pids)))
+    finally:
+        for pid in filter(runs, pids):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,73 @@
+"""Completion: real shells complete what the parser knows."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from mounting import environment, fsbridge
+
+from fsbridge import layouts
+from fsbridge.commands import completion
+from fsbridge.commands.table import COMMANDS, command
+
+DRIVE = """
+source "$1"; shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+function=$(complete -p fsbridge | sed -E 's/.*-F ([^ ]+).*/\\1/')
+"$function" fsbridge "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}" 2>/dev/null
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("completion") / "fsbridge"
+    path.write_text(fsbridge("completion", "bash").stdout)
+    return path
+
+
+def completed(script: Path, *words: str, where: Path | None = None) -> set[str]:
+    """What bash offers for the last of `words`."""
+    shell = ["bash", "--norc", "-c", DRIVE, "bash", str(script), "fsbridge", *words]
+    done = subprocess.run(shell, capture_output=True, text=True, cwd=where, env=environment(), check=True, timeout=60)
+    return {line.rstrip() for line in done.stdout.splitlines() if line.strip()}
+
+
+def test_commands(script: Path) -> None:
+    assert completed(script, "") >= set(COMMANDS)
+    assert completed(script, "moun") == {"mount"}
+    assert completed(script, "log-") == {"log-level"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_of_each_command(script: Path, name: str) -> None:
+    known = {option for option in command(name).parser(name)._option_string_actions if option.startswith("--")}
+    assert completed(script, name, "--") == known
+
+
+def test_values(script: Path, tmp_path: Path) -> None:
+    assert completed(script, "mount", "--log-level", "") == {"debug", "info", "warning", "error", "critical"}
+    assert completed(script, "mount", "--layout", "zarr") == {"zarr2", "zarr3"}
+    assert "ome.tif" in completed(script, "mount", "--files", "ome")
+    (tmp_path / "brain.n5").mkdir()
+    (tmp_path / "brain.txt").write_text("")
+    assert completed(script, "umount", "bra", where=tmp_path) == {"brain.n5"}
+    assert completed(script, "info", "bra", where=tmp_path) == {"brain.n5", "brain.txt"}
+
+
+@pytest.mark.parametrize("shell", completion.SHELLS)
+def test_the_script_is_one_of_the_shell(shell: str, tmp_path: Path) -> None:
+    text = fsbridge("completion", shell).stdout
+    assert all(name in text for name in COMMANDS)
+    if shutil.which(shell):
+        (tmp_path / "script").write_text(text)
+        subprocess.run([shell, "-n", tmp_path / "script"], check=True)
+
+
+def test_the_words_are_those_of_the_program() -> None:
+    assert set(completion.LAYOUTS) == set(layouts.LAYOUTS)

@@ -1,0 +1,284 @@
+"""P12 as a matrix: every source format in every layout, as every kind of file that the layout has, by independent readers.
+
+The rows and columns are the tables of formats, layouts and file types themselves: a new one fails here until it has a sample
+or a reader. What a cell cannot have is listed. The trees are read without FUSE; mounts have tests of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import h5py
+import mrcfile
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK
+import tensorstore
+import tifffile
+import zarr
+from readers import assert_same
+from samples import SAMPLES, Sample
+from tree_walker import content, written
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.formats.open import NAMES
+from fsbridge.formats.registry import FORMATS
+from fsbridge.layouts import LAYOUTS
+from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, SUFFIXES
+from fsbridge.layouts.files.names import SLICES
+from fsbridge.mount.lifecycle import Tree, open_tree
+from fsbridge.tree import AnyNode
+
+Arrays = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def sample(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return SAMPLES[request.param](tmp_path_factory.mktemp("sample"))
+
+
+@pytest.fixture
+def opened(sample: Sample) -> Iterator[Callable[[str], Tree]]:
+    trees: list[Tree] = []
+
+    def opener(layout: str) -> Tree:
+        trees.append(open_tree(Config(source=str(sample.source), mountpoint="/nowhere", layout=layout, files=("npy",))))
+        return trees[-1]
+
+    yield opener
+    for tree in trees:
+        tree.close()
+
+
+each_format = pytest.mark.parametrize("sample", SAMPLES, indirect=True)
+
+
+def find(tree: Tree, path: str) -> AnyNode:
+    node: Any = tree.root
+    for name in path.split("/"):
+        node = node.lookup(name.encode())
+    found: AnyNode = node
+    return found
+
+
+def test_every_format_layout_and_file_type_is_in_the_matrix() -> None:
+    assert {name.partition("/")[0] for name in SAMPLES} == set(NAMES) - {"auto"}, "give the format a sample"
+    assert set(LAYOUT_READERS) == set(LAYOUTS) - {"files"}, "give the layout a reader"
+    assert set(READERS) == set(FILE_TYPES), "give the file type a reader"
+    assert set(SUFFIXES) == {*READERS, *ALIASES, "json"}
+
+
+def _first_fastest(tree: Tree) -> bool:
+    return tree.format in FORMATS and FORMATS[tree.format].format.first_axis_fastest
+
+
+def elements(values: Any) -> Any:
+    """As an array; texts are objects."""
+    return np.asarray(values, object) if isinstance(values, str) else np.asarray(values)
+
+
+# The layouts that are hierarchies themselves.
+
+
+def _by_zarr(folder: Path, values: Any, turned: bool) -> None:
+    found = zarr.open_array(folder, mode="r")[...]
+    assert_same(found, values)
+
+
+def _by_tensorstore(folder: Path, values: Any, turned: bool) -> None:
+    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{folder}/"}}
+    assert_same(tensorstore.open(spec, open=True).result().read().result(), values if turned else values.T)
+
+
+LAYOUT_READERS: Mapping[str, Callable[[Path, Any, bool], None]] = {
+    "zarr3": _by_zarr,
+    "zarr2": _by_zarr,
+    "n5": _by_tensorstore,
+}
+
+
+@each_format
+@pytest.mark.parametrize("layout", LAYOUT_READERS)
+def test_p12_each_layout_of_each_format(layout: str, sample: Sample, opened: Callable[[str], Tree], tmp_path: Path) -> None:
+    tree, compared = opened(layout), 0
+    for number, (path, values) in enumerate(sample.arrays.items()):
+        try:
+            node: Any = find(tree, path)
+        except FsbridgeError:
+            kind = np.asarray(values).dtype.kind
+            assert (layout, kind) in {("n5", "O"), ("n5", "U")}, f"{path}: only texts are left out, and only of N5"
+            continue
+        LAYOUT_READERS[layout](written(node, tmp_path / str(number)), np.asarray(values), _first_fastest(tree))
+        compared += 1
+    assert compared >= 2
+
+
+# The layout `files`: a reader gets the folder of all files of one array, its name and its elements, x last in pictures.
+
+
+def _npy(folder: Path, name: str, own: Any, picture: Any) -> None:
+    assert_same(np.load(folder / f"{name}.npy"), own)
+
+
+def _raw(folder: Path, name: str, own: Any, picture: Any) -> None:
+    told = json.loads((folder / f"{name}.json").read_text())
+    data = (folder / f"{name}.raw").read_bytes()
+    assert_same(np.frombuffer(data, told["dtype"]).reshape(told["shape"], order=told["order"]), own)
+
+
+def _itk(suffix: str) -> Callable[[Path, str, Any, Any], None]:
+    def read(folder: Path, name: str, own: Any, picture: Any) -> None:
+        assert_same(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(folder / f"{name}.{suffix}"))), picture)
+
+    return read
+
+
+def _nii(folder: Path, name: str, own: Any, picture: Any) -> None:
+    image: Any = nibabel.load(folder / f"{name}.nii")  # type: ignore[attr-defined]
+    assert_same(np.asarray(image.dataobj), picture.T)
+
+
+def _mrc(folder: Path, name: str, own: Any, picture: Any) -> None:
+    found = mrcfile.read(folder / f"{name}.mrc")
+    assert_same(found.reshape(picture.shape), picture if picture.dtype != "u1" else picture.astype("u2"))
+
+
+def _tiff(suffix: str) -> Callable[[Path, str, Any, Any], None]:
+    def read(folder: Path, name: str, own: Any, picture: Any) -> None:
+        assert_same(tifffile.imread(folder / f"{name}.{suffix}"), picture)
+
+    return read
+
+
+def _h5(folder: Path, name: str, own: Any, picture: Any) -> None:
+    told = json.loads((folder / f"{name}.json").read_text())["h5"]
+    with h5py.File(folder / f"{name}.h5") as file:
+        _same_dataset(file[told["dataset"]], own.T if told["axes"] == "reversed" else own)
+
+
+def _same_dataset(dataset: Any, values: Any) -> None:
+    texts = h5py.check_string_dtype(dataset.dtype)
+    assert_same(dataset[...] if texts is None else np.asarray(dataset.asstr()[...], object), values)
+
+
+def _envi(folder: Path, name: str, own: Any, picture: Any) -> None:
+    lines = (folder / f"{name}.envi.hdr").read_text().splitlines()
+    told = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    kinds = {"1": "u1", "2": "i2", "3": "i4", "4": "f4", "5": "f8", "12": "u2"}
+    dtype = np.dtype(kinds[told["data type"]]).newbyteorder("<>"[int(told["byte order"])])
+    shape = [int(told[part]) for part in ("bands", "lines", "samples")]
+    data = (folder / f"{name}.envi").read_bytes()
+    assert_same(np.frombuffer(data, dtype).reshape(shape).reshape(picture.shape), picture)
+
+
+def _pgm(folder: Path, name: str, own: Any, picture: Any) -> None:
+    magic, size, most, data = (folder / f"{name}.pgm").read_bytes().split(b"\n", 3)
+    assert (magic, most) == (b"P5", b"255")
+    width, height = map(int, size.split())
+    assert_same(np.frombuffer(data, "u1").reshape(height, width), picture)
+
+
+def _csv(folder: Path, name: str, own: Any, picture: Any) -> None:
+    assert_same(np.loadtxt(folder / f"{name}.csv", delimiter=",", dtype=own.dtype, ndmin=own.ndim, skiprows=1), own)
+
+
+def _txt(folder: Path, name: str, own: Any, picture: Any) -> None:
+    assert (folder / f"{name}.txt").read_text().split("\n")[:-1] == np.atleast_1d(own).tolist()
+
+
+def _preview(folder: Path, name: str, own: Any, picture: Any) -> None:
+    """It is a picture of its shape; what it shows is compared in `layouts/files/test_previews.py`."""
+    height, width = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(folder / f"{name}.preview.png"))).shape[:2]
+    if picture.ndim > 1:
+        assert width / height == pytest.approx(picture.shape[-1] / picture.shape[-2], rel=0.05)
+
+
+def _curve(folder: Path, name: str, own: Any, picture: Any) -> None:
+    assert ElementTree.parse(folder / f"{name}.preview.svg").getroot().tag.endswith("svg")
+
+
+READERS: Mapping[str, Callable[[Path, str, Any, Any], None]] = {
+    "npy": _npy,
+    "raw": _raw,
+    "raw.nhdr": _itk("raw.nhdr"),
+    "nrrd": _itk("nrrd"),
+    "raw.mhd": _itk("raw.mhd"),
+    "mha": _itk("mha"),
+    "nii": _nii,
+    "mrc": _mrc,
+    "tif": _tiff("tif"),
+    "ome.tif": _tiff("ome.tif"),
+    "h5": _h5,
+    "envi": _envi,
+    "envi.hdr": _envi,
+    "pgm": _pgm,
+    "png": _itk("png"),
+    "csv": _csv,
+    "txt": _txt,
+    "preview.png": _preview,
+    "preview.svg": _curve,
+}
+
+
+TWO_DIMENSIONS = {"raw.nhdr", "nrrd", "raw.mhd", "mha"}
+"""File types that SimpleITK reads, but not of one dimension."""
+
+
+@each_format
+def test_p12_each_file_type_of_each_format(sample: Sample, opened: Callable[[str], Tree], tmp_path: Path) -> None:
+    """All files that `NAME.json` names are there and say the same; all others are absent; none is without a comparison."""
+    tree, compared = opened("files"), set[str]()
+    for path, values in sample.arrays.items():
+        place, _, name = path.rpartition("/")
+        directory: Any = find(tree, place)
+        folder = tmp_path / place
+        folder.mkdir(parents=True, exist_ok=True)
+        told = json.loads(content(directory.lookup(f"{name}.json".encode())))
+        (folder / f"{name}.json").write_text(json.dumps(told))
+        for suffix in FILE_TYPES:
+            if suffix not in told["files"]:
+                with pytest.raises(NotFound):
+                    content(directory.lookup(f"{name}.{suffix}".encode()))
+                continue
+            (folder / f"{name}.{suffix}").write_bytes(content(directory.lookup(f"{name}.{suffix}".encode()), 1 << 20))
+        own = elements(values)
+        for suffix in told["files"]:
+            if (own.ndim < 2 and suffix in TWO_DIMENSIONS) or (own.dtype == object and suffix == "csv"):
+                continue  # another array of the sample is compared
+            READERS[suffix](folder, name, own, own.T if _first_fastest(tree) else own)
+            compared.add(suffix)
+    assert compared == set(FILE_TYPES) - sample.lacks
+
+
+@each_format
+def test_p12_groups_and_stores_as_hdf5_of_each_format(sample: Sample, opened: Callable[[str], Tree], tmp_path: Path) -> None:
+    """Also by their other suffixes. `<store>.h5` holds everything."""
+    tree = opened("files")
+    stems = {sample.group: sample.group} | ({"": sample.source.name.partition(".")[0]} if sample.whole else {})
+    for prefix, stem in stems.items():
+        for suffix in ("h5", *(alias for alias, meant in ALIASES.items() if meant == "h5")):
+            file = tmp_path / f"all.{suffix}"
+            file.write_bytes(content(find(tree, f"{stem}.{suffix}"), 1 << 20))
+            with h5py.File(file) as found:
+                below = [path for path in sample.arrays if path.startswith(prefix)]
+                for path in below:
+                    own = elements(sample.arrays[path])
+                    dataset = found[path.removeprefix(prefix).lstrip("/")]
+                    _same_dataset(dataset, own.T if _first_fastest(tree) else own)
+                assert below
+
+
+@each_format
+def test_p12_planes_of_each_format(sample: Sample, opened: Callable[[str], Tree], tmp_path: Path) -> None:
+    tree = opened("files")
+    path, values = next((path, values) for path, values in sample.arrays.items() if np.ndim(values) == 3)
+    own = np.asarray(values).T if _first_fastest(tree) else np.asarray(values)
+    for number, plane in enumerate(own):
+        (tmp_path / "plane.tif").write_bytes(content(find(tree, f"{path}.{SLICES}/{number:04d}.tif")))
+        assert_same(tifffile.imread(tmp_path / "plane.tif"), plane)

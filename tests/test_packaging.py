@@ -1,0 +1,65 @@
+"""What is kept beside the code for installing it agrees with `pyproject.toml`.
+
+Not here: real packages (`scripts/package-check`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+
+import pytest
+import yaml
+from mounting import ROOT
+
+from fsbridge import __version__
+from fsbridge.commands import diagnosis
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+CONDA = {"xxhash": "python-xxhash", "lmdb": "python-lmdb", "msgpack": "msgpack-python"}
+"""Names that conda-forge spells in another way."""
+
+
+def test_the_conda_recipe_needs_what_the_project_needs() -> None:
+    recipe = yaml.safe_load((ROOT / "packaging" / "conda" / "recipe.yaml").read_text())
+    assert recipe["context"]["version"] == __version__
+    needed = set()
+    for line in PROJECT["project"]["dependencies"]:
+        name, bound = re.fullmatch(r"([\w.-]+)(>=[\d.]+)(;.*)?", line.replace(" ", "")).groups()[:2]
+        needed.add(f"{CONDA.get(name, name)} {bound}")
+    run = {line for line in recipe["requirements"]["run"] if line != "__linux" and not line.startswith("python >=")}
+    assert run == needed
+    assert f"python {PROJECT['project']['requires-python']}" in recipe["requirements"]["run"]
+    entry = recipe["build"]["python"]["entry_points"]
+    assert entry == [f"{name} = {place}" for name, place in PROJECT["project"]["scripts"].items()]
+
+
+def test_doctor_looks_for_what_the_project_needs() -> None:
+    """But not for what only some versions of Python need, nor what only `fsbridge completion` does."""
+    needed = {re.split("[>;]", line)[0] for line in PROJECT["project"]["dependencies"]}
+    assert {*diagnosis.LIBRARIES} == needed - {"backports.zstd", "shtab"}
+
+
+def test_hosted_ci_runs_what_ci_runs_for_each_python() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    assert jobs["check"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert ".ci/run" in jobs["check"]["steps"][-1]["run"]
+
+
+def test_hooks_run_programs_of_the_environment() -> None:
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    programs = {hook["entry"].split()[0] for hook in repository["hooks"]}
+    assert all(re.fullmatch(r"\.venv/bin/\w+", program) for program in programs)
+    assert {program.rpartition("/")[2] for program in programs} <= {re.split(">", line)[0] for line in _dev()}
+
+
+def _dev() -> list[str]:
+    return list(PROJECT["dependency-groups"]["dev"])
+
+
+@pytest.mark.parametrize("document", ["CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"])
+def test_scripts_that_documents_name_are_there(document: str) -> None:
+    for script in set(re.findall(r"scripts/[a-z]+(?:-[a-z]+)*", (ROOT / document).read_text())):
+        assert os.access(ROOT / script, os.X_OK), script

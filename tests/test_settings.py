@@ -1,0 +1,161 @@
+"""Options from files and the environment: which wins, what is wrong with one is said with its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from mounting import command, environment, fsbridge, mounted, without_log_notice
+from small_stores import FORMATS
+
+from fsbridge.commands import mount, settings
+from fsbridge.config import Config
+from fsbridge.errors import SetupError
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The machine's file and the user's, which are not there yet."""
+    machine, user = tmp_path / "etc.toml", tmp_path / "config" / "fsbridge" / "config.toml"
+    user.parent.mkdir(parents=True)
+    monkeypatch.setattr(settings, "MACHINE", str(machine))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in [name for name in os.environ if name.startswith("FSBRIDGE_")]:
+        monkeypatch.delenv(name)
+    return machine, user
+
+
+def parse(*words: str, source: str = "/store") -> Config:
+    return mount.parse("fsbridge mount", [source, "/mnt", *words])
+
+
+def test_without_any_nothing_changes(files: tuple[Path, Path]) -> None:
+    assert parse() == Config("/store", "/mnt")
+
+
+def test_the_order_in_which_they_win(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, user = files
+    machine.write_text(
+        '[mount]\ncache-size = "1M"\nspill_size = "1M"\nmetadata-ttl = 1.5\nallow-other = true\nxattrs = true\n'
+    )
+    assert parse() == Config(
+        "/store", "/mnt", cache_size=1 << 20, spill_size=1 << 20, metadata_ttl=1.5, allow_other=True, xattrs=True
+    )
+    user.write_text(
+        '[mount]\ncache-size = "2M"\nxattrs = false\n[sources.brain]\nsource = "/data/brain"\nspill-size = "3M"\n'
+    )
+    assert (parse().cache_size, parse().xattrs) == (2 << 20, False)
+    brain = parse(source="brain")
+    assert (brain.source, brain.spill_size, brain.cache_size) == ("/data/brain", 3 << 20, 2 << 20)
+    monkeypatch.setenv("FSBRIDGE_SPILL_SIZE", "4M")
+    monkeypatch.setenv("FSBRIDGE_ALLOW_OTHER", "no")
+    assert (parse(source="brain").spill_size, parse().allow_other) == (4 << 20, False)
+    assert parse("--spill-size", "5M", source="brain").spill_size == 5 << 20
+    assert parse("-o", "spill_size=6M", source="brain").spill_size == 6 << 20
+
+
+def test_lists(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    files[0].write_text('[mount]\nlayout = ["zarr3", "n5"]\nallow-external = ["/a", "/b"]\n')
+    assert (parse().layout, parse().allow_external) == ("zarr3,n5", ("/a", "/b"))
+    assert parse("--allow-external", "/c").allow_external == ("/a", "/b", "/c")
+    monkeypatch.setenv("FSBRIDGE_ALLOW_EXTERNAL", "/d")
+    assert parse().allow_external == ("/d",)
+
+
+def test_a_path_is_not_a_name(files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files[0].write_text('[sources.brain]\nsource = "s3://bucket/brain"\nregion = "eu-west-1"\n')
+    monkeypatch.chdir(tmp_path)
+    assert parse(source="brain").source == "s3://bucket/brain"
+    assert parse(source="brain").remote.region == "eu-west-1"
+    assert parse(source="./brain").source == str(tmp_path / "brain")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[mount", "no TOML: "),
+        ("\x00", "no TOML: "),
+        ("a = 1", "there is no section or key 'a' here"),
+        ("mount = 3", "mount is no section"),
+        ("sources = 3", "sources is no section"),
+        ("[sources]\nbrain = 'x'", "sources.brain is no section"),
+        ("[mount]\ncash-size = '1M'", "[mount]: there is no option 'cash-size'\n  perhaps cache-size?"),
+        ("[mount]\nforeground = true", "[mount]: there is no option 'foreground'"),
+        ("[mount]\ncache-size = 'big'", "[mount]: argument --cache-size: 'big' is no size; write 64M or 1GiB"),
+        ("[mount]\ncache-size = true", "[mount] cache-size takes a text or a number, not True"),
+        ("[mount]\nxattrs = 'yes'", "[mount] xattrs is a switch: 'yes' is neither true nor false"),
+        ("[mount]\nlayout = [1]", "[mount] layout takes a text or a number, not [1]"),
+        ("[sources.brain]\nregion = 'x'", '[sources.brain] has no source = "..."'),
+        ("[sources.brain]\nsource = 's'\nregoin = 'x'", "[sources.brain]: there is no option 'regoin'\n  perhaps region?"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(files: tuple[Path, Path], text: str, said: str) -> None:
+    files[0].write_text(text)
+    with pytest.raises(SetupError) as caught:
+        parse(source="brain")
+    assert str(caught.value).startswith(str(files[0]))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("FSBRIDGE_CACHE_SIZE", "big", "FSBRIDGE_CACHE_SIZE: argument --cache-size: 'big' is no size"),
+        ("FSBRIDGE_XATTRS", "perhaps", "FSBRIDGE_XATTRS=perhaps: the option is a switch\n  write FSBRIDGE_XATTRS=1"),
+    ],
+)
+def test_what_is_wrong_in_the_environment(
+    files: tuple[Path, Path], name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SetupError) as caught:
+        parse()
+    assert str(caught.value).startswith(said)
+
+
+def test_a_service_named_fsbridge_does_no_harm(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes gives every pod variables of that kind."""
+    monkeypatch.setenv("FSBRIDGE_SERVICE_HOST", "10.0.0.1")
+    assert parse() == Config("/store", "/mnt")
+
+
+def test_a_named_source_is_mounted_and_shown(tmp_path: Path) -> None:
+    FORMATS["n5"][1](tmp_path / "store.n5")
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "fsbridge").mkdir()
+    text = f'[mount]\nxattrs = true\n[sources.brain]\nsource = "{tmp_path}/store.n5"\nlayout = "zarr2"\n'
+    (tmp_path / "fsbridge" / "config.toml").write_text(text)
+    env = {**environment(), "XDG_CONFIG_HOME": str(tmp_path), "FSBRIDGE_CACHE_SIZE": "64M", "XDG_RUNTIME_DIR": str(tmp_path)}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(command(*words), capture_output=True, text=True, env=env, check=False, timeout=60)
+        assert (done.returncode, without_log_notice(done.stderr)) == (0, "")
+        return done.stdout
+
+    place = f"{tmp_path}/fsbridge/config.toml"
+    assert run("config", "brain").splitlines() == [
+        f"source = {tmp_path}/store.n5    ({place} [sources.brain])",
+        f"xattrs = true    ({place} [mount])",
+        f"layout = zarr2    ({place} [sources.brain])",
+        "cache-size = 64M    (FSBRIDGE_CACHE_SIZE)",
+    ]
+    assert {row["option"] for row in json.loads(run("config", "--json"))} == {"xattrs", "cache-size"}
+    run("mount", "brain", str(tmp_path / "mnt"))
+    try:
+        assert (tmp_path / "mnt" / "a" / ".zarray").exists()
+        assert os.getxattr(tmp_path / "mnt", "user.fsbridge.format") == b"n5"
+        (row,) = json.loads(run("status", str(tmp_path / "mnt"), "--json"))
+        assert row["cache"]["size"] == 64 << 20
+    finally:
+        subprocess.run(["umount", tmp_path / "mnt"], check=True)
+    assert not mounted(tmp_path / "mnt")
+
+
+def test_the_versions_of_everything() -> None:
+    lines = fsbridge("--version", "--verbose").stdout.splitlines()
+    assert lines[0] == fsbridge("--version").stdout.strip()
+    assert {line.split()[0] for line in lines} >= {"fsbridge", "Python", "pyfuse3", "numpy", "h5py", "libfuse", "Linux"}
+    assert "(not found)" not in "".join(lines)
