@@ -1,58 +1,43 @@
 """What directories contain, as far as it was read lately: opening and listing one again costs no hand-over to a worker.
 
-It is remembered for as long as a listing may be old (P9). Not here: how it is kept (`directory_cache.py`), what is read
-before anybody asks (`readahead/directories.py`), positions in a listing (`handles.py`).
+A listing is shown for no longer than a listing may be old (P9), and the least recent ones are dropped first: their members
+are opened again by name. Not here: reading directories (`readings.py`), which ones are read ahead
+(`readahead/directories.py`), positions in a listing (`handles.py`).
 """
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 
-from fsbridge.kernel.directory_cache import DirectoryCache
+from fsbridge.config import listed_again
 from fsbridge.kernel.handles import Reading
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.records import Parked, Record
 from fsbridge.tree import AnyNode, Attrs
 
+MAX_BYTES = 48 << 20
+"""Memory for all, roughly: 5,000 arrays, each with three directories."""
+
 
 class Directories:
-    """The directories of one mount that were read lately. For the event loop's thread."""
+    """The directories of one mount that were read lately, by inode. For the event loop's thread."""
 
     def __init__(self, inodes: InodeTable, ttl: float) -> None:
         """`ttl`: seconds, infinite for an immutable store."""
         self._inodes = inodes
         self._ttl = ttl
-        self._directories = DirectoryCache(ttl)
+        self._readings: OrderedDict[int, Reading] = OrderedDict()  # the one used last is the last
+        self.nbytes = 0
+        """Memory that they take, roughly."""
 
     def __len__(self) -> int:
-        return len(self._directories)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that they take, roughly."""
-        return self._directories.nbytes
-
-    def is_known(self, inode: int) -> bool:
-        """Whether it is known what the directory contains."""
-        return self._directories.fresh(inode) or self.known(inode) is not None
+        return len(self._readings)
 
     def known(self, inode: int) -> Reading | None:
         """What the directory contains, if that was read lately enough to be shown."""
-        reading = self._directories.get(inode) or self._below(inode)
-        return None if reading is None or self._directories.expired(reading) else reading
-
-    def _below(self, inode: int) -> Reading | None:
-        """What was read together with the directory above."""
-        place = self._inodes.place(inode)
-        if place is None:
-            return None
-        if place.name is None:
-            above = self._directories.get(place.parent)
-            return None if above is None else above.below.get(place.position)
-        reading = self._directories.pop_named(place.parent, place.name)
-        if reading is not None:
-            self._directories.put(inode, reading)
-        return reading
+        reading = self._get(inode) or self._read_with_parent(inode)
+        return None if reading is None or self._expired(reading) else reading
 
     def looked_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
         """The inode and the attributes of a directory that was read lately, and for how many seconds they stay valid."""
@@ -76,29 +61,67 @@ class Directories:
 
     def recall(self, inode: int, name: bytes | None) -> None:
         """Open a node, by its name where it has one, as a remembered listing of the directory above it tells."""
-        reading = self._directories.get(self._inodes.parent(inode))
+        reading = self._get(self._inodes.parent(inode))
         if reading is not None:
             self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)
 
     def remember(self, inode: int, reading: Reading) -> None:
         """Keep what a directory contains, unless the kernel has forgotten it meanwhile."""
-        if self._inodes.knows(inode):
-            self._directories.put(inode, reading)
+        if not self._inodes.knows(inode):
+            return
+        self.forget(inode)
+        self._readings[inode] = reading
+        self.nbytes += reading.nbytes
+        while self.nbytes > MAX_BYTES and self._readings:
+            self.forget(next(iter(self._readings)))
+        self.expire()
 
     def doubt(self, inode: int | None) -> None:
         """Forget what was read of a directory and of those above it: something there is not what it was."""
         while inode is not None and self._inodes.knows(inode):
-            self._directories.drop(inode)
+            self.forget(inode)
             inode = None if inode == ROOT else self._inodes.parent(inode)
 
     def expire(self) -> None:
-        """Forget what is too old to be shown."""
-        self._directories.expire()
+        """Forget what is too old to be shown, beginning with what was not used for longest."""
+        while self._readings:
+            inode, reading = next(iter(self._readings.items()))
+            if not self._expired(reading):
+                return
+            self.forget(inode)
 
     def forget(self, inode: int) -> None:
-        """The kernel has dropped the inode."""
-        self._directories.drop(inode)
+        """Forget what one directory contains, because the kernel has dropped its inode, for example."""
+        reading = self._readings.pop(inode, None)
+        if reading is not None:
+            self.nbytes -= reading.nbytes
 
     def clear(self) -> None:
         """Remember nothing."""
-        self._directories.clear()
+        self._readings.clear()
+        self.nbytes = 0
+
+    def _get(self, inode: int) -> Reading | None:
+        """What was read of a directory, however old it is."""
+        reading = self._readings.get(inode)
+        if reading is not None:
+            self._readings.move_to_end(inode)
+        return reading
+
+    def _expired(self, reading: Reading) -> bool:
+        return time.monotonic() >= reading.asked + listed_again(self._ttl, reading.shown.extent)
+
+    def _read_with_parent(self, inode: int) -> Reading | None:
+        """What was read of a directory together with the one above it."""
+        place = self._inodes.place(inode)
+        above = None if place is None else self._readings.get(place.parent)
+        if place is None or above is None:
+            return None
+        if place.name is None:
+            return above.below.get(place.position)
+        reading = above.named.pop(place.name, None)
+        if reading is not None:
+            above.nbytes -= reading.nbytes
+            self.nbytes -= reading.nbytes
+            self.remember(inode, reading)
+        return reading

@@ -317,7 +317,6 @@ class Filesystem(pyfuse3.Operations):
         position = max(0, start_id - DOT_ENTRIES)
         rewind = start_id == 0 and not listing.begins(self._ttl)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
-            listing.directory = listing.directory or cast(Directory, await self._ask(listing.inode, lambda node: node))
             try:
                 await self._loads.list(listing, position, rewind)
                 rewind = False

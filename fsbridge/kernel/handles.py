@@ -123,8 +123,7 @@ class Reading:
 
     __slots__ = ("_members", "asked", "attrs", "base", "batches", "below", "named", "nbytes", "node", "shown")
 
-    def __init__(self, node: Directory | None, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
-        """`node`: None where it has been let go of, and with it the members' openers."""
+    def __init__(self, node: Directory, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
         self.node = node
         self.shown = shown
         self.batches = batches
@@ -167,8 +166,7 @@ class Listing:
     _ended = False
     _members = 0
 
-    def __init__(self, inode: int, directory: Directory | None, reading: Reading | None = None) -> None:
-        """`directory`: needed before anything is read; None where it must be opened for that."""
+    def __init__(self, inode: int, directory: Directory, reading: Reading | None = None) -> None:
         self.inode = inode
         self.directory = directory
         self.reading = reading
@@ -262,7 +260,6 @@ class Listing:
 
     def restart(self) -> None:
         """Begin a new listing, of what is there now. Blocks: for a worker thread."""
-        assert self.directory is not None
         self._begun = time.monotonic()
         self.shown = self.directory.present()
         self._stream = iter(self.shown.entries())
@@ -275,7 +272,6 @@ class Listing:
         """The next batch of the stream, which tells when it was asked for; None at the end."""
         stream = self._stream
         assert stream is not None
-        assert self.directory is not None
         try:
             with as_of(context.as_of, context.listed) as answers, self.directory.together():
                 batch = next(stream, None)

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
 from fsbridge.kernel.inode_rows import KINDS, InodeRows, Row
-from fsbridge.kernel.records import Parked, Range, Record, SpaceName, Used
+from fsbridge.kernel.records import Parked, Range, Record, Used
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space
 
 ROOT = 1
@@ -139,7 +139,7 @@ class InodeTable:
         """The directory that `inode` was listed in is remembered: `entry` is its member of that name, `space` its space."""
         row = rows, at = self._row(inode)
         if rows.names[at] is None:
-            if space is not None and not isinstance(space, SpaceName) and space.identity == rows.versions[at]:
+            if space is not None and space.identity == rows.versions[at]:
                 self._range(rows.parents[at], space)
         elif entry is not None and callable(entry.node) and entry.version == rows.versions[at]:
             self._name(self._record(row), entry.node)

@@ -7,8 +7,8 @@ the event loop's.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
-from typing import NamedTuple, TypeAlias, cast
+from collections.abc import Callable
+from typing import TypeAlias, cast
 
 from fsbridge.errors import Stale
 from fsbridge.kernel.inode_rows import KINDS, Row
@@ -117,13 +117,6 @@ class Range:
 
 
 Used: TypeAlias = Record | Range
-
-
-class SpaceName(NamedTuple):
-    """What is left of a space in a listing that is remembered without its nodes."""
-
-    identity: Hashable
-    size: int
 
 
 class Parked:

@@ -178,7 +178,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
 
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("kernel.handles", "kernel.directory_cache", "kernel.directories", "kernel.ages", "asking"):
+    for module in ("kernel.handles", "kernel.directories", "kernel.ages", "asking"):
         monkeypatch.setattr(f"fsbridge.{module}.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     class Unsized(FakeDirectory):

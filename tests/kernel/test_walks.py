@@ -13,7 +13,7 @@ import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
 from handlers import CTX, Steps, family, walked
 
-from fsbridge.kernel import directory_cache, handles
+from fsbridge.kernel import directories, handles
 from fsbridge.kernel.readahead import directories as walks
 from fsbridge.kernel.readahead.directories import Walks, _Walk
 from fsbridge.kernel.records import Parked
@@ -269,17 +269,18 @@ def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest
     walked(family(50), monkeypatch, test)
 
 
-@pytest.mark.parametrize("open_bytes", [0, 10_000])
-def test_p6_what_is_remembered_is_bounded(open_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_cache, "MAX_BYTES", 40_000)
-    monkeypatch.setattr(directory_cache, "ROOM_BYTES", 3 * open_bytes)
-    monkeypatch.setattr(directory_cache, "OPEN_BYTES", open_bytes)
+def test_p6_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directories, "MAX_BYTES", 40_000)
 
     async def test(steps: Steps) -> None:
         for _, inode in await steps.list(1):
             await steps.list(inode)
             await steps.idle()
             assert steps.filesystem.directories.nbytes <= 40_000
+        assert len(steps.filesystem.directories) > 5
+        steps.filesystem.directories._ttl = 0.0
+        steps.filesystem.directories.expire()
+        assert (len(steps.filesystem.directories), steps.filesystem.directories.nbytes) == (0, 0)
 
     walked(family(50), monkeypatch, test)
 

@@ -222,7 +222,7 @@ class Walks:
             walk = self._walks.get(record.parent)
             apart = self._remote or (walk is not None and walk.waits)
             threads = self._threads if apart else self._thread
-        batch = [ahead for ahead in found if ahead[0] not in self._awaited and not self._directories.is_known(ahead[0])]
+        batch = [ahead for ahead in found if ahead[0] not in self._awaited and self._directories.known(ahead[0]) is None]
         if batch:
             self._awaited.update((number, None) for number, _ in batch)
             for job in [[ahead] for ahead in batch] if apart else [batch]:

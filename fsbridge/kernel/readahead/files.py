@@ -274,9 +274,9 @@ class Readers:
         # When directories of a space were listed, by the position of the first entry, the last one last.
         self._listed: OrderedDict[Space, OrderedDict[int | None, float]] = OrderedDict()
 
-    def listed(self, directory: AnyNode | None, first: int | None) -> None:
+    def listed(self, directory: AnyNode, first: int | None) -> None:
         """A directory is about to be listed, with the entry at the position `first` of its space as the first one."""
-        if directory is None or directory.slot is None or self._depths is None or not self._depths.listed:
+        if directory.slot is None or self._depths is None or not self._depths.listed:
             return
         known = self._listed.setdefault(directory.slot[0], OrderedDict())
         known[first] = time.monotonic()
