@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -126,10 +127,20 @@ def part(module: Path) -> str:
     return module.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def imports(module: Path) -> Iterator[tuple[str, int]]:
+@cache
+def nodes(module: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(module.read_text(), str(module))))
+
+
+@cache
+def imports(module: Path) -> tuple[tuple[str, int], ...]:
     """Dotted names of everything `module` imports at any level, with the line; imports for type checking count too."""
+    return tuple(_imports(module))
+
+
+def _imports(module: Path) -> Iterator[tuple[str, int]]:
     package = ("fsbridge", *module.relative_to(PACKAGE).parent.parts)
-    for node in ast.walk(ast.parse(module.read_text(), str(module))):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -160,24 +171,24 @@ def name_of(module: Path) -> str:
     return str(module.relative_to(PACKAGE).with_suffix(""))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_imports_go_down(module: Path) -> None:
-    own = part(module)
-    if own == "__init__":
-        first = {alias for node in ast.parse(module.read_text()).body for alias, _ in direct(node)}
-        assert not [name for name in first if name.startswith("fsbridge")], "children import it: only what is asked for"
-        return
-    for name, line in imports(module):
-        root, _, rest = name.partition(".")
-        if root != "fsbridge" or not rest:
+def test_imports_go_down() -> None:
+    for module in MODULES:
+        own = part(module)
+        if own == "__init__":
+            first = {alias for node in ast.parse(module.read_text()).body for alias, _ in direct(node)}
+            assert not [name for name in first if name.startswith("fsbridge")], "children import it: only what is asked for"
             continue
-        other = rest.split(".")[0]
-        if other == own or other.startswith("__version__"):
-            continue
-        where = f"{name_of(module)}:{line} imports {name}"
-        assert rank(own) < rank(other), f"{where}: that is upward or sideways"
-        besides = {part for folder, seen in SEES_BESIDES.items() if where.startswith(f"{folder}/") for part in seen}
-        assert other in SEES.get(own, {other}) | besides, f"{where}: the seam between them is another layer"
+        for name, line in imports(module):
+            root, _, rest = name.partition(".")
+            if root != "fsbridge" or not rest:
+                continue
+            other = rest.split(".")[0]
+            if other == own or other.startswith("__version__"):
+                continue
+            where = f"{name_of(module)}:{line} imports {name}"
+            assert rank(own) < rank(other), f"{where}: that is upward or sideways"
+            besides = {part for folder, seen in SEES_BESIDES.items() if where.startswith(f"{folder}/") for part in seen}
+            assert other in SEES.get(own, {other}) | besides, f"{where}: the seam between them is another layer"
 
 
 def dotted(module: Path) -> str:
@@ -195,15 +206,15 @@ def test_no_import_circles() -> None:
     TopologicalSorter(graph).prepare()  # CycleError names them
 
 
-@pytest.mark.parametrize("module", sorted((PACKAGE / "formats").rglob("*.py")), ids=name_of)
-def test_formats_know_no_sibling(module: Path) -> None:
-    own = module.relative_to(PACKAGE / "formats").with_suffix("").parts[0]
-    if own in OPENERS:
-        return
-    for name, line in imports(module):
-        parts = name.split(".")
-        if parts[:2] == ["fsbridge", "formats"] and len(parts) > 2:
-            assert parts[2] in {own, *SHARED_BY_FORMATS}, f"{name_of(module)}:{line} imports {name}: hand in an opener"
+def test_formats_know_no_sibling() -> None:
+    for module in sorted((PACKAGE / "formats").rglob("*.py")):
+        own = module.relative_to(PACKAGE / "formats").with_suffix("").parts[0]
+        if own in OPENERS:
+            continue
+        for name, line in imports(module):
+            parts = name.split(".")
+            if parts[:2] == ["fsbridge", "formats"] and len(parts) > 2:
+                assert parts[2] in {own, *SHARED_BY_FORMATS}, f"{name_of(module)}:{line} imports {name}: hand in an opener"
 
 
 def test_nobody_tells_formats_from_each_other_by_name() -> None:
@@ -212,7 +223,7 @@ def test_nobody_tells_formats_from_each_other_by_name() -> None:
     assert {"n5", "hdf5", "collection"} <= names
     for module in MODULES:
         if part(module) in {"layouts", "decoded", "mount", "model", "kernel"} or module.parent.name == "formats":
-            for node in ast.walk(ast.parse(module.read_text())):
+            for node in nodes(module):
                 told = node.comparators if isinstance(node, ast.Compare) else []
                 values = [one for side in told for one in (side.elts if isinstance(side, ast.Tuple | ast.Set) else [side])]
                 found = [one.value for one in values if isinstance(one, ast.Constant) and one.value in names]
@@ -228,13 +239,15 @@ def test_each_kind_of_store_knows_no_other(kind: str) -> None:
             assert known, f"{name_of(module)}:{line} imports {name}"
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_each_library_has_its_place(module: Path) -> None:
-    for name, line in imports(module):
-        allowed = IMPORTERS.get(name.split(".")[0])
-        here = name_of(module)
-        if allowed is not None:
-            assert any(here == place or here.startswith(f"{place}/") for place in allowed), f"{here}:{line} imports {name}"
+def test_each_library_has_its_place() -> None:
+    for module in MODULES:
+        for name, line in imports(module):
+            allowed = IMPORTERS.get(name.split(".")[0])
+            here = name_of(module)
+            if allowed is not None:
+                assert any(here == place or here.startswith(f"{place}/") for place in allowed), (
+                    f"{here}:{line} imports {name}"
+                )
 
 
 def test_the_plain_install_has_every_library_but_the_optional_codecs() -> None:
@@ -246,30 +259,32 @@ def test_the_plain_install_has_every_library_but_the_optional_codecs() -> None:
     assert imported - sys.stdlib_module_names - own - plain == OPTIONAL
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_no_code_from_data_p5(module: Path) -> None:
+def test_no_code_from_data_p5() -> None:
     """P5: no registry look-ups, nothing that unpickles, evaluates or imports by a name that came from outside."""
-    for node in ast.walk(ast.parse(module.read_text(), str(module))):
-        if isinstance(node, ast.Attribute):
-            assert node.attr not in {"get_codec", "entry_points", "import_module", "allow_pickle"}, f"line {node.lineno}"
-        if isinstance(node, ast.ImportFrom) and node.module == "importlib" and node.names[0].name == "import_module":
-            assert name_of(module) == "commands/table", (
-                f"line {node.lineno}: only commands are imported by a name, from one table"
-            )
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            assert node.func.id not in {"eval", "exec", "__import__", "get_codec"}, f"line {node.lineno}"
+    for module in MODULES:
+        for node in nodes(module):
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in {"get_codec", "entry_points", "import_module", "allow_pickle"}, (
+                    f"{name_of(module)}:{node.lineno}"
+                )
+            if isinstance(node, ast.ImportFrom) and node.module == "importlib" and node.names[0].name == "import_module":
+                assert name_of(module) == "commands/table", (
+                    f"{name_of(module)}:{node.lineno}: only commands are imported by a name, from one table"
+                )
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in {"eval", "exec", "__import__", "get_codec"}, f"{name_of(module)}:{node.lineno}"
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_modules_say_what_they_are_and_stay_small(module: Path) -> None:
-    text = module.read_text()
-    assert ast.get_docstring(ast.parse(text)), "a module begins by saying what it is"
-    assert len(text.splitlines()) <= 400, "split it"
+def test_modules_say_what_they_are_and_stay_small() -> None:
+    for module in MODULES:
+        text = module.read_text()
+        assert ast.get_docstring(ast.parse(text)), f"{name_of(module)} must begin by saying what it is"
+        assert len(text.splitlines()) <= 400, f"split {name_of(module)}"
 
 
-@pytest.mark.parametrize("module", MODULES, ids=name_of)
-def test_modules_that_are_named_exist(module: Path) -> None:
+def test_modules_that_are_named_exist() -> None:
     """Each module says where what it is not is to be found: a module beside it, or in a folder above."""
-    folders = [folder for folder in module.parents if folder.is_relative_to(PACKAGE)]
-    for name in re.findall(r"`([a-z0-9_/]+\.py)`", module.read_text()):
-        assert any((folder / name).exists() for folder in folders), name
+    for module in MODULES:
+        folders = [folder for folder in module.parents if folder.is_relative_to(PACKAGE)]
+        for name in re.findall(r"`([a-z0-9_/]+\.py)`", module.read_text()):
+            assert any((folder / name).exists() for folder in folders), f"{name_of(module)} names {name}"
