@@ -198,8 +198,9 @@ class FilesGroup(OpenGroup):
             return None
         x_first = member.context.format_at(names).first_axis_fastest
         axes = around.surroundings.axes(found.metadata, names, x_first, found.shared)
-        files, opener = self._files, partial(self._briefly_listed, child)
-        return listed_briefly(self._shared, found, names, axes, x_first, files.wanted, name, around.neighbours, opener)
+        opener, coordinate = partial(self._briefly_listed, child), around.surroundings.coordinate
+        wanted, others = self._files.wanted, around.neighbours
+        return listed_briefly(self._shared, found, names, axes, x_first, coordinate, wanted, name, others, opener)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
         """A file that a listing has told of without opening the array."""

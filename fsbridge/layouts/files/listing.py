@@ -11,11 +11,13 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
+from fsbridge.layouts.axes import Coordinate
 from fsbridge.layouts.conventions import missing_value, packing
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Length, is_plain, length
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES
+from fsbridge.layouts.files.filetypes.georeference import georeference
 from fsbridge.layouts.files.fitting import Alike, listed
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.images import Image
@@ -63,6 +65,7 @@ def listed_briefly(
     names: tuple[str, ...],
     axes: Axes,
     x_first: bool,
+    coordinate: Coordinate,
     wanted: Sequence[str],
     name: bytes,
     others: Neighbours,
@@ -75,7 +78,7 @@ def listed_briefly(
     array = names[-1]
     if not is_plain(array) or others.collisions(array):
         return None
-    view = View(array, found.metadata, whole(found.metadata.shape), axes, x_first)
+    view = View(array, found.metadata, whole(found.metadata.shape), axes, x_first, coordinate=coordinate)
     told = _told(shared, view, wanted) if found.shared else _of_its_own(view, wanted)
     if told.description is None:
         return None
@@ -122,14 +125,14 @@ def _of_its_own(view: View, wanted: Sequence[str]) -> _Told:
 
 class _Headed(Alike):
     """A view that is equal to another when the headers of their files differ in the name at most: of attributes, they have
-    the packing and what stands for missing elements.
+    the packing, what stands for missing elements, and the place on the earth.
     """
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
         name = None if is_plain(view.name) else view.name
         # 1.0 and 1 are equal, and are written apart.
-        told = repr((view.axes, packing(view.metadata), missing_value(view.metadata), view.image))
+        told = repr((view.axes, packing(view.metadata), missing_value(view.metadata), view.image, georeference(view)))
         self.beside = (*self.beside, view.selection, told, name)
 
 

@@ -227,6 +227,15 @@ def in_gdal(suffix: str, keys: tuple[str, ...]) -> Compare:
     return compare
 
 
+def on_earth(command: list[str], folder: Path, source: xarray.Dataset, scratch: Path) -> None:
+    """Where GDAL puts the middle of each pixel, and in which system."""
+    shown = json.loads(run([*command, "-json", str(folder / "tas.tif")]))
+    left, width, _, top, _, height = shown["geoTransform"]
+    close("longitudes", left + (np.arange(source.lon.size) + 0.5) * width, source.lon.values)
+    close("latitudes", top + (np.arange(source.lat.size) + 0.5) * height, source.lat.values)
+    differs("system", 'ID["EPSG",4326]' in shown["coordinateSystem"]["wkt"], True)
+
+
 def in_magick(command: list[str], folder: Path, source: xarray.Dataset, scratch: Path) -> None:
     """The preview: what is missing must not take all the others' colours, as it does in any program's picture of 1e20."""
     name = command[0].replace("convert", "identify")
@@ -256,6 +265,7 @@ FIELD = Field(
         check("GDAL", "gdalinfo", "gdal-bin", ".nc as the netCDF driver's own",
               in_gdal("nc", (*VALUES, "unit", "metadata"))),
         check("GDAL", "gdalinfo", "gdal-bin", ".tif: values, missing, packing", in_gdal("tif", VALUES)),
+        check("GDAL", "gdalinfo", "gdal-bin", ".tif: place on the earth", on_earth),
         Check("ImageMagick", "preview beside 1e20", magick, of(STORES, in_magick)),
     ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -11,6 +12,7 @@ import netCDF4
 import numpy as np
 import pytest
 import tifffile
+import xarray
 import zarr
 from conftest import MountFunction
 
@@ -104,6 +106,76 @@ def test_a_map_has_its_place_and_its_missing_elements(tmp_path: Path, north_firs
         tags = file.pages[0].tags
         assert tags[42113].value == "-32768"
         assert '<Item name="SCALE" sample="0" role="scale">0.01</Item>' in tags[42112].value
+
+
+def placed(path: Path) -> tuple[list[float], dict[str, Any]]:
+    """What a GeoTIFF says of its first pixel's outer corner and of the steps, down and across, and of its system."""
+    with tifffile.TiffFile(path) as file:
+        tags, told = file.pages[0].tags, file.geotiff_metadata or {}
+        if 34264 in tags:
+            matrix = np.asarray(tags[34264].value).reshape(4, 4)
+            assert not matrix[0, 1]
+            assert not matrix[1, 0]
+            return [matrix[1, 3], matrix[0, 3], matrix[1, 1], matrix[0, 0]], told
+        if 33922 not in tags:
+            return [], told
+        *pixel, x, y, _ = tags[33922].value
+        assert pixel == [0, 0, 0]
+        across, down, _ = tags[33550].value
+        return [y, x, -down, across], told
+
+
+UTM = 'PROJCS["WGS 84 / UTM zone 33N",GEOGCS["WGS 84",AUTHORITY["EPSG","4326"]],AUTHORITY["EPSG","32633"]]'
+
+
+def test_p12_evenly_spaced_maps_are_geotiffs(tmp_path: Path, mount: MountFunction) -> None:
+    """The corner of the first pixel is half a step before the coordinates that xarray wrote; sizes are true all the same."""
+    values = np.arange(12, dtype="f4").reshape(3, 4)
+    degrees = {"lat": ("degrees_north", [10.0, 8.0, 6.0]), "lon": ("degrees_east", [350.0, 351.0, 352.0, 353.0])}
+    meters = {"y": ("km", [5000.0, 5000.5, 5001.0]), "x": ("m", [2000.0, 1000.0, 0.0, -1000.0])}
+    uneven = {"latitude": ("degrees_north", [1.0, 2.0, 4.0]), "longitude": ("degrees_east", [0.0, 1.0, 2.0, 3.0])}
+    rotated = {"rlat": ("degrees", [1.0, 2.0, 3.0]), "rlon": ("degrees", [0.0, 1.0, 2.0, 3.0])}
+    coordinates = {
+        name: (name, values, {"units": unit})
+        for axes in (degrees, meters, uneven, rotated)
+        for name, (unit, values) in axes.items()
+    }
+    mappings = {
+        "utm": {"grid_mapping_name": "transverse_mercator", "spatial_ref": UTM},
+        "sphere": {"grid_mapping_name": "latitude_longitude", "earth_radius": 6371229.0},
+        "etrs": {"grid_mapping_name": "latitude_longitude", "epsg_code": "EPSG:4258"},
+        "pole": {"grid_mapping_name": "rotated_latitude_longitude"},
+        "words": {"crs_wkt": "WORDS[" * 1000},
+    }
+    pictures = {
+        "plain": (degrees, None), "south": (degrees, None), "etrs_map": (degrees, "etrs"), "sphere_map": (degrees, "sphere"),
+        "words_map": (degrees, "words"), "utm_map": (meters, "utm: x y"), "unsaid": (meters, None), "uneven": (uneven, None),
+        "turned": (rotated, "pole"), "lost": (meters, "nowhere"),
+    }  # fmt: skip
+    variables = {
+        name: (tuple(axes), values, {} if mapping is None else {"grid_mapping": mapping})
+        for name, (axes, mapping) in pictures.items()
+    }
+    variables |= {name: ((), 0, told) for name, told in mappings.items()}
+    dataset = xarray.Dataset(variables, coordinates)
+    dataset["south"] = ("back", "lon"), values
+    dataset["back"] = "back", [6.0, 8.0, 10.0], {"units": "degrees_north"}
+    dataset.to_zarr(tmp_path / "a.zarr", zarr_format=3, consolidated=False)
+    mounted = mount(tmp_path / "a.zarr", "--layout", "files", "--files", "tif").path
+    sizes = {entry.name: entry.stat().st_size for entry in os.scandir(mounted) if entry.name.endswith(".tif")}
+    assert sizes == {name: len((mounted / name).read_bytes()) for name in sizes}
+    world, utm = [11.0, 349.5, -2.0, 1.0], [4999750.0, 2500.0, 500.0, -1000.0]
+    expected: dict[str, tuple[list[float], int | None]] = {
+        "plain": (world, 4326), "south": ([5.0, 349.5, 2.0, 1.0], 4326), "etrs_map": (world, 4258),
+        "sphere_map": (world, None), "words_map": (world, None), "utm_map": (utm, 32633),
+        "unsaid": ([], None), "uneven": ([], None), "turned": ([], None), "lost": (utm, None),
+    }  # fmt: skip
+    for name, (place, code) in expected.items():
+        found, told = placed(mounted / f"{name}.tif")
+        assert found == place, name
+        system = told.get("ProjectedCSTypeGeoKey", told.get("GeographicTypeGeoKey"))
+        assert (None if system is None else int(system)) == code, name
+        assert told.get("GTRasterTypeGeoKey") in ((None,) if code is None else (1,)), "pixels are areas"
 
 
 @pytest.mark.parametrize(

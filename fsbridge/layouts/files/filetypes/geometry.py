@@ -82,6 +82,20 @@ def is_geographic(axis: Axis) -> bool:
     return unit.startswith("degree") or (not unit and name in {"lat", "latitude", "lon", "longitude"})
 
 
+def is_latitude(axis: Axis) -> bool:
+    """By its name, or by a unit that is of latitudes only."""
+    return is_geographic(axis) and _starts(axis, "lat", ("degrees_n", "degree_n", "degreesn", "degreen"))
+
+
+def is_longitude(axis: Axis) -> bool:
+    """By its name, or by a unit that is of longitudes only."""
+    return is_geographic(axis) and _starts(axis, "lon", ("degrees_e", "degree_e", "degreese", "degreee"))
+
+
+def _starts(axis: Axis, name: str, units: tuple[str, ...]) -> bool:
+    return (axis.name or "").casefold().startswith(name) or (axis.unit or "").casefold().startswith(units)
+
+
 def volume(view: View) -> tuple[int, ...]:
     """The region's dimensions, slowest first, as formats of volumes want them: axes named x, y and z change to that order.
 

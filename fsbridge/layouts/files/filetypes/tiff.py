@@ -17,6 +17,7 @@ from fsbridge.layouts.files.filetypes.geometry import (
     length_unit,
     spacing,
 )
+from fsbridge.layouts.files.filetypes.georeference import Tag, georeference
 from fsbridge.layouts.units import symbol
 
 if TYPE_CHECKING:
@@ -71,7 +72,11 @@ def tif(view: View) -> FileMap:
         metadata |= _looks(view, metadata["axes"], shape, pages)
     across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
     known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
-    page = {"metadata": metadata, "truncate": size > CLASSIC_BYTES or pages > MAX_PAGES, "extratags": _gdal(view)}
+    page = {
+        "metadata": metadata,
+        "truncate": size + pages * PAGE_BYTES > CLASSIC_BYTES or pages > MAX_PAGES,
+        "extratags": [*_gdal(view), *georeference(view)],
+    }
     return _written(view, order, shape, dtype, {"imagej": True}, page, across if known else None, color is not None)
 
 
@@ -97,9 +102,9 @@ def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[st
     return found
 
 
-def _gdal(view: View) -> list[tuple[int, str, int, str, bool]]:
+def _gdal(view: View) -> list[Tag]:
     """Tags of GDAL: what stands for missing elements, and how packed numbers become the quantity (GDAL, GTiff driver)."""
-    tags = []
+    tags: list[Tag] = []
     missing, factor = view.missing, view.packing
     if factor is not None:
         items = [f'<Item name="{name.upper()}" sample="0" role="{name}">{value!r}</Item>'

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsbridge.layouts.files.extents import Unfit, View
-from fsbridge.layouts.files.filetypes.geometry import color_axis, is_channel, is_geographic, is_space, is_time
+from fsbridge.layouts.files.filetypes.geometry import (
+    color_axis,
+    is_channel,
+    is_geographic,
+    is_latitude,
+    is_longitude,
+    is_space,
+    is_time,
+)
 from fsbridge.layouts.units import converted
 
 if TYPE_CHECKING:
@@ -78,7 +86,7 @@ def plane(view: View) -> Plane:
     others = [i for i in view.picture if i != channels]
     if len(others) < 2:
         others, channels = list(view.picture), None
-    north, east = _only(view, others, _is_latitude), _only(view, others, _is_longitude)
+    north, east = _only(view, others, is_latitude), _only(view, others, is_longitude)
     if north is not None and east is not None:
         return Plane(north, east, channels, True, False)
     named = {(view.axes[i].name or "").casefold(): i for i in others}
@@ -116,15 +124,3 @@ def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) 
 def _only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int | None:
     found = [i for i in among if wanted(view.axes[i])]
     return found[0] if len(found) == 1 else None
-
-
-def _is_latitude(axis: Axis) -> bool:
-    return is_geographic(axis) and _starts(axis, "lat", ("degrees_n", "degree_n", "degreesn", "degreen"))
-
-
-def _is_longitude(axis: Axis) -> bool:
-    return is_geographic(axis) and _starts(axis, "lon", ("degrees_e", "degree_e", "degreese", "degreee"))
-
-
-def _starts(axis: Axis, name: str, units: tuple[str, ...]) -> bool:
-    return (axis.name or "").casefold().startswith(name) or (axis.unit or "").casefold().startswith(units)
