@@ -13,8 +13,9 @@ from typing import cast
 
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, Stale
-from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
-from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
+from fsbridge.layouts.directories import PathDirectory
+from fsbridge.layouts.files.array_files import ArrayFiles, nobody
+from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.layouts.files.filetypes.tiff import OME
@@ -28,7 +29,7 @@ from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.levels import images
 from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_group
 from fsbridge.layouts.files.named import file_of
-from fsbridge.layouts.files.names import SLICES, Neighbours, Reading, full_store_name, readings, store_name
+from fsbridge.layouts.files.names import SLICES, Reading, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.previews.pyramids import SUFFIX as PREVIEW
 from fsbridge.layouts.files.previews.pyramids import level_of, pyramid_preview
@@ -97,9 +98,13 @@ class Files:
         self._begin(path)
         return FilesGroup(self, path, group)
 
-    def array(self, path: PathDirectory, array: Array) -> FilesArray:
+    def array(self, path: PathDirectory, array: Array) -> ArrayFiles:
         self._begin(path)
-        return FilesArray(self, path, array)
+        member, above = path.member, partial(self.tree.groups_above, path.member.names[:-1])
+        around = Surroundings(above if member.names else list, nobody, member.context)
+        name = member.names[-1] if member.names else self.root_name
+        opened = self.shared.array(member.context, member.names, name, array, around)
+        return ArrayFiles(path, array, opened, self.wanted)
 
     def _begin(self, path: PathDirectory) -> None:
         if not path.member.names:
@@ -361,41 +366,3 @@ class FilesGroup(OpenGroup):
 
     def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
         return DescriptionFile(opened, self.fresh().neighbours.collisions(opened.name), partial(self._again, name))
-
-
-class FilesArray(ArrayDirectory):
-    """The root where the source is one array: its files, called like the store."""
-
-    def __init__(self, layout: Files, path: PathDirectory, array: Array) -> None:
-        super().__init__(path, array)
-        member = path.member
-        self._files = layout
-        name = member.names[-1] if member.names else layout.root_name
-        above: Callable[[], list[GroupAbove]] = (
-            partial(layout.tree.groups_above, member.names[:-1]) if member.names else list
-        )
-        around = Surroundings(above, _nobody, member.context)
-        self._opened = layout.shared.array(member.context, member.names, name, array, around)
-
-    def chunk(self, name: bytes) -> AnyNode:
-        text = name.decode("utf-8", "surrogateescape")
-        for reading in readings(text):
-            if reading.array.encode("utf-8", "surrogateescape") == escape(self._opened.name):
-                if reading.suffix == "json" and reading.region is None:
-                    return self._description()
-                return file_of(self._opened, reading.region, reading.suffix, text)
-        raise NotFound(f"{name!r} is no file of this array")
-
-    def chunk_entries(self) -> Iterator[Sequence[Entry]]:
-        yield listed_files(self._opened, self._files.wanted, escape(self._opened.name), Neighbours(), self._again)
-
-    def _description(self) -> DescriptionFile:
-        return DescriptionFile(self._opened, (), self._again)
-
-    def _again(self) -> DescriptionFile | None:
-        shown = self.path.present()
-        return shown._description() if isinstance(shown, FilesArray) else None
-
-
-def _nobody(name: str) -> Array:
-    raise NotFound(f"{name!r}: there is only one array")

@@ -1,0 +1,48 @@
+"""The root where the source is one array: its files, called like the store. Not here: groups (`layout.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fsbridge.errors import NotFound
+from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
+from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.listing import listed_files
+from fsbridge.layouts.files.named import file_of
+from fsbridge.layouts.files.names import Neighbours, readings
+from fsbridge.layouts.files.nodes import DescriptionFile
+from fsbridge.model import Array
+from fsbridge.tree import AnyNode, Entry, escape
+
+
+class ArrayFiles(ArrayDirectory):
+    """An array as a directory of its files."""
+
+    def __init__(self, path: PathDirectory, array: Array, opened: OpenArray, wanted: Sequence[str]) -> None:
+        super().__init__(path, array)
+        self._opened = opened
+        self._wanted = wanted
+
+    def chunk(self, name: bytes) -> AnyNode:
+        text = name.decode("utf-8", "surrogateescape")
+        for reading in readings(text):
+            if reading.array.encode("utf-8", "surrogateescape") == escape(self._opened.name):
+                if reading.suffix == "json" and reading.region is None:
+                    return self._description()
+                return file_of(self._opened, reading.region, reading.suffix, text)
+        raise NotFound(f"{name!r} is no file of this array")
+
+    def chunk_entries(self) -> Iterator[Sequence[Entry]]:
+        yield listed_files(self._opened, self._wanted, escape(self._opened.name), Neighbours(), self._again)
+
+    def _description(self) -> DescriptionFile:
+        return DescriptionFile(self._opened, (), self._again)
+
+    def _again(self) -> DescriptionFile | None:
+        shown = self.path.present()
+        return shown._description() if isinstance(shown, ArrayFiles) else None
+
+
+def nobody(name: str) -> Array:
+    """Raise NotFound: beside the root's array there is none."""
+    raise NotFound(f"{name!r}: there is only one array")
