@@ -207,12 +207,17 @@ class FakeS3:
         started.set()
         self._loop.run_forever()
         server.close()
+        self._turn()  # a connection whose task has not begun would never be closed
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0))  # transports close on the next turn
+        self._turn()  # transports close on the next turn
         self._loop.close()
+
+    def _turn(self) -> None:
+        for _ in range(3):
+            self._loop.run_until_complete(asyncio.sleep(0))
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -401,12 +401,11 @@ def test_p11_threads_end_when_told_to() -> None:
     async def test(jobs: Jobs) -> None:
         await jobs.data.run(lambda: None, late())
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with_jobs(test)
-    for thread in threading.enumerate():
-        if thread.name.startswith("fsbridge-"):
-            thread.join(5)
-    assert threading.active_count() <= before  # threads of earlier tests may have ended meanwhile
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 def test_hung_threads_do_not_hold_up_the_exit() -> None:
