@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from documents import PAGES
 from fake_s3 import BUCKET, FakeS3
 from mounting import ROOT, environment, fsbridge, mounted, without_log_notice
 from small_stores import FORMATS
@@ -22,8 +23,6 @@ from waiting import until
 
 from fsbridge.commands import mount, mount_options
 from fsbridge.errors import SetupError
-
-README = (ROOT / "README.md").read_text()
 
 SCRIPT = f"""#!{sys.executable}
 import sys
@@ -228,9 +227,11 @@ def test_install_helper_says_what_it_does() -> None:
     assert "/sbin/mount.fsbridge" in fsbridge("install-helper", "--help").stdout
 
 
-def test_the_parts_of_a_pod_that_the_readme_shows(place: Place) -> None:
+def test_the_parts_of_a_pod_that_the_page_shows(place: Place) -> None:
     """Both programs as they are printed, with other paths."""
-    shown = re.findall(r"^```python\n(import (?:ctypes, )?os, socket  # the .*?)^```$", README, re.MULTILINE | re.DOTALL)
+    shown = re.findall(
+        r"^```python\n(import (?:ctypes, )?os, socket  # the .*?)^```$", PAGES["docs/mounting.md"], re.MULTILINE | re.DOTALL
+    )
     there = {"/mnt/brain": str(place.point), "/shared": str(place.where), "s3://bucket/brain.zarr": str(place.store)}
     there |= {'os.execvp("fsbridge"': f'os.execvp("{place.program}"'}
     mounts, serves = (re.sub("|".join(map(re.escape, there)), lambda found: there[found[0]], text) for text in shown)

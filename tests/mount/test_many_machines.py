@@ -1,4 +1,4 @@
-"""The README's section "Many machines", command by command, on eight mounts of one store that stand for as many nodes."""
+"""The commands for clusters and pods in docs/mounting.md, on eight mounts of one store that stand for as many nodes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from documents import PAGES, blocks, section
 from fake_s3 import BUCKET, FakeS3
-from mounting import ROOT, command, environment, mounted
+from mounting import command, environment, mounted
 
 NODES = 8
-SECTION = (ROOT / "README.md").read_text().partition("### Many machines")[2].partition("\n## ")[0]
+PAGE = PAGES["docs/mounting.md"]
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
 
 
@@ -51,7 +52,7 @@ def env(tmp_path: Path, server: FakeS3) -> dict[str, str]:
 
 
 def run_on(nodes: list[Path], env: dict[str, str], line: str, folder: Path) -> list[str]:
-    """A command of the README on all nodes at a time; what each has said."""
+    """A command of the page on all nodes at a time; what each has said."""
     processes = []
     for number, point in enumerate(nodes):
         words = line.replace("/mnt/brain", shlex.quote(str(point))).replace("s3://bucket/", f"s3://{BUCKET}/")
@@ -70,7 +71,7 @@ def expected() -> str:
 
 
 def test_a_prolog_and_an_epilog_on_eight_nodes(nodes: list[Path], env: dict[str, str], tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```sh\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
+    (block,) = blocks(section(PAGE, "Clusters"), "sh")
     prolog, epilog = block.splitlines()
     run_on(nodes, env, prolog, tmp_path)
     assert run_on(nodes, env, "your-program /mnt/brain", tmp_path) == [expected()] * NODES
@@ -79,7 +80,7 @@ def test_a_prolog_and_an_epilog_on_eight_nodes(nodes: list[Path], env: dict[str,
 
 
 def test_a_pods_command_on_eight_nodes(nodes: list[Path], env: dict[str, str], tmp_path: Path) -> None:
-    ((shell, option, line),) = [json.loads(words) for words in re.findall(r"command: (\[.*\])", SECTION)]
+    ((shell, option, line),) = [json.loads(words) for words in re.findall(r"command: (\[.*\])", PAGE)]
     assert (shell, option) == ("sh", "-c")
     assert run_on(nodes, env, line, tmp_path) == [expected()] * NODES
     run_on(nodes, env, "fsbridge umount /mnt/brain", tmp_path)

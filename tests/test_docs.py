@@ -1,0 +1,216 @@
+"""The documents are true: sessions print what they show, tables are the parser's, error texts exist, links lead on."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents import PAGES, anchors, blocks, matches, prose, section, steps, target_of
+from mounting import ROOT, command, environment, mounted
+from paths import TESTS
+
+from fsbridge import cli
+from fsbridge.commands import arguments, mount, mount_options
+from fsbridge.commands import table as commands
+from fsbridge.formats.registry import FORMATS
+from fsbridge.layouts import LAYOUTS
+from fsbridge.layouts.files.filetypes import FILE_TYPES
+from fsbridge.mount import preflight
+
+SOURCES = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in (ROOT / "fsbridge").rglob("*.py")))
+
+SYSTEM_TEXTS = {
+    "Permission denied",
+    "Transport endpoint is not connected",
+    "Device or resource busy",
+    "option allow_other only allowed if 'user_allow_other' is set",
+    "Input/output error",
+    "Operation not supported",
+    "File too large",
+    "Connection timed out",
+    "Cannot allocate memory",
+    "Stale file handle",
+    "Package fuse3 was not found in the pkg-config search path",
+}
+"""Words of the kernel, libfuse and pkg-config."""
+
+SESSIONS = [page for page, text in PAGES.items() if blocks(text, "console")]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demonstration's store."""
+    folder = tmp_path_factory.mktemp("store")
+    subprocess.run([sys.executable, ROOT / "scripts/demo_store.py", "write", "brain.n5"], cwd=folder, check=True)
+    return folder / "brain.n5"
+
+
+@pytest.fixture
+def bench(store: Path, tmp_path: Path) -> Iterator[Path]:
+    """A directory with a copy of the demonstration's store in it, and nothing mounted afterwards."""
+    shutil.copytree(store, tmp_path / "brain.n5")
+    yield tmp_path
+    if mounted(tmp_path / "mnt"):
+        subprocess.run(["fusermount3", "-uz", tmp_path / "mnt"], check=True)
+        pytest.fail("the session left its mount behind")
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment in which `fsbridge` and `python3` are those under test."""
+    programs = tmp_path_factory.mktemp("bin")
+    for name, words in {"fsbridge": command(), "python3": [sys.executable]}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (programs / name).chmod(0o755)
+    return {**environment(), "PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+def lineage(name: str, bodies: dict[str, str]) -> set[str]:
+    """Return a class and the classes that it is made from; `bodies` has what follows each class's name."""
+    bases = set(re.findall(r"\w+", bodies[name].partition(":\n")[0])) & set(bodies)
+    return {name}.union(*(lineage(base, bodies) for base in bases))
+
+
+@pytest.mark.parametrize("page", SESSIONS)
+def test_sessions_print_what_they_show(page: str, bench: Path, env: dict[str, str]) -> None:
+    for session in blocks(PAGES[page], "console"):
+        for line, expected in steps(session):
+            shell = ["bash", "-c", line]
+            done = subprocess.run(shell, cwd=bench, env=env, capture_output=True, text=True, timeout=60, input="")
+            printed = done.stdout + done.stderr
+            assert matches(expected, printed), f"{page}: $ {line}\n{printed}\n--- the page shows ---\n{expected}"
+
+
+def test_python_examples_run(bench: Path) -> None:
+    local = [block for block in blocks(PAGES["docs/python.md"], "python") if "s3://" not in block]
+    assert len(local) == 3
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(local)], cwd=bench, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_tables_are_the_parsers() -> None:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "scripts" / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    for page, text in PAGES.items():
+        assert tables.filled(text) == text, f"{page}: run scripts/manual --tables"
+    marked = re.findall(r"<!-- (commands|options: \w+) -->", "".join(PAGES.values()))
+    assert sorted(marked) == sorted(tables.TABLES)
+
+
+def test_options_and_commands_exist() -> None:
+    known = {
+        option
+        for name in commands.COMMANDS
+        for option in commands.command(name).parser(name)._option_string_actions
+        if option.startswith("--")
+    } | {"--version", "--verbose", "--help"}
+    for page, text in PAGES.items():
+        lines = re.findall(r"`(fsbridge [^`]*)`", prose(text))
+        lines += re.findall(r"^(?:\$ )?(?:.*&& )?(fsbridge .*)$", "".join(blocks(text, "(?:sh|console)")), re.MULTILINE)
+        for line in lines:
+            word = line.split()[1]
+            assert word in commands.COMMANDS or not re.fullmatch(r"[a-z][a-z-]{2,}", word), f"{page}: {line}"
+            options = re.findall(r"(?<=[ \[])--[a-z][a-z0-9-]*", line.partition(" -- ")[0])
+            assert set(options) <= known, f"{page}: {line}"
+
+
+def test_error_texts_exist() -> None:
+    for row in re.findall(r"^\| (`.*?) \|", PAGES["docs/troubleshooting.md"], re.MULTILINE):
+        for text in re.findall(r"`(.*?)`", row):
+            if text not in SYSTEM_TEXTS and not text.startswith("--"):
+                for piece in text.split(" ... "):
+                    assert piece in SOURCES, f"fsbridge never says {piece!r}"
+
+
+def test_exit_codes_are_the_programs() -> None:
+    text = section(PAGES["docs/mounting.md"], "Exit codes")
+    documented = dict(
+        re.findall(r"(\d+) (done|wrong usage|system error|interrupted|mount failure)", text.replace("\n", " "))
+    )
+    assert documented == {
+        "0": "done",
+        str(arguments.USAGE): "wrong usage",
+        str(preflight.SYSTEM): "system error",
+        str(cli.INTERRUPTED): "interrupted",
+        str(preflight.FAILED): "mount failure",
+    }
+
+
+def test_mount_options_in_examples_are_known() -> None:
+    names = mount.option_names(mount.parser("fsbridge mount"))
+    examples = []
+    for text in PAGES.values():
+        examples += [line.split()[3] for block in blocks(text, "fstab") for line in block.splitlines()]
+        examples += re.findall(r"^mount -t .* -o (\S+)$", text, re.MULTILINE)
+    assert len(examples) >= 6
+    for example in examples:
+        options = [option for option in mount_options.split(example) if not option.startswith("env_file=")]
+        mount_options.sort(options, names)  # raises SetupError for an unknown one
+
+
+@pytest.mark.parametrize("page", ["docs/semantics.md"])
+def test_each_promise_has_a_test_with_its_number(page: str) -> None:
+    promises = re.findall(r"^\| (P\d+) \|", section(PAGES[page], "The promises"), re.MULTILINE)
+    assert promises == [f"P{number}" for number in range(1, 13)]
+    tests = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
+    for promise in promises:
+        assert re.search(rf"def test_\w*{promise.lower()}(_|\b)", tests), promise
+
+
+def test_all_that_can_be_chosen_is_described() -> None:
+    for name in FORMATS:
+        assert f"`{name}`" in PAGES["docs/formats.md"], name
+    for name in LAYOUTS:
+        assert f"`{name}`" in PAGES["docs/layouts.md"], name
+    for suffix in FILE_TYPES:
+        assert f"NAME.{suffix}" in PAGES["docs/files.md"], suffix
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_links_exist(page: str) -> None:
+    text = PAGES[page]
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        if "://" not in link:
+            file, anchor = target_of(page, link)
+            assert file.exists(), link
+            assert not anchor or anchor in anchors(file.read_text()), link
+    for script in set(re.findall(r"scripts/[a-z-]+(?![\w./-])", text)):
+        assert os.access(ROOT / script, os.X_OK), script
+    for module in set(re.findall(r"`((?:fsbridge|tests)/[\w/.-]+)`", text)):
+        assert (ROOT / module).exists(), module
+
+
+def test_functions_of_the_walks_exist() -> None:
+    text = section(PAGES["docs/architecture.md"], "Walk 1: a chunk is read")
+    text += section(PAGES["docs/architecture.md"], "Walk 2: `ls -l` of a chunk directory")
+    text += section(PAGES["docs/architecture.md"], 'Walk 3: `np.load("raw.npy")` of the layout `files`')
+    named = set(re.findall(r"`([A-Z]\w+)\.(\w+)`", text))
+    assert len(named) > 40
+    bodies: dict[str, str] = {}
+    for path in (ROOT / "fsbridge").rglob("*.py"):
+        for name, body in re.findall(r"^class (\w+)(.*?)(?=^\S|\Z)", path.read_text(), re.MULTILINE | re.DOTALL):
+            bodies[name] = bodies.get(name, "") + body
+    for name, method in named:
+        assert any(f" def {method}(" in bodies[one] for one in lineage(name, bodies)), f"{name}.{method}"
+
+
+def test_pages_are_reachable() -> None:
+    linked = {target_of(page, link)[0] for page, text in PAGES.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)}
+    for page in PAGES:
+        assert ROOT / page in linked or page in ("README.md", "docs/index.md"), page
+    menu = (ROOT / "packaging/mkdocs.yml").read_text()
+    for page in PAGES:
+        assert page.removeprefix("docs/") in menu or page == "README.md", page
