@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge.layouts.conventions import MAX_ID
 from fsbridge.layouts.json_text import is_finite
 from fsbridge.layouts.units import fold, text
 from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis
@@ -22,7 +23,7 @@ Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | Non
 """A 1-D array beside the array, by name: its values (None: too many to look at) and attributes; None if there is none."""
 
 
-PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "neurodata_type"))
+PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "neurodata_type", MAX_ID))
 """Attributes of a group that tell of its members one by one; all others that tell of axes hold for every member."""
 
 LEAST, MOST = 1e-20, 1e20

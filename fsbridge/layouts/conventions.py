@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import math
 import struct
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fsbridge.layouts.fill_values import in_base64
 from fsbridge.metadata import JSON, ArrayMetadata
 
 FILL_VALUE = "_FillValue"
+MAX_ID = "maxId"
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON lacks, as attributes have them."""
@@ -94,6 +96,24 @@ def _nothing_missing(metadata: ArrayMetadata) -> bool:
     """Whether xarray opens the array in Zarr v2, and no attribute tells of missing elements."""
     names = metadata.dimension_names if metadata.shape else ()
     return names is not None and None not in names and FILL_VALUE not in metadata.attributes
+
+
+def greatest(metadata: ArrayMetadata, groups: Sequence[Mapping[str, JSON]] = ()) -> int | None:
+    """Return a number that no element exceeds, by what attributes say of whole numbers that are not negative; else None.
+
+    They are `maxId` of labels (Paintera; of the array or of a group above, the nearest of `groups` first), and CF's
+    `actual_range`, which is of the elements as they are stored only where nothing is packed.
+    """
+    dtype, attributes = metadata.dtype.numpy, metadata.attributes
+    if dtype is None or dtype.kind not in "iu":
+        return None
+    told = attributes.get("actual_range")
+    ends = [_number(end, False) for end in told] if isinstance(told, list) and len(told) == 2 else []
+    if len(ends) == 2 and isinstance(ends[0], int) and isinstance(ends[1], int) and 0 <= ends[0] <= ends[1]:
+        return None if packing(metadata) is not None or missing_value(metadata) is not None else ends[1]
+    named = (_number(holder.get(MAX_ID), False) for holder in (attributes, *groups))
+    found = next((one for one in named if isinstance(one, int) and one >= 0), None)
+    return found if dtype.kind == "u" else None
 
 
 def packing(metadata: ArrayMetadata) -> tuple[float, float] | None:

@@ -23,7 +23,7 @@ from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, Touched
 from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
 from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
-from fsbridge.layouts.conventions import zarr2_attributes
+from fsbridge.layouts.conventions import greatest, zarr2_attributes
 from fsbridge.layouts.files.elements.finding import FoundChunks, Known
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
@@ -49,6 +49,9 @@ _KEPT_ARRAYS = 256
 
 _NAMED_ARRAYS = 4096
 """Arrays that listings have told of without opening them, and whose files are the same ones in the next listing."""
+
+_LABEL_GROUPS = 2
+"""Groups above an array that may tell of its labels: the levels of Paintera's are in a group of their own."""
 
 GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
@@ -303,8 +306,9 @@ class OpenArray:
             return self._view
         chosen, around = selection or whole(self.metadata.shape), self.above
         labels = not around.impartial and is_labels(around.groups)
-        axes = chosen.axes(self.axes)
-        view = View(name or self.name, self.metadata, chosen, axes, self.x_first, self.image, labels, around.coordinate)
+        above = () if around.impartial else around.groups[:_LABEL_GROUPS]
+        axes, most, beside = chosen.axes(self.axes), greatest(self.metadata, above), around.coordinate
+        view = View(name or self.name, self.metadata, chosen, axes, self.x_first, self.image, labels, most, beside)
         if selection is None and name is None:
             self._view = view
         return view

@@ -11,7 +11,23 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.errors import Unsupported
+from fsbridge.errors import CorruptData, Unsupported
+
+
+class Misfit(CorruptData):
+    """An element that the file's type has not. `position`: among those that were converted."""
+
+    def __init__(self, position: int, value: int, shown: np.dtype[Any]) -> None:
+        super().__init__(f"element number {position} is {value}, which {shown.name} cannot hold")
+        self.position = position
+        self.value = value
+        self.shown = shown
+
+    def named(self, index: tuple[int, ...]) -> CorruptData:
+        """The same of the element with that index in its array."""
+        place = ", ".join(map(str, index))
+        return CorruptData(f"element [{place}] is {self.value}, which {self.shown.name} cannot hold; NAME.npy has it")
+
 
 Conversion: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -20,13 +36,24 @@ def conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None
     """What makes elements of type `shown` from the bits of `native` ones; None where both are the same bytes.
 
     Numbers change their byte order, and become wider where every value stays what it is; compounds change both field by
-    field. Bytes keep their place under another name of as many.
+    field. Whole numbers of 64 bits become narrower ones; Misfit where one does not fit. Bytes
+    keep their place under another name of as many.
     """
     if native == shown:
         return None
     numbers = native.kind in "biufc" and shown.kind in "biufc"
     if (numbers and np.can_cast(native, shown, "safe")) or (native.names is not None and shown.names is not None):
         return lambda bits: bits.view(native).astype(shown)
+    if native.kind in "iu" and native.itemsize == 8 and shown.kind == "u":
+        return lambda found: _narrowed(found.view(native), shown)
     if not numbers and native.itemsize == shown.itemsize and native.isnative == shown.isnative:
         return None
     raise Unsupported(f"elements of type {native.str} cannot be shown as {shown.str}")
+
+
+def _narrowed(found: NDArray[Any], shown: np.dtype[Any]) -> NDArray[Any]:
+    most = np.iinfo(shown).max
+    if found.size and (found.max() > most or found.min() < 0):
+        position = int(np.argmax((found > most) | (found < 0)))
+        raise Misfit(position, int(found.reshape(-1)[position]), shown)
+    return found.astype(shown)

@@ -9,7 +9,7 @@ from itertools import chain
 
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES, SEVERAL
-from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE
+from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE, narrow
 from fsbridge.layouts.files.filetypes.geometry import color_axis
 
 
@@ -33,7 +33,7 @@ class Alike:
     def __init__(self, view: View) -> None:
         self.view = view
         named = tuple([can_name(view.name) for can_name in _NAMINGS])
-        self.beside: tuple[object, ...] = (_sizes(view), view.x_first, named, color_axis(view))
+        self.beside: tuple[object, ...] = (_sizes(view), view.x_first, named, color_axis(view), narrow(view))
         """What matters besides the array's metadata."""
         self._parts: tuple[object, ...] | None = None
 

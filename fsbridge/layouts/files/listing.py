@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.layouts.axes import Coordinate
-from fsbridge.layouts.conventions import missing_value, packing
+from fsbridge.layouts.conventions import greatest, missing_value, packing
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Length, is_plain, length
 from fsbridge.layouts.files.extents import View
@@ -20,11 +20,10 @@ from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.layouts.files.filetypes.georeference import georeference
 from fsbridge.layouts.files.fitting import Alike, listed
 from fsbridge.layouts.files.h5.nodes import H5Array
-from fsbridge.layouts.files.images import Image
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
 from fsbridge.layouts.files.selection import whole
-from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.metadata import Axes
 from fsbridge.model import Brief
 from fsbridge.tree import AnyNode, Attrs, Entry
 
@@ -78,7 +77,8 @@ def listed_briefly(
     array = names[-1]
     if not is_plain(array) or others.collisions(array):
         return None
-    view = View(array, found.metadata, whole(found.metadata.shape), axes, x_first, coordinate=coordinate)
+    most = greatest(found.metadata)
+    view = View(array, found.metadata, whole(found.metadata.shape), axes, x_first, None, False, most, coordinate)
     told = _told(shared, view, wanted) if found.shared else _of_its_own(view, wanted)
     if told.description is None:
         return None
@@ -111,7 +111,7 @@ def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again:
 
 
 def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _Told:
-    key = _key(view.metadata, view.axes, view.x_first, None if is_plain(view.name) else view.name, view.image)
+    key = _key(view, None if is_plain(view.name) else view.name)
     known = shared.alike.get(key)
     if known is None:
         known = shared.alike.put(key, (view.metadata, view.axes, _of_its_own(view, wanted)))
@@ -155,6 +155,7 @@ def _length(view: View, suffix: str) -> Length | None:
     return None if shorter is None or longer is None else Length(2 * shorter - longer, longer - shorter)
 
 
-def _key(metadata: ArrayMetadata, axes: Axes, x_first: bool, name: str | None, image: Image | None) -> Hashable:
+def _key(view: View, name: str | None) -> Hashable:
     """`name`: of an array of no plain name, since some formats cannot hold it."""
-    return id(metadata), id(axes), x_first, name, image  # the former two are nobody else's while we hold them
+    metadata, axes = id(view.metadata), id(view.axes)  # nobody else's while we hold them
+    return metadata, axes, view.x_first, name, view.image, view.greatest

@@ -14,7 +14,8 @@ import numpy as np
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.conversions import conversion
+from fsbridge.layouts.files.conversions import Misfit, conversion
+from fsbridge.layouts.files.elements.boxes import Span
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Unfit
@@ -103,9 +104,19 @@ class _Tiles:
             leading = np.unravel_index(plane, level.shape[:-2]) if level.shape[:-2] else ()
             box = (*((int(i), int(i) + 1) for i in leading), (low, high), (left, right))
             found = self._reader.read_box(box)
-            shown = found.view(level.dtype) if self._convert is None else self._convert(found)
+            shown = found.view(level.dtype) if self._convert is None else self._converted(found, box)
             block[: high - low, : right - left] = shown.reshape(high - low, right - left)
         return block
+
+    def _converted(self, found: np.ndarray[Any, Any], box: Sequence[Span]) -> np.ndarray[Any, Any]:
+        assert self._convert is not None
+        try:
+            return self._convert(found)
+        except Misfit as error:
+            inside = np.unravel_index(error.position, found.shape)
+            raise error.named(
+                self._reader.index([low + int(at) for (low, _), at in zip(box, inside, strict=True)])
+            ) from None
 
 
 class PyramidHandle:

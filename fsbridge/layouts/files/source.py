@@ -10,11 +10,12 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError
-from fsbridge.layouts.files.conversions import conversion
+from fsbridge.layouts.files.conversions import Misfit, conversion
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Elements
@@ -140,7 +141,7 @@ class ElementSource:
         found = self._reader.read_at_once(first, last)
         if found is None:
             return None
-        shown = found if self._convert is None else self._convert(found)
+        shown = found if self._convert is None else self._converted(first, found)
         return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
     def prefetch(self, start: int, stop: int) -> None:
@@ -227,7 +228,16 @@ class ElementSource:
         if self._convert is None:
             self._reader.read_into(first, last, out)
         else:
-            np.frombuffer(out, self._elements.dtype)[...] = self._convert(self._reader.read(first, last))
+            np.frombuffer(out, self._elements.dtype)[...] = self._converted(first, self._reader.read(first, last))
+
+    def _converted(self, first: int, found: NDArray[Any]) -> NDArray[Any]:
+        """Elements from number `first` on as the file has them."""
+        assert self._convert is not None
+        try:
+            return self._convert(found)
+        except Misfit as error:
+            place = np.unravel_index(first + error.position, self._reader.shape)
+            raise error.named(self._reader.index([int(at) for at in place])) from None
 
     def _forget(self, before: int) -> None:
         """Drop the windows in front of one; their buffers are the next to be filled."""

@@ -131,7 +131,7 @@ def test_meta_and_nrrd_by_itk(dtype: str, rank: int, suffix: str, tmp_path: Path
 NAMED = {axis.name: axis for axis in AXES} | {"c": Axis("c", None, None)}
 
 
-@pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", ">f4"])
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", ">f4", "<f8", ">u4"])
 @pytest.mark.parametrize("names", ["yx", "zyx", "tyx", "cyx", "tzyx", "ztyx", "czyx", "tczyx", "ctzyx"])
 def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
     shape = tuple({"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}[name] for name in names)

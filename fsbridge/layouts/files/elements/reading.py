@@ -94,6 +94,13 @@ class ElementReader:
         """Extents, slowest first."""
         return self._shape
 
+    def index(self, position: Sequence[int]) -> tuple[int, ...]:
+        """Where the element at a position of the region, slowest dimension first, is in the array."""
+        found = [pick.start for pick in self._selection.picks]
+        for dimension, at in zip(self._dimensions, position, strict=True):
+            found[dimension] += self._selection.picks[dimension].step * int(at)
+        return tuple(found)
+
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Elements [start, stop) as opaque bits."""
         out = np.empty(stop - start, bits(self._size))

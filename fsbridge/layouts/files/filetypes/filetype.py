@@ -49,6 +49,7 @@ class FileType:
     `beside`: suffixes that a listing shows with it, because its files come in twos.
     `instead`: what a listing shows in its place, the first that can hold the array, where it cannot.
     `groups`: a group may have such a file, too.
+    `narrows`: elements of 64 bits are of fewer in it where all are known to fit (`narrowed`).
     `chosen`: `--files` can name it; else it is listed beside another one only.
     """
 
@@ -65,6 +66,7 @@ class FileType:
     instead: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     groups: bool = False
+    narrows: bool = False
     chosen: bool = True
 
     def refusal(self, view: View) -> str | None:
@@ -89,7 +91,7 @@ class FileType:
         if self.can_name is not None and not self.can_name(view.name):
             raise Unfit("a detached header cannot name such a data file")
         if self.types is not None:
-            plain(view, *self.types)
+            (narrowed if self.narrows else plain)(view, *self.types)
         if self.ranks is not None:
             ranked(view, *self.ranks)
         for limit in (*self.limits, TOO_LARGE):
@@ -112,6 +114,32 @@ def plain(view: View, *allowed: str) -> np.dtype[Any]:
     if code not in allowed:
         raise Unfit(f"the format has no elements of type {dtype.name}")
     return dtype
+
+
+def narrow(view: View) -> np.dtype[Any] | None:
+    """The smallest type of 16 or 32 bits that holds all elements of 64 bits, where something tells that; None where not."""
+    dtype = view.dtype
+    if dtype is None or view.greatest is None or dtype.kind not in "iu" or dtype.itemsize != 8:
+        return None
+    import numpy as np
+
+    code = next((code for code in ("u2", "u4") if view.greatest <= np.iinfo(code).max), None)
+    return None if code is None else np.dtype(code).newbyteorder(dtype.byteorder)
+
+
+def narrowed(view: View, *allowed: str) -> np.dtype[Any]:
+    """The same as `plain`, but elements of 64 bits are of 32 where all are known to fit, or of 16 if that is the most.
+
+    Programs that know labels at all know no wider ones. Whether each fits is looked at when it is read.
+    """
+    small = narrow(view)
+    if small is None or not {"u2", "u4"} & {*allowed}:
+        return plain(view, *allowed)
+    if "u4" in allowed:
+        import numpy as np
+
+        return np.dtype("u4").newbyteorder(small.byteorder)
+    return small if small.itemsize == 2 else plain(view, *allowed)
 
 
 def ranked(view: View, least: int, most: int) -> None:

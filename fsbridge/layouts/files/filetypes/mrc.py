@@ -9,7 +9,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, nbytes, plain
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes
 from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def mrc(view: View) -> FileMap:
     """A picture, a volume, or a stack of volumes."""
     import numpy as np
 
-    dtype = plain(view, *_MODES)
+    dtype = narrowed(view, *_MODES)
     shape = (1,) * (3 - len(view.shape)) + tuple(view.shape[i] for i in volume(view))
     shown = np.dtype("<u2") if dtype.kind + str(dtype.itemsize) == "u1" else dtype.newbyteorder("<")
     return whole_file(view, _header(view, shape, shown), volume(view), shown)
@@ -68,6 +68,7 @@ MRC = FileType(
     mrc,
     types=tuple(_MODES),
     ranks=(1, 4),
+    narrows=True,
     limits=(
         Limit(extent, MAX_EXTENT, _TOO_LONG),
         Limit(_sections, MAX_EXTENT, _TOO_LONG),

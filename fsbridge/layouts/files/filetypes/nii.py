@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsbridge.layouts.files.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, plain
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed
 from fsbridge.layouts.files.filetypes.geometry import is_channel, is_space, is_time, offset, spacing, volume
 from fsbridge.layouts.units import meters, seconds
 
@@ -24,7 +24,7 @@ HEADER_BYTES = 352
 def nii(view: View) -> FileMap:
     """At most seven dimensions of at most 32767."""
     order = _order(view)
-    return whole_file(view, _header(view, order), tuple(i for i in order[::-1] if i is not None), plain(view, *_TYPES))
+    return whole_file(view, _header(view, order), tuple(i for i in order[::-1] if i is not None), narrowed(view, *_TYPES))
 
 
 def _header(view: View, order: tuple[int | None, ...]) -> bytes:
@@ -33,7 +33,7 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
 
     from fsbridge.metadata import Axis
 
-    dtype, packed = plain(view, *_TYPES), view.packing
+    dtype, packed = narrowed(view, *_TYPES), view.packing
     axes = [Axis() if i is None else view.axes[i] for i in order]
     unit = _unit([view.axes[i].unit for i in order[:3] if i is not None])
     header: Any = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")  # type: ignore[no-untyped-call]  # nibabel has no types
@@ -88,4 +88,5 @@ NII = FileType(
     types=_TYPES,
     ranks=(1, MAX_RANK),
     limits=(Limit(extent, MAX_EXTENT, f"NIfTI-1 has no dimension above {MAX_EXTENT}"),),
+    narrows=True,
 )

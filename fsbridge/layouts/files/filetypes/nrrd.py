@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.extents import FileMap, View, whole_file
-from fsbridge.layouts.files.filetypes.filetype import FileType, plain, ranked
+from fsbridge.layouts.files.filetypes.filetype import FileType, narrowed, plain, ranked
 from fsbridge.layouts.files.filetypes.geometry import is_space, number, offset, spacing, volume
 from fsbridge.layouts.units import meters
 
@@ -27,16 +27,18 @@ MAX_RANK, MAX_SPACE = 16, 8
 
 def nrrd(view: View) -> FileMap:
     """Header and elements in one file."""
-    return whole_file(view, _header(view, ""), volume(view), plain(view, *_TYPES))
+    dtype = narrowed(view, *_TYPES)
+    return whole_file(view, _header(view, dtype, ""), volume(view), dtype)
 
 
 def nhdr(view: View) -> FileMap:
     """The header alone; its data file is `NAME.raw`, or `NAME.nrrd` where that has another memory order."""
     if volume(view) == view.natural:
-        data = f"data file: {view.name}.raw\n"
+        dtype, data = plain(view, *_TYPES), f"data file: {view.name}.raw\n"
     else:
-        data = f"byte skip: {len(_header(view, ''))}\ndata file: {view.name}.nrrd\n"
-    header = _header(view, data)
+        dtype = narrowed(view, *_TYPES)
+        data = f"byte skip: {len(_header(view, dtype, ''))}\ndata file: {view.name}.nrrd\n"
+    header = _header(view, dtype, data)
     return FileMap(len(header), None, ((0, header),))
 
 
@@ -46,8 +48,7 @@ def nameable(name: str) -> bool:
     return name.isprintable() and not (drive or "%" in name or name.startswith(("LIST", " ")))
 
 
-def _header(view: View, data: str) -> bytes:
-    dtype = plain(view, *_TYPES)
+def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
     order = volume(view)[::-1]
     axes = [view.axes[i] for i in order]
     sizes = [str(view.shape[i]) for i in order]
@@ -119,6 +120,6 @@ def _dimensions(view: View) -> None:
         ranked(view, 1, MAX_RANK - 1)
 
 
-NRRD = FileType("nrrd", nrrd, types=tuple(_TYPES), ranks=(1, MAX_RANK), check=_dimensions)
+NRRD = FileType("nrrd", nrrd, types=tuple(_TYPES), ranks=(1, MAX_RANK), check=_dimensions, narrows=True)
 # Detached headers are not called `NAME.nhdr`: Bio-Formats looks for that beside every picture, and would read it instead.
 NHDR = replace(NRRD, suffix="raw.nhdr", plan=nhdr, can_name=nameable, names_array=True, beside=("raw",))

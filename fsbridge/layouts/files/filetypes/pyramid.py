@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.extents import MAX_SIZE, Unfit, View
+from fsbridge.layouts.files.filetypes.filetype import narrowed
 from fsbridge.layouts.files.filetypes.tiff import CLASSIC_BYTES, OME, letters_of, ome_metadata
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ def _level(view: View, first: View) -> Level:
     assert first.dtype is not None
     order, chunks = view.picture, view.metadata.grid.edges
     sides = [_side(chunks[i], view.shape[i]) for i in order[-2:]]
-    dtype = view.dtype.newbyteorder(">" if first.dtype.byteorder == ">" else "<")  # one for the whole file
+    dtype = narrowed(view, *OME.types or ())
+    dtype = dtype.newbyteorder(">" if first.dtype.byteorder == ">" else "<")  # one for the whole file
     return Level(view, order, tuple(view.shape[i] for i in order), (sides[0], sides[1]), dtype)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, View
-from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, nbytes, plain, planes
+from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
 from fsbridge.layouts.files.filetypes.geometry import (
     color_axis,
     color_order,
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from fsbridge.metadata import Axis
 
 _IMAGEJ = ("u1", "i2", "u2", "f4")
+_TIF = (*_IMAGEJ, "i4", "u4", "f8")
+"""Others ImageJ reads too, but its own dialect has not."""
+_LABELS = ("u8", "i8")
 _OME = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "c8", "c16")
 MAX_PAGES = 65536
 """Pages with a header each; each takes 4 microseconds and 256 bytes."""
@@ -46,8 +50,20 @@ MOST = 2.0**32 - 1
 
 def tif(view: View) -> FileMap:
     """Stock ImageJ opens it, as a virtual stack of any size; other readers too, above 4 GB its first page only."""
-    dtype, color = plain(view, *_IMAGEJ), color_axis(view)
-    unit, size = length_unit(view.picture_axes), view.selection.size * view.metadata.dtype.itemsize
+    return _tif(view, narrowed(view, *_TIF))
+
+
+def labels_tif(view: View) -> FileMap:
+    """The same of labels that nothing is known of, with 32 bits each: reading one that does not fit is an error."""
+    import numpy as np
+
+    return _tif(view, np.dtype("u4").newbyteorder(plain(view, *_LABELS).byteorder))
+
+
+def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
+    """ImageJ's dialect; of elements that it has not a TIFF with its description, which is a BigTIFF above 4 GB."""
+    color, own = color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
+    unit, size = length_unit(view.picture_axes), view.selection.size * dtype.itemsize
     metadata: dict[str, Any] = {}
     if unit is not None:
         metadata["unit"] = {"micrometer": "um"}.get(unit) or (symbol(unit) or unit).encode("ascii", "replace").decode()
@@ -72,12 +88,23 @@ def tif(view: View) -> FileMap:
         metadata |= _looks(view, metadata["axes"], shape, pages)
     across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
     known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
-    page = {
-        "metadata": metadata,
-        "truncate": size + pages * PAGE_BYTES > CLASSIC_BYTES or pages > MAX_PAGES,
-        "extratags": [*_gdal(view), *georeference(view)],
-    }
-    return _written(view, order, shape, dtype, {"imagej": True}, page, across if known else None, color is not None)
+    tags, large = [*_gdal(view), *georeference(view)], size + pages * PAGE_BYTES > CLASSIC_BYTES
+    if own:
+        page = {"metadata": metadata, "truncate": large or pages > MAX_PAGES, "extratags": tags}
+        file = {"imagej": True}
+    else:
+        shape = shape[:-1] if color is None else shape
+        page = {"metadata": None, "description": _description(shape, metadata), "extratags": tags}
+        file = {"bigtiff": large}
+    return _written(view, order, shape, dtype, file, page, across if known else None, color is not None)
+
+
+def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
+    """What ImageJ reads of any TIFF."""
+    from tifffile import imagej_description
+
+    told = {key: value for key, value in metadata.items() if key not in ("Labels", "LUTs", "Ranges")}  # other tags
+    return imagej_description(shape, **{**told, "axes": metadata["axes"][: len(shape)]})
 
 
 def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[str, Any]:
@@ -119,7 +146,7 @@ def ome(view: View) -> FileMap:
     """Bio-Formats, QuPath, napari and libtiff read it; spacing in the unit of the source. Above 4 GiB it is a BigTIFF."""
     from uuid import NAMESPACE_OID, uuid5
 
-    dtype, color = plain(view, *_OME), color_axis(view)
+    dtype, color = narrowed(view, *_OME), color_axis(view)
     order = view.picture if color is None else color_order(view, color)
     shown = order if color is None else order[-3:]
     letters = letters_of(tuple(view.axes[i] for i in order)) if color is None else ["Y", "X", "S"]
@@ -175,6 +202,13 @@ def _pages(view: View) -> int:
     return 1 if color_axis(view) is not None else planes(view)
 
 
+def _headed_pages(view: View) -> int:
+    """Pages that have a header each: ImageJ's dialect needs one for all of them."""
+    dtype = view.dtype
+    own = dtype is not None and f"{dtype.kind}{dtype.itemsize}" in (*_IMAGEJ, "b1")
+    return 1 if own else _pages(view)
+
+
 def letters_of(axes: tuple[Axis, ...]) -> list[str]:
     """T, C, Z, Y or X for each axis: the last two are Y and X, the others by their names, else the next that is free."""
     letters = ["?"] * (len(axes) - 2) + ["Y", "X"]
@@ -226,19 +260,27 @@ def outside(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tup
 
 
 _SIZES = (Limit(extent, MAX_EXTENT, "too large for a TIFF"), Limit(nbytes, MAX_SIZE // 2, "too large for a TIFF"))
+_PAGES = f"more than {MAX_PAGES} pages; take a region"
 TIF = FileType(
     "tif",
     tif,
-    types=_IMAGEJ,
+    types=_TIF,
     ranks=(2, 5),
-    limits=(*_SIZES, Limit(_plane_bytes, MAX_PLANE_BYTES, "planes of 4 GiB and more")),
+    limits=(
+        *_SIZES,
+        Limit(_plane_bytes, MAX_PLANE_BYTES, "planes of 4 GiB and more"),
+        Limit(_headed_pages, MAX_PAGES, _PAGES),
+    ),
+    narrows=True,
 )
+LABELS = replace(TIF, suffix="u32.tif", plan=labels_tif, types=_LABELS, narrows=False, chosen=False)
 OME = FileType(
     "ome.tif",
     ome,
     types=_OME,
     ranks=(2, 5),
-    limits=(*_SIZES, Limit(_pages, MAX_PAGES, f"more than {MAX_PAGES} pages; take a region")),
+    limits=(*_SIZES, Limit(_pages, MAX_PAGES, _PAGES)),
     names_array=True,
+    narrows=True,
     groups=True,
 )
