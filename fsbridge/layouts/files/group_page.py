@@ -14,8 +14,8 @@ from fsbridge.layouts.files.description import reading_lines
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import reasons
 from fsbridge.layouts.files.groups import Around, OpenGroup
+from fsbridge.layouts.files.levels import members as levels
 from fsbridge.layouts.files.page import Page, Row, page
-from fsbridge.layouts.files.previews.levels import levels
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.member_names import file_name
 from fsbridge.layouts.members import Opener, openers

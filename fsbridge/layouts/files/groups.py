@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, cast
 
 from fsbridge.asking import Kept
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
+from fsbridge.layouts.files.levels import images, listed
+from fsbridge.layouts.files.levels import members as levels
 from fsbridge.layouts.files.names import Neighbours
+from fsbridge.layouts.files.pyramids import described
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.metadata import JSON
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 
 _GROUPS_ABOVE = 3
@@ -23,6 +28,9 @@ _GROUPS_ABOVE = 3
 
 _MAX_HOPS = 40
 """Links followed from one to the next, as the kernel does."""
+
+_MOST_MEMBERS = 1000
+"""Members of a group among which levels are looked for."""
 
 _NO_GROUP = GroupAbove({}, None)
 
@@ -113,6 +121,28 @@ class OpenGroup(GroupDirectory):
         """What a link of the group leads to; None if to nothing that can be opened."""
         return self._tree.resolve(self.path.member.names, link)
 
+    def below(self, path: tuple[str, ...]) -> OpenArray:
+        """The array at a path below the group; NotFound where there is none."""
+        here = self
+        for name in path[:-1]:
+            node = here.group.child(name)
+            if isinstance(node, Link) or as_array(node) is not None:
+                raise NotFound(f"{name!r} is no group")
+            here = cast(OpenGroup, here.directory(name, cast(Group, node)).present())
+        return here.opened(path[-1], here.member_array(path[-1]))
+
+    def pyramid(self) -> JSON:
+        """What `GROUP.ome.tif` consists of; None where nothing tells that the group is one."""
+        names, attributes = (child.name for child in islice(self.group.children(), _MOST_MEMBERS)), self.group.attributes()
+        if not levels(attributes, lambda: names) and not listed(attributes):
+            return None
+        try:
+            return described(images(attributes, self.below), self.path.member.names)
+        except PASSING:
+            raise
+        except FsbridgeError as error:  # of a level: it is no reason to say nothing of the group
+            return {"not_possible": str(error)}
+
     def fresh(self) -> Around:
         """What stands around the arrays of this group, which is listed for it."""
         return self._kept.get(self._look_around, listing=True)
@@ -142,26 +172,23 @@ class OpenGroup(GroupDirectory):
         return array
 
 
-def group_document(directory: GroupDirectory) -> DocumentFile:
-    """Return the JSON file of a group: its path, format and attributes."""
-    path, group = directory.path, directory.group
-    content = _described(path, group)
-    return DocumentFile(partial(_described_now, path), content, group.mtime_ns)
+def group_document(directory: OpenGroup) -> DocumentFile:
+    """Return the JSON file of a group: its path, format and attributes, and the levels of an image."""
+    return DocumentFile(partial(_described_now, directory.path), _described(directory), directory.group.mtime_ns)
 
 
 def _described_now(path: PathDirectory) -> bytes | None:
     shown = path.present()
-    return _described(path, shown.group) if isinstance(shown, GroupDirectory) else None
+    return _described(shown) if isinstance(shown, OpenGroup) else None
 
 
-def _described(path: PathDirectory, group: Group) -> bytes:
-    names = path.member.names
-    return encode(
-        {
-            "name": names[-1] if names else "",
-            "path": "/" + "/".join(names),
-            "kind": "group",
-            "format": path.member.context.format_at(names).name,
-            "attributes": dict(group.attributes()),
-        }
-    )
+def _described(shown: OpenGroup) -> bytes:
+    member, pyramid = shown.path.member, shown.pyramid()
+    document: dict[str, JSON] = {
+        "name": member.names[-1] if member.names else "",
+        "path": "/" + "/".join(member.names),
+        "kind": "group",
+        "format": member.context.format_at(member.names).name,
+        "attributes": dict(shown.group.attributes()),
+    }
+    return encode(document if pyramid is None else {**document, "pyramid": pyramid})

@@ -339,18 +339,8 @@ class FilesGroup(OpenGroup):
     def _as_pyramid(self) -> PyramidFile:
         """The levels of the image that the group is."""
         name = f"{'/'.join(self.path.member.names) or self._files.root_name}.{OME.suffix}"
-        levels = images(self.group.attributes(), self._opened_below)
+        levels = images(self.group.attributes(), self.below)
         return PyramidFile(name, levels, lambda: cast(FilesGroup, self.path.present())._as_pyramid())
-
-    def _opened_below(self, path: tuple[str, ...]) -> OpenArray:
-        """The array at a path below the group; NotFound where there is none."""
-        here = self
-        for name in path[:-1]:
-            node = here.group.child(name)
-            if isinstance(node, Link) or as_array(node) is not None:
-                raise NotFound(f"{name!r} is no group")
-            here = cast(FilesGroup, here.directory(name, cast(Group, node)).present())
-        return here.opened(path[-1], here.member_array(path[-1]))
 
     def _as_h5(self) -> H5Group:
         """The group and all below it as one HDF5 file."""

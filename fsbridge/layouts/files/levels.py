@@ -1,11 +1,13 @@
-"""Which arrays below a group are the levels of an image: OME-NGFF, N5 and BigDataViewer's N5 and HDF5.
+"""Which arrays below a group are the levels of an image: OME-NGFF, COSEM, N5 and BigDataViewer's N5 and HDF5.
 
-Not here: the file of a pyramid (`pyramids.py`), what tells of axes (`axes.py`).
+OME-NGFF and COSEM list them in `multiscales`; N5 and BigDataViewer call them `s0`, `s1`, ... Not here: the file of a pyramid
+(`pyramids.py`), which level suffices for a preview (`previews/pyramids.py`), what tells of axes (`axes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import TypeVar
 
@@ -19,13 +21,16 @@ Path = tuple[str, ...]
 _ENOUGH = 64
 """Levels of an image: each is half of the one before."""
 
+_HINTS = ("downsamplingFactors", "scales", "multiScale", "pixelResolution", "resolution")
+"""Attributes of N5's groups of levels."""
+
 
 def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[list[A]]:
     """The levels of each image of a group, the first level first; none where it is no pyramid.
 
     `opened` opens the array at a path below the group; NotFound where there is none.
     """
-    told = list(_multiscales(attributes))
+    told = listed(attributes)
     if told:
         return [[opened(path) for path in paths] for paths in told]
     for prefix, rest in (("s", ()), ("", ("cells",))):  # N5, and BigDataViewer's HDF5
@@ -40,13 +45,29 @@ def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[
     return []
 
 
-def _multiscales(attributes: Mapping[str, JSON]) -> Iterator[list[Path]]:
-    """Paths of the levels of each of OME-NGFF's images (0.1 to 0.6)."""
-    ome = attributes.get("ome")
-    listed = (ome if isinstance(ome, dict) else attributes).get("multiscales")
-    for scales in listed if isinstance(listed, list) else ():
+def listed(attributes: Mapping[str, JSON]) -> list[list[Path]]:
+    """Return the paths of the levels of each of OME-NGFF's images (0.1 to 0.6)."""
+    ome, found = attributes.get("ome"), []
+    told = (ome if isinstance(ome, dict) else attributes).get("multiscales")
+    for scales in told if isinstance(told, list) else ():
         datasets = scales.get("datasets") if isinstance(scales, dict) else None
         paths = [text(one.get("path")) for one in datasets if isinstance(one, dict)] if isinstance(datasets, list) else []
         split = [tuple(path.strip("/").split("/")) for path in paths if path is not None]
         if split and len(split) <= _ENOUGH and all(part not in ("", ".", "..") for path in split for part in path):
-            yield split
+            found.append(split)
+    return found
+
+
+def members(attributes: Mapping[str, JSON], names: Callable[[], Iterable[str]] = tuple) -> list[str]:
+    """Return the names of a group's members that are the levels of its first image, finest first; none if it is none.
+
+    Nothing is opened. `names`: all members, which are asked for where attributes tell that there are levels, but not which.
+    """
+    told = listed(attributes)
+    if told:
+        return [path[0] for path in told[0] if len(path) == 1]
+    if any(key in attributes for key in _HINTS):
+        numbered = [name for name in names() if re.fullmatch(r"s(0|[1-9][0-9]{0,2})", name)]
+        found = sorted(numbered, key=lambda name: int(name[1:]))[:_ENOUGH]
+        return found if found == [f"s{number}" for number in range(len(found))] and len(found) > 1 else []
+    return []

@@ -21,7 +21,31 @@ from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Unfit
 from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
 from fsbridge.layouts.nodes import SingleFile
+from fsbridge.metadata import JSON
 from fsbridge.tree import Attrs, Buffer, Entry
+
+
+def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
+    """What the file of these images consists of; Unfit where TIFF cannot hold it."""
+    return pyramid([[array.view() for array in levels] for levels in images])
+
+
+def described(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
+    """What `GROUP.json` says of the images in the file: the levels of each; or why there is no file."""
+    try:
+        plan = pyramid_of(images)
+    except Unfit as error:
+        return {"not_possible": str(error)}
+    paths = ("/".join(array.names[len(group) :]) for levels in images for array in levels)
+    return {
+        "images": [
+            {
+                "name": levels[0].view.file_name if levels[0].view.image is None else levels[0].view.image.name,
+                "levels": [{"path": next(paths), "shape": list(level.view.shape)} for level in levels],
+            }
+            for levels in plan.images
+        ]
+    }
 
 
 class PyramidFile(SingleFile):
@@ -33,7 +57,7 @@ class PyramidFile(SingleFile):
         if not images:
             raise NotFound(f"{name}: the group is no image of several levels")
         try:
-            self._plan = pyramid([[array.view() for array in levels] for levels in images])
+            self._plan = pyramid_of(images)
         except Unfit as error:
             raise NotFound(f"{name}: {error}") from None
         self._arrays = [array for levels in images for array in levels]
@@ -82,30 +106,31 @@ class _Tiles:
     def read_into(self, out: memoryview, first: int) -> None:
         """The bytes from `first` on; where a tile reaches beyond the picture they are zero."""
         level = self._level
-        (height, width), (down, across), size = level.tile, level.grid, level.dtype.itemsize
+        (height, width), (down, across), size = level.tile, level.grid, level.row_bytes
         position = first
         while position < first + len(out):
             number, inside = divmod(position, level.tile_bytes)
             end = min(first + len(out), (number + 1) * level.tile_bytes)
-            rows = inside // (width * size), -(-(end - number * level.tile_bytes) // (width * size))
+            rows = inside // size, -(-(end - number * level.tile_bytes) // size)
             plane, place = divmod(number, down * across)
             block = self._block(plane, place // across * height, place % across * width, rows)
-            begin = inside - rows[0] * width * size
+            begin = inside - rows[0] * size
             out[position - first : end - first] = block.reshape(-1).view(np.uint8).data[begin : begin + end - position]
             position = end
 
     def _block(self, plane: int, top: int, left: int, rows: tuple[int, int]) -> np.ndarray[Any, Any]:
         """Some rows of the tile whose corner is at `top`, `left`."""
         level, width = self._level, self._level.tile[1]
-        block = np.zeros((rows[1] - rows[0], width), level.dtype)
+        block = np.zeros((rows[1] - rows[0], width, level.samples), level.dtype)
         low, high = top + rows[0], min(top + rows[1], level.shape[-2])
         right = min(left + width, level.shape[-1])
         if low < high:
             leading = np.unravel_index(plane, level.shape[:-2]) if level.shape[:-2] else ()
-            box = (*((int(i), int(i) + 1) for i in leading), (low, high), (left, right))
+            box: tuple[Span, ...] = (*((int(i), int(i) + 1) for i in leading), (low, high), (left, right))
+            box = box if level.samples == 1 else (*box, (0, level.samples))
             found = self._reader.read_box(box)
             shown = found.view(level.dtype) if self._convert is None else self._converted(found, box)
-            block[: high - low, : right - left] = shown.reshape(high - low, right - left)
+            block[: high - low, : right - left] = shown.reshape(high - low, right - left, level.samples)
         return block
 
     def _converted(self, found: np.ndarray[Any, Any], box: Sequence[Span]) -> np.ndarray[Any, Any]:

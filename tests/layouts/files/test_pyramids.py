@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,6 +115,8 @@ def test_p12_ngff_is_one_pyramid(zarr_format: int, tmp_path: Path, find: Callabl
         assert (told["PhysicalSizeX"], told["PhysicalSizeXUnit"]) == (0.5, "µm")
         assert [channel["Name"] for channel in told["Channel"]] == ["DAPI", "GFP"]
         assert [channel["Color"] for channel in told["Channel"]] == [0x0000FFFF, 0x00FF00FF]
+        windows = tifffile.xml2dict(file.ome_metadata or "")["OME"]["StructuredAnnotations"]["MapAnnotation"]["Value"]["M"]
+        assert [window["value"] for window in windows] == ["0 9000", "5 500"]
 
 
 def test_p12_levels_of_other_planes_are_images_of_their_own(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
@@ -124,6 +127,53 @@ def test_p12_levels_of_other_planes_are_images_of_their_own(tmp_path: Path, find
                 series.asarray(squeeze=False).squeeze(),
                 IMAGE[0, :, :: 2**number, :: 2**number][:: 2**number].squeeze(),
             )
+
+
+@pytest.mark.parametrize(("names", "samples"), [("cyx", 3), ("yxc", 3), ("tczyx", 3), ("yxc", 4)])
+@pytest.mark.parametrize("big", [False, True])
+def test_p12_levels_of_colours_are_colours(
+    names: str, samples: int, big: bool, tmp_path: Path, find: Callable[..., AnyNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if big:
+        monkeypatch.setattr(pyramids, "CLASSIC_BYTES", 100)
+    picture = np.random.default_rng(1).integers(0, 255, (150, 210, samples)).astype("u1")
+    levels = [picture, picture[::2, ::2], picture[::4, ::4]]
+    axes = [{"name": name} for name in names]
+    datasets = [{"path": str(number)} for number in range(3)]
+    scales = [{"version": "0.4", "name": "slide", "axes": axes, "datasets": datasets}]
+    root = zarr.create_group(tmp_path / "s.zarr", zarr_format=2, attributes={"multiscales": scales})
+    for number, level in enumerate(levels):
+        values = np.moveaxis(level, -1, 0) if names != "yxc" else level
+        values = values[None, :, None] if names == "tczyx" else values
+        root.create_array(str(number), shape=values.shape, chunks=tuple(min(n, 64) for n in values.shape), dtype="u1")[
+            ...
+        ] = values
+    with tiff(find(tmp_path / "s.zarr", "s.ome.tif")) as file:
+        (series,) = file.series
+        assert file.is_bigtiff == big
+        assert (file.pages[0].photometric.name, series.axes, len(series.levels)) == ("RGB", "YXS", 3)
+        for level, values in zip(series.levels, levels, strict=True):
+            np.testing.assert_array_equal(level.asarray(), values)
+        told = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]
+        assert (told["Name"], told["Pixels"]["Channel"]["SamplesPerPixel"]) == ("slide", samples)
+
+
+def told(node: AnyNode) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(content(node, 50_000))
+    return found
+
+
+def test_a_group_tells_which_levels_are_in_which_image(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    halved = {"path": "s1", "shape": [205, 150, 2]}, {"path": "s2", "shape": [103, 75, 1]}
+    deep = told(find(n5(tmp_path), "cells.json"))["pyramid"]["images"]
+    assert [image["levels"] for image in deep] == [[{"path": "s0", "shape": [410, 300, 3]}], *([level] for level in halved)]
+    source = ngff(tmp_path, LEVELS)
+    flat = told(find(source, "cells.json"))["pyramid"]["images"]
+    expected = [{"path": str(number), "shape": list(level.shape)} for number, level in enumerate(LEVELS)]
+    assert flat == [{"name": "cells", "levels": expected}]
+    (source / "cells/1/zarr.json").write_text("{")
+    assert "not_possible" in told(find(source, "cells.json"))["pyramid"]
+    assert "pyramid" not in told(find(source, "store.json"))
 
 
 def test_p12_bigdataviewer_hdf5(tmp_path: Path, find: Callable[..., AnyNode]) -> None:

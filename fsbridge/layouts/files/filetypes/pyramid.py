@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.extents import MAX_SIZE, Unfit, View
 from fsbridge.layouts.files.filetypes.filetype import narrowed
+from fsbridge.layouts.files.filetypes.geometry import color_axis, color_order
 from fsbridge.layouts.files.filetypes.tiff import CLASSIC_BYTES, OME, letters_of, ome_metadata
 
 if TYPE_CHECKING:
@@ -36,19 +37,24 @@ _DATA_ALIGNMENT = 4096
 _SHORT, _LONG, _LONG8, _IFD, _IFD8, _ASCII = 3, 4, 16, 13, 18, 2
 _FORMATS = {"u": 1, "i": 2, "f": 3, "c": 6}
 """SampleFormat by numpy's kind."""
-_TAGS = 13
-"""Of every IFD."""
+_TAGS = 9
+"""Of every IFD, beside those of several values."""
+_RGBA = 4
+"""Samples of colours of which the last is not one: how opaque they are."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One array as tiles. `order`: its dimensions, slowest first; `shape`: their extents; `dtype`: as the file has it."""
+    """One array as tiles. `order`: its dimensions, slowest first, and last of all colours if there are any; `shape`: extents
+    without those; `samples`: numbers in a pixel; `dtype`: as the file has it.
+    """
 
     view: View
     order: tuple[int, ...]
     shape: tuple[int, ...]
     tile: tuple[int, int]
     dtype: np.dtype[Any]
+    samples: int = 1
 
     @property
     def planes(self) -> int:
@@ -61,7 +67,12 @@ class Level:
 
     @property
     def tile_bytes(self) -> int:
-        return self.tile[0] * self.tile[1] * self.dtype.itemsize
+        return self.tile[0] * self.row_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """Of a tile."""
+        return self.tile[1] * self.samples * self.dtype.itemsize
 
     @property
     def plane_bytes(self) -> int:
@@ -112,13 +123,16 @@ class Pyramid:
         told = []
         for image in self.images:
             level = image[0]
-            letters = letters_of(tuple(level.view.axes[i] for i in level.order))
-            told.append((level, letters, ome_metadata(level.view, level.order, letters, level.shape)))
-        same = uuid5(NAMESPACE_OID, repr([(level.shape, level.dtype.str, metadata) for level, _, metadata in told]))
+            shown, shape = level.order, level.shape
+            letters = letters_of(tuple(level.view.axes[i] for i in shown))
+            if level.samples > 1:
+                shown, shape, letters = level.order[-3:], (*level.shape[-2:], level.samples), ["Y", "X", "S"]
+            told.append((level, letters, shape, ome_metadata(level.view, shown, letters, shape)))
+        same = uuid5(NAMESPACE_OID, repr([(shape, level.dtype.str, metadata) for level, _, shape, metadata in told]))
         document = OmeXml(UUID=f"urn:uuid:{same}")
-        for level, letters, metadata in told:
-            stored = (level.planes, 1, 1, level.shape[-2], level.shape[-1], 1)
-            document.addimage(level.dtype, level.shape, stored, axes="".join(letters), **metadata)
+        for level, letters, shape, metadata in told:
+            stored = (level.planes, 1, 1, level.shape[-2], level.shape[-1], level.samples)
+            document.addimage(level.dtype, shape, stored, axes="".join(letters), **metadata)
         return document.tostring().encode() + b"\0"
 
     def head(self) -> bytes:
@@ -168,10 +182,11 @@ class Pyramid:
     def _ifd_bytes(self, image: Sequence[Level], one: int, told: bool) -> int:
         """Bytes of the IFD of a plane of level number `one`, with its values; `told`: it has the description."""
         size, room = (8, 8) if self.big else (4, 4)
-        values = [size * math.prod(image[one].grid)] * 2
+        values = [size * math.prod(image[one].grid), 2 * image[one].samples] * 2
+        values += [2] if image[one].samples == _RGBA else []
         values += [len(self.description)] if told and not one else []
         values += [size * (len(image) - 1)] if len(image) > 1 and not one else []
-        entries = _TAGS + len(values) - 2
+        entries = _TAGS + len(values)
         table = 16 + 20 * entries if self.big else 6 + 12 * entries
         return _aligned(table) + sum(_aligned(value) for value in values if value > room)
 
@@ -186,16 +201,19 @@ class Pyramid:
             254: (_LONG, int(reduced)),
             256: (_LONG, level.shape[-1]),
             257: (_LONG, level.shape[-2]),
-            258: (_SHORT, 8 * level.dtype.itemsize),
             259: (_SHORT, 1),  # not compressed
-            262: (_SHORT, 1),  # zero is black
-            277: (_SHORT, 1),
+            262: (_SHORT, 1 if level.samples == 1 else 2),  # zero is black, or red, green, blue
+            277: (_SHORT, level.samples),
             284: (_SHORT, 1),
             322: (_LONG, level.tile[1]),
             323: (_LONG, level.tile[0]),
-            339: (_SHORT, _FORMATS[level.dtype.kind]),
         }
+        each_sample = {258: 8 * level.dtype.itemsize, 339: _FORMATS[level.dtype.kind]}
         packed = {tag: (type, 1, struct.pack(order + "HL"[type == _LONG], value)) for tag, (type, value) in numbers.items()}
+        for tag, number in each_sample.items():
+            packed[tag] = (_SHORT, level.samples, struct.pack(f"{order}{level.samples}H", *[number] * level.samples))
+        if level.samples == _RGBA:
+            packed[338] = (_SHORT, 1, struct.pack(order + "H", 2))  # the fourth does not darken the others
         each = np.full(count, level.tile_bytes).astype(long).tobytes()
         return packed | {324: (kind, count, offsets.astype(long).tobytes()), 325: (kind, count, each)}
 
@@ -238,11 +256,15 @@ def _series(levels: Sequence[Level]) -> Iterator[tuple[Level, ...]]:
     """Levels that one reader can take for a pyramid, together."""
     series: list[Level] = []
     for level in levels:
-        if series and (level.shape[:-2], level.dtype) != (series[0].shape[:-2], series[0].dtype):
+        if series and _kind(level) != _kind(series[0]):
             yield tuple(series)
             series = []
         series.append(level)
     yield tuple(series)
+
+
+def _kind(level: Level) -> tuple[object, ...]:
+    return level.shape[:-2], level.dtype, level.samples
 
 
 def _level(view: View, first: View) -> Level:
@@ -251,11 +273,14 @@ def _level(view: View, first: View) -> Level:
         raise Unfit(f"{view.name}: {reason}")
     assert view.dtype is not None
     assert first.dtype is not None
-    order, chunks = view.picture, view.metadata.grid.edges
-    sides = [_side(chunks[i], view.shape[i]) for i in order[-2:]]
+    color, chunks = color_axis(view), view.metadata.grid.edges
+    order = view.picture if color is None else color_order(view, color)
+    planes = order if color is None else order[:-1]
+    sides = [_side(chunks[i], view.shape[i]) for i in planes[-2:]]
     dtype = narrowed(view, *OME.types or ())
     dtype = dtype.newbyteorder(">" if first.dtype.byteorder == ">" else "<")  # one for the whole file
-    return Level(view, order, tuple(view.shape[i] for i in order), (sides[0], sides[1]), dtype)
+    samples = 1 if color is None else view.shape[color]
+    return Level(view, order, tuple(view.shape[i] for i in planes), (sides[0], sides[1]), dtype, samples)
 
 
 def _side(chunk: int | tuple[int, ...], extent: int) -> int:

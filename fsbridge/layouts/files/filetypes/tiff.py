@@ -16,6 +16,7 @@ from fsbridge.layouts.files.filetypes.geometry import (
     is_space,
     is_time,
     length_unit,
+    number,
     spacing,
 )
 from fsbridge.layouts.files.filetypes.georeference import Tag, georeference
@@ -44,6 +45,8 @@ IMAGEJ_CHANNELS = 7
 PAGE_BYTES = 1024
 """Of a page's header, with room to spare."""
 MAX_EXTENT = 2**31 - 1
+WINDOWS = "ngff.openmicroscopy.org/omero"
+"""Namespace of an annotation: which values are black and which are full colour, by channel."""
 MOST = 2.0**32 - 1
 """Pixels in a unit that a header can tell of, or units in a pixel: two integers of 32 bits."""
 
@@ -77,8 +80,8 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
     else:
         order = color_order(view, color)
         metadata["axes"], shape, rows = "YXS", tuple(view.shape[i] for i in order[-3:]), order[-3:-1]
-    for number, letter in zip(order if color is None else order[-3:], metadata["axes"], strict=False):
-        axis = view.axes[number]
+    for place, letter in zip(order if color is None else order[-3:], metadata["axes"], strict=False):
+        axis = view.axes[place]
         if letter == "Z" and axis.scale is not None:
             metadata["spacing"] = abs(spacing(axis, unit))
         if letter == "T" and axis.scale is not None:
@@ -163,8 +166,8 @@ def ome(view: View) -> FileMap:
 def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
     """What OME-XML says of an image: name, spacing, channels. `shown`: its dimensions, `letters`: what OME calls them."""
     metadata: dict[str, Any] = {}
-    for number, letter in zip(shown, letters, strict=True):
-        axis = view.axes[number]
+    for dimension, letter in zip(shown, letters, strict=True):
+        axis = view.axes[dimension]
         if letter in "ZYX" and axis.scale is not None:
             metadata[f"PhysicalSize{letter}"] = abs(axis.scale)
             metadata[f"PhysicalSize{letter}Unit"] = symbol(axis.unit) or "pixel"
@@ -179,6 +182,10 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
         if all(channel.color is not None for channel in channels):
             said["Color"] = [_rgba(channel.color or (0, 0, 0)) for channel in channels]
         metadata |= {"Channel": said} if said else {}
+        windows = {f"window of channel {i}": window for i, channel in enumerate(channels) if (window := channel.window)}
+        if windows:  # OME's schema has no place for them
+            told = {name: f"{number(low)} {number(high)}" for name, (low, high) in windows.items()}
+            metadata["MapAnnotation"] = {"Namespace": WINDOWS, **told}
     return metadata
 
 

@@ -1,10 +1,11 @@
 """Which array of a group a preview is made of, where arrays are the levels of one pyramid.
 
-Not here: which arrays are levels, and which of them suffices (`levels.py`).
+Not here: which arrays are levels (`levels.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from fsbridge.asking import before_waiting
@@ -12,9 +13,11 @@ from fsbridge.errors import NotFound
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import Unfit, View
 from fsbridge.layouts.files.groups import OpenGroup
+from fsbridge.layouts.files.levels import members as levels
 from fsbridge.layouts.files.nodes import ArrayFile
-from fsbridge.layouts.files.previews.levels import levels, sufficient
-from fsbridge.layouts.files.previews.picture import picture
+from fsbridge.layouts.files.previews.picture import Preview, picture
+from fsbridge.layouts.files.previews.roles import plane
+from fsbridge.layouts.files.previews.sampling import PIXELS
 
 SUFFIX = "preview.png"
 
@@ -59,6 +62,22 @@ def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
         return opened[sufficient(list(opened), lambda name: opened[name].view(), picture)]
     except Unfit:
         return finest
+
+
+def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
+    """Return the coarsest level that fills a preview, or a coarser one where that would show its middle only.
+
+    `names` are levels, finest first; at least one.
+    """
+    chosen = names[-1]
+    for name in reversed(names):
+        shown = view(name)
+        if len(shown.shape) < 2 or (preview(shown).middle and name != names[-1]):
+            return chosen
+        chosen, parts = name, plane(shown)
+        if max(shown.shape[parts.rows], shown.shape[parts.columns]) >= PIXELS:
+            return chosen
+    return chosen
 
 
 def _is_level(coarse: View, fine: View) -> bool:
