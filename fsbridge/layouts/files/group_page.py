@@ -1,4 +1,7 @@
-"""What `index.html` tells of a group: its members as they are now, from metadata alone. Not here: the HTML (`page.py`)."""
+"""What `index.html` tells of a group, or of a store that is one array: members as they are now, from metadata alone.
+
+Not here: the HTML (`page.py`).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from typing import cast
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound
+from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.description import reading_lines
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import reasons
 from fsbridge.layouts.files.groups import Around, OpenGroup
 from fsbridge.layouts.files.levels import members as levels
+from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.page import Page, Row, page
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.member_names import file_name
@@ -49,6 +54,13 @@ def group_page(shown: OpenGroup, group: Group, store: str) -> bytes:
         more=bool(more),
     )
     return page(told)
+
+
+def array_page(array: OpenArray, store: str, format: str) -> bytes:
+    """Return the page of a store that is one array."""
+    around = Around(array.above, Neighbours())
+    rows = [array_row(array.name, array.view(), around)]
+    return page(Page(store, "the whole store", format, [], dict(array.metadata.attributes), rows))
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:

@@ -104,7 +104,7 @@ class Files:
         around = Surroundings(above if member.names else list, nobody, member.context)
         name = member.names[-1] if member.names else self.root_name
         opened = self.shared.array(member.context, member.names, name, array, around)
-        return ArrayFiles(path, array, opened, self.wanted)
+        return ArrayFiles(path, array, opened, self.wanted, self.full_root_name)
 
     def _begin(self, path: PathDirectory) -> None:
         if not path.member.names:

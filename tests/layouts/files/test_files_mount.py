@@ -233,7 +233,7 @@ def test_links_and_a_store_that_is_one_array(tmp_path: Path, mount: MountFunctio
     np.testing.assert_array_equal(np.load(mounted / "other/a.npy"), VALUES)
     zarr.save_array(tmp_path / "brain.zarr", VALUES)  # type: ignore[arg-type]
     single = mount(tmp_path / "brain.zarr", "--layout", "files")
-    assert sorted(os.listdir(single)) == ["brain.json", "brain.npy"]
+    assert sorted(os.listdir(single)) == ["brain.json", "brain.npy", "index.html"]
     np.testing.assert_array_equal(np.load(single / "brain.npy"), VALUES)
 
 

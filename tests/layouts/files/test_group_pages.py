@@ -154,6 +154,22 @@ def test_pages_of_groups_below_lead_up_and_no_further_than_the_root(store: Path)
     assert "./b.preview.svg" in links(html(content(tree.root, "g", "index.html")))
 
 
+def test_a_store_that_is_one_array_has_a_page(store: Path) -> None:
+    tree = tree_of(store / "a")
+    document = html(content(tree.root, "index.html"))
+    assert is_harmless(document)
+    (row,) = document.findall(".//tbody/tr")
+    assert (document.findtext(".//h1"), text(row.find(".//a[@class='main']"))) == ("a", "a")
+    assert "./a.preview.png" in links(document)
+    for target in links(document):
+        cast(File, tree.root.lookup(unquote_to_bytes(target.removeprefix("./")))).measured()
+    names = [entry.name for entries in tree.root.entries() for entry in entries]
+    assert b"index.html" in names
+    assert b"index.html" not in [
+        entry.name for entries in tree_of(store / "a", files=("npy",)).root.entries() for entry in entries
+    ]
+
+
 def test_attributes_are_shown_as_text_and_collapsed_where_they_are_long(store: Path) -> None:
     document = html(content(tree_of(store).root, "index.html"))
     details = document.find(".//details")
