@@ -294,7 +294,7 @@ def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
     root = tmp_path / "s.n5"
     root.mkdir()
     (root / "attributes.json").write_text(json.dumps({"n5": "2.5.0", **AROUND[around][1]}))
-    for kind in TYPES:
+    for kind in TYPES if around == "bare" else TYPES[::3]:
         for shape in SHAPES:
             for number in range(3):
                 path = dataset(root / f"{kind}x{len(shape)}x{math.prod(shape)}-{'long' * number}", kind, shape)
@@ -310,7 +310,7 @@ def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
     (root / "link").symlink_to("a")
     os.mkfifo(root / "fifo")
     briefly = as_if_opened(root, FORMATS[formats], counted)
-    assert (briefly > 50) == (AROUND[around][0] and formats != "all"), "else each of them must be opened"
+    assert (briefly > 40) == (AROUND[around][0] and formats != "all"), "else each of them must be opened"
 
 
 def zarr2_arrays(root: Path, form: dict[str, Any], attributes: Any, count: int = 3) -> None:
