@@ -170,6 +170,7 @@ def test_damage_of_a_source_is_found(tmp_path: Path) -> None:
     chunk.write_bytes(chunk.read_bytes()[:20])
     done = fsbridge("doctor", tmp_path / "store.n5")
     assert done.returncode == 1
+    assert f"ok    {tmp_path / 'store.n5'}: n5, opened in " in done.stdout
     assert f"BAD   codec gzip: /a: {chunk}: " in done.stdout
     assert "restore it from a copy" in done.stdout
 

@@ -251,7 +251,7 @@ def test_each_library_has_its_place() -> None:
 
 
 def test_the_plain_install_has_every_library_but_the_optional_codecs() -> None:
-    """What the README's table names is read without any extra."""
+    """What docs/formats.md names is read without any extra."""
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     plain = {re.split("[.>=]", line)[0].replace("-", "_") for line in project["dependencies"]}
     imported = {name.split(".")[0] for module in MODULES for name, _ in imports(module)}

@@ -1,4 +1,4 @@
-"""The promises of the README's "Semantics", by number, on real mounts. Some have whole files of their own:
+"""The promises of docs/semantics.md, by number, on real mounts. Some have whole files of their own:
 
 P3 and P8 for every codec: test_damage.py. P5 in the source text: test_layers.py. P12: test_oracle.py.
 """

@@ -28,7 +28,7 @@ def trial(config: Config) -> Iterator[Finding]:
     begun = time.monotonic()
     source = open_source(config.source, config)
     try:
-        yield Finding(config.source, "ok", f"{source.format}, opened in {(time.monotonic() - begun) * 1000:.0f} ms")
+        yield Finding(config.source, "ok", f"{source.format.name}, opened in {(time.monotonic() - begun) * 1000:.0f} ms")
         tried = set[str]()
         cache = ChunkCache(config.cache_size)
         for path, array in islice(_arrays("", source.root, config.limits.depth), MEMBERS):

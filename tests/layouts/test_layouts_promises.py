@@ -1,4 +1,4 @@
-"""The promises of the README's "Semantics" on every layout that shows chunks as files, on real mounts.
+"""The promises of docs/semantics.md on every layout that shows chunks as files, on real mounts.
 
 P7 under hanging stores: tests/test_faults.py. P12: test_layouts_mount.py.
 """

@@ -1,4 +1,4 @@
-"""The promises of the README's "Semantics" where whole arrays are files, on real mounts: every file, what is made when it is
+"""The promises of docs/semantics.md where whole arrays are files, on real mounts: every file, what is made when it is
 opened, and virtual HDF5 files.
 
 P7 under hanging stores: tests/test_faults.py. More of P2, P6, P8, P9 and P12: test_files_mount.py, test_h5_mount.py.
