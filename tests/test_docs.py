@@ -180,13 +180,14 @@ def test_all_that_can_be_chosen_is_described() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_files_and_links_exist(page: str) -> None:
+def test_links_lead_on_and_lines_are_short(page: str) -> None:
     text = PAGES[page]
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
         if "://" not in link:
             file, anchor = target_of(page, link)
             assert file.exists(), link
             assert not anchor or anchor in anchors(file.read_text()), link
+    assert [line for line in prose(text).splitlines() if len(line) > 120 and not line.startswith("|")] == []
     for script in set(re.findall(r"scripts/[a-z-]+(?![\w./-])", text)):
         assert os.access(ROOT / script, os.X_OK), script
     for module in set(re.findall(r"`((?:fsbridge|tests)/[\w/.-]+)`", text)):

@@ -75,8 +75,14 @@ def add_tree(parser: Parser) -> None:
     """Add the options that say which files the tree has and what making them may take."""
     add = parser.group(SHOW).add_argument
     add("--layout", metavar="NAME,...", help="which files: zarr3 (default), zarr2, n5, files")
-    add("--chunk-separator", default=".", choices=(".", "/"), metavar="SEP", help="in zarr2's chunk names: . or /")
-    add("--consolidated", action="store_true", help="layout zarr2 has a .zmetadata")
+    add(
+        "--chunk-separator",
+        default=".",
+        choices=(".", "/"),
+        metavar="SEP",
+        help="between coordinates in the chunk names of zarr2: . (default) or /",
+    )
+    add("--consolidated", action="store_true", help="the layout zarr2 has a .zmetadata")
     add(
         "--files",
         type=types.files,
@@ -89,12 +95,12 @@ def add_tree(parser: Parser) -> None:
         "--spill-dir",
         type=types.path,
         metavar="DIR",
-        help="folder for decoded chunks that the cache cannot hold (default: /var/tmp)",
+        help="directory for decoded chunks that the cache cannot hold (default: /var/tmp)",
     )
-    add("--spill-size", type=types.size, metavar="SIZE", help="most bytes in that folder (default: 4G)")
+    add("--spill-size", type=types.size, metavar="SIZE", help="most bytes there (default: 4G)")
     add = parser.group(FRESHNESS).add_argument
     add("--immutable", action="store_true", help="the store never changes: check nothing twice")
-    add("--no-read-ahead", action="store_true", help="make nothing before a program asks for it (to look for a fault)")
+    add("--no-read-ahead", action="store_true", help="make nothing before a program asks for it; slower (to find faults)")
     add(
         "--loop-limit",
         type=types.milliseconds,
@@ -119,7 +125,7 @@ def add_permissions(parser: Parser) -> None:
         action="append",
         type=types.path,
         metavar="DIR",
-        help="links of the store may lead into DIR, a directory or URL (repeatable)",
+        help="links and data of the store may lie in DIR, a directory or URL (repeatable)",
     )
 
 
@@ -134,9 +140,9 @@ def add_remote(parser: Parser) -> None:
     add("--region", default="", metavar="NAME", help="region of the bucket")
     add("--endpoint", default="", metavar="URL", help="server of the bucket, if it is not the provider's own")
     add("--allow-http", action="store_true", help="follow redirects to unencrypted connections")
-    add("--absent-403", action="store_true", help="what the server refuses is not there")
+    add("--absent-403", action="store_true", help="take a refusal of the server for: it is not there")
     add("--block-cache", default="", metavar="DIR", help="keep what was fetched in DIR, for all mounts and restarts")
-    add("--block-cache-size", type=types.size, default=20 << 30, metavar="SIZE", help="most that it holds (default: 20G)")
+    add("--block-cache-size", type=types.size, default=20 << 30, metavar="SIZE", help="most bytes in it (default: 20G)")
     add(
         "--listing-ttl",
         type=types.seconds,

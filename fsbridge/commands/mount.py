@@ -54,11 +54,11 @@ def parser(program: str) -> Parser:
     add("--gid", type=types.group, metavar="GROUP", help="group of all files (default: of who mounts)")
     add("--umask", type=types.umask, metavar="OCTAL", help="mode of all files: 444 (directories 555) less OCTAL")
     parser.group(arguments.FRESHNESS).add_argument(
-        "--metadata-ttl", type=types.seconds, metavar="SECONDS", help="how old a stat may be (default: 1)"
+        "--metadata-ttl", type=types.seconds, metavar="SECONDS", help="how old the answer to a stat may be (default: 1)"
     )
     add = parser.add_argument
-    add("--nonempty", action="store_true", help="mount even over another mount")
-    add("--force", action="store_true", help="clear a stale mount first")
+    add("--nonempty", action="store_true", help="mount over another mount, or over a directory that is not empty")
+    add("--force", action="store_true", help="first clear a stale mount, whose daemon is gone")
     add = parser.group(arguments.LOGGING).add_argument
     add(
         "--log-file",
@@ -67,7 +67,7 @@ def parser(program: str) -> Parser:
         help="log to FILE (default: syslog, in the foreground the terminal)",
     )
     add("--log-level", default="warning", choices=LEVELS, help="least severe level that is logged (default: warning)")
-    add("--log-format", default="text", choices=("text", "json"), help="lines for people, or of JSON (default: text)")
+    add("--log-format", default="text", choices=("text", "json"), help="lines of text, or of JSON (default: text)")
     add("--access-log", type=types.path, metavar="FILE", help="append a line of JSON to FILE for each open and slow read")
     arguments.add_remote(parser)
     parser.add_argument(

@@ -45,7 +45,12 @@ def parser(program: str) -> Parser:
     how.add_argument("--json", action="store_true", help="print JSON, with --watch a line each time")
     how.add_argument("--prometheus", action="store_true", help="print the text format of Prometheus")
     parser.add_argument(
-        "--watch", nargs="?", type=types.seconds, const=1.0, metavar="SECONDS", help="show it anew all the time (default: 1)"
+        "--watch",
+        nargs="?",
+        type=types.seconds,
+        const=1.0,
+        metavar="SECONDS",
+        help="show it again every SECONDS (default: 1)",
     )
     return parser
 

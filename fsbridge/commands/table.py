@@ -19,7 +19,7 @@ COMMANDS = {
     "config": "show which options come from files and the environment",
     "cache": "show or clear what a block cache holds",
     "doctor": "find what keeps mounts from working, and what mends it",
-    "completion": "print what makes a shell complete fsbridge's words",
+    "completion": "print a script by which a shell completes fsbridge's words",
     "install-helper": "have mount(8) know the type fsbridge",
     "info": "show what SOURCE contains, without mounting it",
     "ls": "list files of SOURCE as a mount shows them",
