@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fsbridge.config import LARGEST_CHUNK, MIB
 from fsbridge.decodings import Decoding, Unasked
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
-from fsbridge.memory import POOLED_BYTES, Counts, Gauges, Lent, Slot, Spare, capacity_of
+from fsbridge.memory import POOLED_BYTES, CacheCounts, Gauges, Lent, Slot, Spare, capacity_of
 from fsbridge.turns import POLITE_SECONDS, Turns
 
 _BESIDE_BYTES, _UNCOUNTED = 2048, 16384
@@ -145,9 +145,9 @@ class ChunkCache:
             cached = sum(len(view) for view in self._entries.values())
             return Gauges(cached, len(self._entries), self._used, self._spare.nbytes, len(self._loads))
 
-    def counts(self) -> Counts:
+    def counts(self) -> CacheCounts:
         """What has been counted since the cache was made."""
-        return Counts(self._hits, self._misses, self._decoded)
+        return CacheCounts(self._hits, self._misses, self._decoded)
 
     def decoded_apart(self, size: int) -> None:
         """Count bytes that were decoded without being kept here."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fsbridge.errors import FsbridgeError
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group, as_array
-from fsbridge.ordered import Member, OrderedArray, members, type_text
+from fsbridge.ordered import OrderedArray, OrderedMember, members, type_text
 from fsbridge.virtual import VirtualTree
 
 READ_BYTES = 4 << 20
@@ -89,7 +89,7 @@ def compare(
 
 def _pairs(
     one: tuple[VirtualTree, str], other: tuple[VirtualTree, str]
-) -> Iterator[tuple[str, Member | None, Member | None]]:
+) -> Iterator[tuple[str, OrderedMember | None, OrderedMember | None]]:
     """The members of both by their path below the two that are compared."""
     left, right = _below(*one), _below(*other)
     first, second = next(left, None), next(right, None)
@@ -111,7 +111,7 @@ def _key(path: str) -> list[bytes]:
     return os.fsencode(path).split(b"/") if path != "/" else [b""]
 
 
-def _below(tree: VirtualTree, path: str) -> Iterator[tuple[str, Member]]:
+def _below(tree: VirtualTree, path: str) -> Iterator[tuple[str, OrderedMember]]:
     top = None
     for member in members(tree, path):
         top = member.path.rstrip("/") if top is None else top

@@ -23,7 +23,7 @@ from queue import Queue
 
 from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.tree import AnyNode, Attrs
-from fsbridge.virtual import Listed, OpenFile, VirtualTree, measured, open_file
+from fsbridge.virtual import Listed, ReadableFile, VirtualTree, measured, open_file
 
 PIECE = 4 << 20
 """Bytes that are read at a time."""
@@ -45,7 +45,7 @@ TRIES = 3
 
 
 @dataclass(slots=True)
-class Counts:
+class ExportCounts:
     """What has become of the files and links so far."""
 
     written: int = 0
@@ -79,7 +79,7 @@ class _Writing:
     target: str
     path: str
     attrs: Attrs
-    file: OpenFile
+    file: ReadableFile
     descriptor: int
     temporary: str
     left: int = 1
@@ -101,7 +101,7 @@ class Export:
         progress: Callable[[str, int], None] = lambda path, count: None,
     ) -> None:
         """`tell` gets what could not be exported, `progress` each path with the bytes that were just written of it."""
-        self.counts = Counts()
+        self.counts = ExportCounts()
         self._tree = tree
         self._path = path
         self._folder = folder

@@ -43,7 +43,7 @@ class Gauges:
     loading: int
 
 
-class Counts(NamedTuple):
+class CacheCounts(NamedTuple):
     """What a cache has done since it was made: chunks found in it and not, bytes decoded."""
 
     hits: int

@@ -177,7 +177,7 @@ class Brief(NamedTuple):
     shared: bool
 
 
-class NodeAbilities(Protocol):
+class MemberAbilities(Protocol):
     """What only some groups and arrays can do. Each method's default says that this one cannot."""
 
     __slots__ = ()
@@ -191,7 +191,7 @@ class NodeAbilities(Protocol):
         return None
 
 
-class GroupAbilities(NodeAbilities, Protocol):
+class GroupAbilities(MemberAbilities, Protocol):
     """What only some groups can do."""
 
     __slots__ = ()
@@ -241,7 +241,7 @@ class Group(GroupAbilities, Protocol):
         """The member `name`, opened; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
 
 
-class ArrayAbilities(NodeAbilities, Protocol):
+class ArrayAbilities(MemberAbilities, Protocol):
     """What only some arrays can do."""
 
     __slots__ = ()

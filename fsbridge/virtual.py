@@ -42,7 +42,7 @@ class Listed(NamedTuple):
     node: Callable[[], AnyNode]
 
 
-class OpenFile:
+class ReadableFile:
     """One version of a file's bytes, open for reading. Thread-safe."""
 
     def __init__(self, handle: Handle) -> None:
@@ -125,10 +125,10 @@ class VirtualTree:
         """All members of a directory, streaming, in the order of the mount's listing."""
         return members(self._tried(path, as_directory, follow=True))
 
-    def open(self, path: str) -> OpenFile:
+    def open(self, path: str) -> ReadableFile:
         """Open the present version of a file."""
 
-        def ask(node: AnyNode) -> OpenFile:
+        def ask(node: AnyNode) -> ReadableFile:
             if node.attrs().kind == "directory":
                 raise IsADirectory("a directory, not a file")
             return open_file(node)
@@ -285,9 +285,9 @@ def _opened(directory: Directory, space: Space | None, entry: Entry) -> AnyNode:
     )
 
 
-def open_file(node: AnyNode) -> OpenFile:
+def open_file(node: AnyNode) -> ReadableFile:
     """Open the present version of a file."""
-    return OpenFile(cast(File, node).open())
+    return ReadableFile(cast(File, node).open())
 
 
 def as_directory(node: AnyNode) -> Directory:

@@ -21,13 +21,13 @@ from small_stores import FORMATS
 
 from fsbridge import landlock
 from fsbridge.commands import diagnosis
-from fsbridge.commands.diagnosis import Finding
+from fsbridge.commands.diagnosis import Diagnosis
 from fsbridge.errors import SetupError
 from fsbridge.mount import preflight
 from fsbridge.store.local import beneath
 
 
-def found(subject: str) -> Finding:
+def found(subject: str) -> Diagnosis:
     return next(finding for finding in diagnosis.machine() if finding.subject == subject)
 
 

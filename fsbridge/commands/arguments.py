@@ -27,18 +27,18 @@ SOURCE = "a store: a directory (of several, too), an HDF5 or zip file, or a URL 
 PLACE = "a store, and a path in it as a mount shows it"
 
 
-class _Lines(argparse.HelpFormatter):
+class _HelpOfLines(argparse.HelpFormatter):
     """Keeps the lines of a text apart, and wraps each."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(super(_Lines, self)._fill_text(line, width, indent) for line in text.splitlines())
+        return "\n".join(super(_HelpOfLines, self)._fill_text(line, width, indent) for line in text.splitlines())
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line and exit code 1."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=_Lines, **settings)
+        super().__init__(formatter_class=_HelpOfLines, **settings)
         self._words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -52,7 +52,7 @@ CLOCK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """What was found about one subject; `mend` is a command or change."""
 
     subject: str
@@ -61,7 +61,7 @@ class Finding:
     mend: str = ""
 
 
-def machine() -> Iterator[Finding]:
+def machine() -> Iterator[Diagnosis]:
     """Findings about this machine and what is installed on it."""
     for look in (
         _device,
@@ -79,95 +79,95 @@ def machine() -> Iterator[Finding]:
         yield from look()
 
 
-def _device() -> Iterator[Finding]:
+def _device() -> Iterator[Diagnosis]:
     from fsbridge.mount.preflight import check_device
 
     try:
         check_device()
     except SetupError as error:
         words, _, mend = str(error).partition("\n  ")
-        yield Finding("/dev/fuse", "bad", words, mend)
+        yield Diagnosis("/dev/fuse", "bad", words, mend)
     else:
-        yield Finding("/dev/fuse", "ok", "can be opened")
+        yield Diagnosis("/dev/fuse", "ok", "can be opened")
 
 
-def _fusermount() -> Iterator[Finding]:
+def _fusermount() -> Iterator[Diagnosis]:
     path = shutil.which("fusermount3", path=f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin")
     needed: State = "note" if os.geteuid() == 0 else "bad"  # root mounts without it
     if path is None:
-        yield Finding("fusermount3", needed, "is not installed: only root can mount", "apt-get install fuse3")
+        yield Diagnosis("fusermount3", needed, "is not installed: only root can mount", "apt-get install fuse3")
     elif not os.stat(path).st_mode & stat.S_ISUID:
         mend = f"as root: chmod u+s {quote(path)}"
-        yield Finding("fusermount3", needed, f"{path} is not setuid root: only root can mount", mend)
+        yield Diagnosis("fusermount3", needed, f"{path} is not setuid root: only root can mount", mend)
     else:
-        yield Finding("fusermount3", "ok", path)
+        yield Diagnosis("fusermount3", "ok", path)
 
 
-def _allow_other() -> Iterator[Finding]:
+def _allow_other() -> Iterator[Diagnosis]:
     try:
         with open("/etc/fuse.conf") as file:
             allowed = any(line.strip() == "user_allow_other" for line in file)
     except OSError:
         allowed = False
     if allowed or os.geteuid() == 0:
-        yield Finding("--allow-other", "ok", "is permitted")
+        yield Diagnosis("--allow-other", "ok", "is permitted")
     else:
         words = "is for root only: other users cannot see into your mounts"
-        yield Finding("--allow-other", "note", words, "as root: echo user_allow_other >> /etc/fuse.conf")
+        yield Diagnosis("--allow-other", "note", words, "as root: echo user_allow_other >> /etc/fuse.conf")
 
 
-def _helper() -> Iterator[Finding]:
+def _helper() -> Iterator[Diagnosis]:
     if os.access("/sbin/mount.fsbridge", os.X_OK):
-        yield Finding("mount -t fsbridge", "ok", f"/sbin/mount.fsbridge is {os.path.realpath('/sbin/mount.fsbridge')}")
+        yield Diagnosis("mount -t fsbridge", "ok", f"/sbin/mount.fsbridge is {os.path.realpath('/sbin/mount.fsbridge')}")
     elif os.path.islink("/sbin/mount.fsbridge"):
         words = f"/sbin/mount.fsbridge leads to {os.readlink('/sbin/mount.fsbridge')}, which is not there"
-        yield Finding("mount -t fsbridge", "bad", words, "as root: fsbridge install-helper")
+        yield Diagnosis("mount -t fsbridge", "bad", words, "as root: fsbridge install-helper")
     else:
-        yield Finding("mount -t fsbridge", "note", "the helper is not installed", "as root: fsbridge install-helper")
+        yield Diagnosis("mount -t fsbridge", "note", "the helper is not installed", "as root: fsbridge install-helper")
 
 
-def _kernel() -> Iterator[Finding]:
+def _kernel() -> Iterator[Diagnosis]:
     from fsbridge import landlock
     from fsbridge.store.local import beneath
 
     has, found = landlock.version(), platform.release()
-    yield Finding("kernel", "ok", f"Linux {found}")
+    yield Diagnosis("kernel", "ok", f"Linux {found}")
     if has:
-        yield Finding("Landlock", "ok", f"version {has}: worker threads may open nothing but the store")
+        yield Diagnosis("Landlock", "ok", f"version {has}: worker threads may open nothing but the store")
     else:
         words = "none: only the checks of paths keep workers inside the store"
-        yield Finding(
+        yield Diagnosis(
             "Landlock", "note", words, "Linux 5.13 or later has it; it may be off (lsm= of the kernel's command line)"
         )
     if beneath.HAVE_OPENAT2:
-        yield Finding("openat2", "ok", "paths are resolved beneath the store by the kernel")
+        yield Diagnosis("openat2", "ok", "paths are resolved beneath the store by the kernel")
     else:
-        yield Finding(
+        yield Diagnosis(
             "openat2", "note", "none: paths are resolved step by step, which is slower", "Linux 5.6 or later has it"
         )
 
 
-def _imports() -> Iterator[Finding]:
+def _imports() -> Iterator[Diagnosis]:
     done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=False)
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2] or f"Python ended with {done.returncode}"
         name = next((name for name in LIBRARIES if name.replace("-", "_") in reason), "")
         again = f"{sys.executable} -m pip install --force-reinstall {name or ' '.join(LIBRARIES)}"
         mend = "apt-get install fuse3 libfuse3-dev" if "libfuse" in reason else again
-        yield Finding("libraries", "bad", f"cannot be loaded: {reason}", mend)
+        yield Diagnosis("libraries", "bad", f"cannot be loaded: {reason}", mend)
 
 
-def _libraries() -> Iterator[Finding]:
+def _libraries() -> Iterator[Diagnosis]:
     found, missing = [f"fsbridge {__version__}", f"Python {platform.python_version()}"], []
     for name in LIBRARIES:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             missing.append(name)
-    yield Finding("versions", "ok", ", ".join(found))
+    yield Diagnosis("versions", "ok", ", ".join(found))
     if missing:
         words = f"not installed: {', '.join(missing)}"
-        yield Finding("libraries", "bad", words, f"{sys.executable} -m pip install {' '.join(missing)}")
+        yield Diagnosis("libraries", "bad", words, f"{sys.executable} -m pip install {' '.join(missing)}")
 
 
 def versions() -> list[str]:
@@ -196,24 +196,24 @@ def _libc() -> str:
     return " ".join(platform.libc_ver()).strip() or "(unknown)"
 
 
-def _optional() -> Iterator[Finding]:
+def _optional() -> Iterator[Diagnosis]:
     for name, use in OPTIONAL.items():
         try:
-            yield Finding(name, "ok", f"{version(name)}, for {use}")
+            yield Diagnosis(name, "ok", f"{version(name)}, for {use}")
         except PackageNotFoundError:
-            yield Finding(name, "note", f"is not installed, so not: {use}", f"{sys.executable} -m pip install {name}")
+            yield Diagnosis(name, "note", f"is not installed, so not: {use}", f"{sys.executable} -m pip install {name}")
 
 
-def _files() -> Iterator[Finding]:
+def _files() -> Iterator[Diagnosis]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < FEW_FILES:
         mend = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
-        yield Finding("open files", "note", f"{soft} at most: many readers at once may be refused", mend)
+        yield Diagnosis("open files", "note", f"{soft} at most: many readers at once may be refused", mend)
     else:
-        yield Finding("open files", "ok", f"{soft} at most")
+        yield Diagnosis("open files", "ok", f"{soft} at most")
 
 
-def _clock() -> Iterator[Finding]:
+def _clock() -> Iterator[Diagnosis]:
     mend = "timedatectl set-ntp true"
     made = os.stat(__file__).st_mtime
     with tempfile.TemporaryFile() as file:
@@ -221,52 +221,52 @@ def _clock() -> Iterator[Finding]:
         file.flush()
         apart = os.fstat(file.fileno()).st_mtime - time.time()
     if time.time() < made - 86400:
-        yield Finding("clock", "bad", f"{time.strftime('%Y-%m-%d')} is before fsbridge was installed", mend)
+        yield Diagnosis("clock", "bad", f"{time.strftime('%Y-%m-%d')} is before fsbridge was installed", mend)
     elif abs(apart) > CLOCK_SECONDS:
-        yield Finding("clock", "note", f"{tempfile.gettempdir()} differs from it by {apart:.0f} s", mend)
+        yield Diagnosis("clock", "note", f"{tempfile.gettempdir()} differs from it by {apart:.0f} s", mend)
     else:
-        yield Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
+        yield Diagnosis("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
 
 
-def _log() -> Iterator[Finding]:
+def _log() -> Iterator[Diagnosis]:
     from fsbridge.mount.preflight import SYSLOG
 
     if os.path.exists(SYSLOG):
-        yield Finding("log", "ok", "goes to syslog: journalctl -t fsbridge")
+        yield Diagnosis("log", "ok", "goes to syslog: journalctl -t fsbridge")
     else:
         words = "there is no syslog, so logs of mounts in the background are lost"
-        yield Finding("log", "note", words, "mount with --log-file FILE; fsbridge errors MOUNTPOINT works without")
+        yield Diagnosis("log", "note", words, "mount with --log-file FILE; fsbridge errors MOUNTPOINT works without")
 
 
-def mounts() -> Iterator[Finding]:
+def mounts() -> Iterator[Diagnosis]:
     """Findings about the mounts of this machine."""
     from fsbridge.mount.running import GONE, SILENT, ask, running
 
     for told in ask(running(), {"ask": "status"}):
         point, pid = told.mount.mountpoint, told.mount.pid
         if told.state == GONE:
-            yield Finding(point, "bad", f"is stale: its daemon (pid {pid}) is gone", f"fsbridge umount {quote(point)}")
+            yield Diagnosis(point, "bad", f"is stale: its daemon (pid {pid}) is gone", f"fsbridge umount {quote(point)}")
         elif told.state == SILENT:
             mend = f"kill -9 {pid}; fsbridge umount --lazy {quote(point)}"
-            yield Finding(point, "bad", f"its daemon (pid {pid}) is stopped or hangs", mend)
+            yield Diagnosis(point, "bad", f"its daemon (pid {pid}) is stopped or hangs", mend)
         elif told.answer.get("errors"):
-            yield Finding(point, "note", f"{told.state}, with errors", f"fsbridge errors {quote(point)}")
+            yield Diagnosis(point, "note", f"{told.state}, with errors", f"fsbridge errors {quote(point)}")
         else:
-            yield Finding(point, "ok", told.state)
+            yield Diagnosis(point, "ok", told.state)
 
 
-def source(path: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
     """Findings of `look` about a source; what it raises is one more."""
     try:
         yield from look()
     except SetupError as error:
         words, _, mend = str(error).partition("\n  ")
-        yield Finding(path, "bad", words, mend)
+        yield Diagnosis(path, "bad", words, mend)
     except (FsbridgeError, OSError) as error:
-        yield Finding(path, "bad", str(error), f"fsbridge info {quote(path)} shows what can be read")
+        yield Diagnosis(path, "bad", str(error), f"fsbridge info {quote(path)} shows what can be read")
 
 
-def findings(path: str, look: Callable[[], Iterator[Finding]] | None) -> Iterator[Finding]:
+def findings(path: str, look: Callable[[], Iterator[Diagnosis]] | None) -> Iterator[Diagnosis]:
     """All findings, those about a source only if there is one."""
     yield from machine()
     yield from mounts()

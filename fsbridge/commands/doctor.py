@@ -13,7 +13,7 @@ from functools import partial
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.diagnosis import Finding, findings
+from fsbridge.commands.diagnosis import Diagnosis, findings
 from fsbridge.printable import printable
 
 SIGNS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
@@ -37,7 +37,7 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Print all findings."""
     args = parser(program).parse_args(argv)
-    look: Callable[[], Iterator[Finding]] | None = None
+    look: Callable[[], Iterator[Diagnosis]] | None = None
     path = ""
     if args.source is not None:
         from fsbridge.commands.trial import trial

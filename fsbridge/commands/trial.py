@@ -11,7 +11,7 @@ from itertools import islice
 from typing import cast
 
 from fsbridge.cache import ChunkCache
-from fsbridge.commands.diagnosis import Finding
+from fsbridge.commands.diagnosis import Diagnosis
 from fsbridge.config import Config
 from fsbridge.decoded.chunks import DecodedChunks
 from fsbridge.errors import FsbridgeError, NotFound
@@ -23,12 +23,12 @@ MEMBERS, SECONDS = 10_000, 30.0
 """Members of a hierarchy that are looked at, and seconds after which no further array is tried."""
 
 
-def trial(config: Config) -> Iterator[Finding]:
+def trial(config: Config) -> Iterator[Diagnosis]:
     """Open the source of `config`; one finding of that, one for each codec."""
     begun = time.monotonic()
     source = open_source(config.source, config)
     try:
-        yield Finding(config.source, "ok", f"{source.format.name}, opened in {(time.monotonic() - begun) * 1000:.0f} ms")
+        yield Diagnosis(config.source, "ok", f"{source.format.name}, opened in {(time.monotonic() - begun) * 1000:.0f} ms")
         tried = set[str]()
         cache = ChunkCache(config.cache_size)
         for path, array in islice(_arrays("", source.root, config.limits.depth), MEMBERS):
@@ -58,11 +58,11 @@ def _arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array]]:
             yield from _arrays(f"{path}/{child.name}", found, depth - 1)
 
 
-def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Finding | None:
+def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Diagnosis | None:
     """How the first stored chunk of `array` decodes; None if nothing is stored."""
     subject = f"codec {codec}"
     if array.metadata.refused is not None:
-        return Finding(subject, "bad", f"{path}: {array.metadata.refused}")
+        return Diagnosis(subject, "bad", f"{path}: {array.metadata.refused}")
     try:
         index = _first(array)
         if index is None:
@@ -73,9 +73,9 @@ def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
     except NotFound:
         return None
     except (FsbridgeError, OSError) as error:
-        return Finding(subject, "bad", f"{path}: {error}", "restore it from a copy; fsbridge info lists the others")
+        return Diagnosis(subject, "bad", f"{path}: {error}", "restore it from a copy; fsbridge info lists the others")
     milliseconds = (time.monotonic() - begun) * 1000
-    return Finding(subject, "ok", f"{path}: a chunk of {size:,} bytes read and decoded in {milliseconds:.1f} ms")
+    return Diagnosis(subject, "ok", f"{path}: a chunk of {size:,} bytes read and decoded in {milliseconds:.1f} ms")
 
 
 def _first(array: Array) -> Index | None:

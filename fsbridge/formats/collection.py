@@ -48,7 +48,7 @@ OpenMember: TypeAlias = Callable[[Format, Key, Config], Source]
 """Opens the member of that format and key."""
 
 
-class _Told:
+class _MemberFormat:
     """A member's format, for as long as anything of it is in use."""
 
     def __init__(self, format: Format) -> None:
@@ -65,8 +65,8 @@ class CollectionSource(SourceAbilities):
         self.config = replace(config, format="auto")
         self._open_member = open_member
         self._members = OpenedSources[tuple[Key, Format]](OPEN_MEMBERS)
-        self._told: WeakValueDictionary[str, _Told] = WeakValueDictionary()  # by key
-        self._in_use: WeakKeyDictionary[object, _Told] = WeakKeyDictionary()  # by what all of one opening refers to
+        self._told: WeakValueDictionary[str, _MemberFormat] = WeakValueDictionary()  # by key
+        self._in_use: WeakKeyDictionary[object, _MemberFormat] = WeakKeyDictionary()  # by what all of one opening refers to
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
@@ -94,7 +94,7 @@ class CollectionSource(SourceAbilities):
     def _open(self, member: tuple[Key, Format]) -> Source:
         key, form = member
         source = self._open_member(form, key, self.config)
-        told = self._told.setdefault(key, _Told(source.format))  # perhaps of an opening before, which is in use
+        told = self._told.setdefault(key, _MemberFormat(source.format))  # perhaps of an opening before, which is in use
         told.format = source.format
         self._in_use[source.anchor] = told
         return source

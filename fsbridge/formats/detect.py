@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
-from fsbridge.formats.format import COLLECTION, HDF5, N5, ZARR2, ZIP, Directory, File
+from fsbridge.formats.format import COLLECTION, HDF5, N5, ZARR2, ZIP, CandidateDirectory, CandidateFile
 from fsbridge.formats.registry import FORMATS
 from fsbridge.metadata import Format
 from fsbridge.store import ROOT, Key, Stat, Store
@@ -49,7 +49,7 @@ def detect(store: Store, config: Config) -> Format | None:
         return own
     found = search(store, config, ROOT)
     if not found:
-        root = Directory(store, config, ROOT)
+        root = CandidateDirectory(store, config, ROOT)
         return N5 if root.has("attributes.json") else ZARR2 if root.has(".zattrs") else None
     return only(found) or COLLECTION
 
@@ -61,13 +61,13 @@ def only(found: set[Format]) -> Format | None:
 
 def detect_directory(store: Store, config: Config, key: Key) -> Format | None:
     """Steps 1 to 4: the format of the directory `key` by what lies directly in it."""
-    directory = Directory(store, config, key)
+    directory = CandidateDirectory(store, config, key)
     return next((entry.format for entry in FORMATS.values() if entry.recognise(directory)), None)
 
 
 def detect_file(read: Callable[[int, int], bytes], size: int) -> Format | None:
     """The format of a file by its first bytes, else None; `read(start, length)` gives bytes of the file."""
-    file = File(size, read)
+    file = CandidateFile(size, read)
     return next((entry.format for entry in FORMATS.values() if entry.recognise(file)), None)
 
 

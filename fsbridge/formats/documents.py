@@ -175,7 +175,7 @@ class DocumentReader:
         return values
 
 
-class _Told(NamedTuple):
+class _DocumentVersion(NamedTuple):
     """The version of a document: the store's, and what stands for its bytes."""
 
     stored: Hashable
@@ -185,12 +185,12 @@ class _Told(NamedTuple):
 def told(stat: Stat, text: bytes) -> Stat:
     """The stat of a document of these bytes. Its version tells it from another one of one size that was written at the same
     time, as far as the store's clock tells times: it may tell whole seconds."""
-    return stat._replace(version=_Told(stat.version, hash(text)))
+    return stat._replace(version=_DocumentVersion(stat.version, hash(text)))
 
 
 def _stored(stat: Stat) -> Hashable:
     """The store's own version in a stat that is `told`."""
-    return cast(_Told, stat.version).stored
+    return cast(_DocumentVersion, stat.version).stored
 
 
 class Repeated(Generic[T]):

@@ -29,7 +29,7 @@ COLLECTION = Format("collection", access="store")
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class CandidateDirectory:
     """A directory of a store that may be a hierarchy. What cannot be read (AccessDenied, PASSING) never counts as absent."""
 
     store: Store
@@ -60,13 +60,13 @@ class Directory:
             return None
         return values if isinstance(values, dict) else None
 
-    def below(self, name: str) -> Directory:
+    def below(self, name: str) -> CandidateDirectory:
         """The directory of that name, whether or not it is there."""
-        return Directory(self.store, self.config, self.key / name)
+        return CandidateDirectory(self.store, self.config, self.key / name)
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class CandidateFile:
     """A file that may be a hierarchy. `read` gives bytes of it by offset and length."""
 
     size: int
@@ -94,7 +94,7 @@ class Opener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class HierarchyPlace:
     """Where a hierarchy is to be opened: at `key` of `store`, for formats on stores; at `path`, for those that read files.
 
     `opener`: for what else it is made of, or leads to. `owned`: the store is closed with the hierarchy. `dialect`: what a

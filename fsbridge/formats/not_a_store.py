@@ -12,7 +12,7 @@ from shlex import quote
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.formats.detect import detect, detect_directory
-from fsbridge.formats.format import COLLECTION, Directory
+from fsbridge.formats.format import COLLECTION, CandidateDirectory
 from fsbridge.formats.registry import FORMATS
 from fsbridge.metadata import Format
 from fsbridge.store import ROOT, Store
@@ -88,7 +88,7 @@ def check_format(form: Format, store: Store, path: str, config: Config) -> None:
     What has no metadata may be of any format, and what cannot be looked at is judged by who opens it.
     """
     try:
-        if FORMATS[form.name].recognise(Directory(store, config, ROOT)):
+        if FORMATS[form.name].recognise(CandidateDirectory(store, config, ROOT)):
             return
         found = detect(store, config)
     except (FsbridgeError, OSError):

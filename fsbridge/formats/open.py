@@ -14,7 +14,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats.collection import CollectionSource
 from fsbridge.formats.detect import detect, detect_file, detect_key, promised
-from fsbridge.formats.format import COLLECTION, HDF5, ZIP, Origin
+from fsbridge.formats.format import COLLECTION, HDF5, ZIP, HierarchyPlace
 from fsbridge.formats.hdmf.groups import HdmfDialect
 from fsbridge.formats.locate import FIRST_BYTES, is_directory, local_store, remote_object
 from fsbridge.formats.not_a_store import check_format, strange_directory, strange_file, unreadable
@@ -73,13 +73,13 @@ def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: 
 
     `owned`: the source closes the store.
     """
-    origin = Origin(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
+    origin = HierarchyPlace(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
     return FORMATS[form].open(origin)
 
 
 def open_path(form: str, path: str, config: Config) -> Source:
     """The file, or the repository of files, of the format `form` at `path`."""
-    return FORMATS[form].open(Origin(path, config, _opener))
+    return FORMATS[form].open(HierarchyPlace(path, config, _opener))
 
 
 def _opener(form: str, path: str, config: Config, store: Store | None = None) -> Source:

@@ -10,7 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, Unsupported
-from fsbridge.formats.format import HANGAR, HDF5, ICECHUNK, N5, ZARR2, ZARR3, ZIP, Directory, File, Origin
+from fsbridge.formats.format import (
+    HANGAR,
+    HDF5,
+    ICECHUNK,
+    N5,
+    ZARR2,
+    ZARR3,
+    ZIP,
+    CandidateDirectory,
+    CandidateFile,
+    HierarchyPlace,
+)
 from fsbridge.formats.hangar.folder import FOLDERS
 from fsbridge.metadata import Format
 from fsbridge.model import Source
@@ -24,17 +35,17 @@ ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegisteredFormat:
     """A format of the table. `recognise` looks at what lies directly in a directory, or at a file's first bytes."""
 
     format: Format
-    recognise: Callable[[Directory | File], bool]
-    open: Callable[[Origin], Source]
+    recognise: Callable[[CandidateDirectory | CandidateFile], bool]
+    open: Callable[[HierarchyPlace], Source]
 
 
-def _is_zarr3(found: Directory | File) -> bool:
+def _is_zarr3(found: CandidateDirectory | CandidateFile) -> bool:
     """`zarr.json`. The draft of 2021 names the specification by URL there, and its arrays lie in `meta`: Unsupported."""
-    if not isinstance(found, Directory) or not found.has("zarr.json"):
+    if not isinstance(found, CandidateDirectory) or not found.has("zarr.json"):
         return False
     values = found.document("zarr.json")
     if values is not None and isinstance(values.get("zarr_format"), str):
@@ -43,7 +54,7 @@ def _is_zarr3(found: Directory | File) -> bool:
     return True
 
 
-def _open_zarr3(origin: Origin) -> Source:
+def _open_zarr3(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource
     from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
@@ -53,11 +64,11 @@ def _open_zarr3(origin: Origin) -> Source:
     return KeyedSource(ZARR3, hierarchy, origin.key, origin.owned)
 
 
-def _is_zarr2(found: Directory | File) -> bool:
-    return isinstance(found, Directory) and any(found.has(name) for name in ZARR2_DOCUMENTS)
+def _is_zarr2(found: CandidateDirectory | CandidateFile) -> bool:
+    return isinstance(found, CandidateDirectory) and any(found.has(name) for name in ZARR2_DOCUMENTS)
 
 
-def _open_zarr2(origin: Origin) -> Source:
+def _open_zarr2(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource
     from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.zarr2.hierarchy import Zarr2Hierarchy
@@ -67,13 +78,13 @@ def _open_zarr2(origin: Origin) -> Source:
     return KeyedSource(ZARR2, hierarchy, origin.key, origin.owned)
 
 
-def _is_n5(found: Directory | File) -> bool:
+def _is_n5(found: CandidateDirectory | CandidateFile) -> bool:
     """`attributes.json` with `n5` or `dimensions`."""
-    values = found.document("attributes.json") if isinstance(found, Directory) else None
+    values = found.document("attributes.json") if isinstance(found, CandidateDirectory) else None
     return values is not None and ("n5" in values or "dimensions" in values)
 
 
-def _open_n5(origin: Origin) -> Source:
+def _open_n5(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource
     from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.n5 import hierarchy
@@ -82,23 +93,23 @@ def _open_n5(origin: Origin) -> Source:
     return KeyedSource(N5, hierarchy.N5Hierarchy(KeyedStore(origin.store, origin.config)), origin.key, origin.owned)
 
 
-def _is_hangar(found: Directory | File) -> bool:
+def _is_hangar(found: CandidateDirectory | CandidateFile) -> bool:
     """It is or holds a repository: `branch.lmdb` beside `data`, on a disk."""
-    if not isinstance(found, Directory) or found.store.prefixes:
+    if not isinstance(found, CandidateDirectory) or found.store.prefixes:
         return False
     folders = (found, *map(found.below, FOLDERS))
     return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)
 
 
-def _open_hangar(origin: Origin) -> Source:
+def _open_hangar(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.hangar.hierarchy import open_hangar
 
     return open_hangar(origin.path, origin.config, lambda file: origin.opener(HDF5.name, file, origin.config))
 
 
-def _is_icechunk(found: Directory | File) -> bool:
+def _is_icechunk(found: CandidateDirectory | CandidateFile) -> bool:
     """`repo`, a file of Icechunk's, from version 2 on; in version 1 the branch `main`, which no repository is without."""
-    if not isinstance(found, Directory):
+    if not isinstance(found, CandidateDirectory):
         return False
     if not found.has("repo"):
         refs = found.below("refs")
@@ -112,7 +123,7 @@ def _is_icechunk(found: Directory | File) -> bool:
         return False
 
 
-def _open_icechunk(origin: Origin) -> Source:
+def _open_icechunk(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.icechunk.hierarchy import IcechunkSource
 
     assert origin.store is not None
@@ -125,11 +136,11 @@ def _open_icechunk(origin: Origin) -> Source:
     )
 
 
-def _is_hdf5(found: Directory | File) -> bool:
-    return isinstance(found, File) and any(found.has(HDF5_MAGIC, offset) for offset in HDF5_USER_BLOCKS)
+def _is_hdf5(found: CandidateDirectory | CandidateFile) -> bool:
+    return isinstance(found, CandidateFile) and any(found.has(HDF5_MAGIC, offset) for offset in HDF5_USER_BLOCKS)
 
 
-def _open_hdf5(origin: Origin) -> Source:
+def _open_hdf5(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.hdf5.source import open_hdf5
 
     if origin.store is None:
@@ -139,11 +150,11 @@ def _open_hdf5(origin: Origin) -> Source:
     return open_hdf5(remote_file(origin.store, origin.key, origin.config.allow_external), origin.config)
 
 
-def _is_zip(found: Directory | File) -> bool:
-    return isinstance(found, File) and any(map(found.has, ZIP_MAGICS))
+def _is_zip(found: CandidateDirectory | CandidateFile) -> bool:
+    return isinstance(found, CandidateFile) and any(map(found.has, ZIP_MAGICS))
 
 
-def _open_zip(origin: Origin) -> Source:
+def _open_zip(origin: HierarchyPlace) -> Source:
     """What is in the archive has a format of its own, which `origin.opener` finds."""
     from fsbridge.store.blobs import BlobFile, LocalFile, ObjectFile
     from fsbridge.store.local.access import file_check
@@ -162,16 +173,16 @@ def _open_zip(origin: Origin) -> Source:
         raise
 
 
-FORMATS: Mapping[str, Entry] = {
+FORMATS: Mapping[str, RegisteredFormat] = {
     entry.format.name: entry
     for entry in (
-        Entry(ZARR3, _is_zarr3, _open_zarr3),
-        Entry(ZARR2, _is_zarr2, _open_zarr2),
-        Entry(N5, _is_n5, _open_n5),
-        Entry(HANGAR, _is_hangar, _open_hangar),
-        Entry(ICECHUNK, _is_icechunk, _open_icechunk),
-        Entry(HDF5, _is_hdf5, _open_hdf5),
-        Entry(ZIP, _is_zip, _open_zip),
+        RegisteredFormat(ZARR3, _is_zarr3, _open_zarr3),
+        RegisteredFormat(ZARR2, _is_zarr2, _open_zarr2),
+        RegisteredFormat(N5, _is_n5, _open_n5),
+        RegisteredFormat(HANGAR, _is_hangar, _open_hangar),
+        RegisteredFormat(ICECHUNK, _is_icechunk, _open_icechunk),
+        RegisteredFormat(HDF5, _is_hdf5, _open_hdf5),
+        RegisteredFormat(ZIP, _is_zip, _open_zip),
     )
 }
 """By name, in the order in which they are looked for."""

@@ -74,7 +74,7 @@ class HandleTable(Generic[T]):
         return self._open.pop(number)
 
 
-class Progress:
+class ReadProgress:
     """How far an open file has been read, for read-ahead."""
 
     __slots__ = ("ahead", "asked", "begun", "ended", "followed")
@@ -103,7 +103,7 @@ class OpenFile:
         self.slot = None if node is None else node.slot
         self.unversioned = not (isinstance(found, Record) and found.versioned)
         self.quick = not waited and handle.size <= AT_ONCE_BYTES
-        self.progress = Progress()
+        self.progress = ReadProgress()
         self.scattered: Scattered | None = None
         self.handle = handle
         self.size = handle.size

@@ -63,7 +63,7 @@ class Waiting:
         self._turn_ends = time.monotonic() + TURN_SECONDS
 
 
-class Lock:
+class LoopLock:
     """One holder at a time, as `trio.Lock`, but no checkpoint where it is free, and whoever comes first takes it."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ def quick_requests(due: Callable[[], bool], alone: Callable[[], bool]) -> Iterat
     names = vars(pyfuse3)
     before = names["trio"]
     names["trio"] = SimpleNamespace(
-        Lock=Lock,
+        Lock=LoopLock,
         ClosedResourceError=trio.ClosedResourceError,
         open_nursery=trio.open_nursery,
         lowlevel=SimpleNamespace(

@@ -61,14 +61,14 @@ def parse_layouts(text: str) -> tuple[str, ...]:
 def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
     """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
     from fsbridge.layouts.directories import PathDirectory
-    from fsbridge.layouts.members import Context, Member
+    from fsbridge.layouts.members import Context, SourceMember
     from fsbridge.layouts.several import LayoutsDirectory
     from fsbridge.model import as_array
 
     cheaply: Together = source.together  # of sources that know more than to answer one question
     context = Context(source.format_at, config, cache, cheaply)
     roots = {
-        name: PathDirectory(LAYOUTS[name](config), Member(context, lambda: source.root))
+        name: PathDirectory(LAYOUTS[name](config), SourceMember(context, lambda: source.root))
         for name in parse_layouts(config.layout)
     }
     array = as_array(source.root)

@@ -18,7 +18,7 @@ from typing import Protocol, cast
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.member_names import file_name, link_target, model_name
-from fsbridge.layouts.members import Member, Opener, openers
+from fsbridge.layouts.members import Opener, SourceMember, openers
 from fsbridge.layouts.nodes import DocumentFile, LinkNode
 from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
@@ -78,7 +78,7 @@ class PathDirectory(NodeAbilities):
     version: Hashable = None  # what is in it may change, what it is called may not
     slot = None
 
-    def __init__(self, layout: Layout, member: Member) -> None:
+    def __init__(self, layout: Layout, member: SourceMember) -> None:
         self.layout = layout
         self.member = member
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""`Member`: one path of the source, and what it holds now, the same for every layout. Not here: files (the layouts).
+"""`SourceMember`: one path of the source, and what it holds now, the same for every layout. Not here: files (the layouts).
 
 A member is identified by its path alone and looks behind itself what its path holds now, because the kernel may keep its
 directory for as long as a shell stands in it.
@@ -75,13 +75,13 @@ class Context:
             log.warning("/%s is left out of the layout %s: %s", "/".join(names), layout, reason)
 
 
-class Member:
+class SourceMember:
     """A path of the source: its name and those of the groups above, from the root's member down."""
 
     __slots__ = ("_asked", "_lock", "_node", "_open", "above", "context", "names")
 
     def __init__(
-        self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = (), above: Member | None = None
+        self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = (), above: SourceMember | None = None
     ) -> None:
         """`above`: the group that it is a member of; None for the root."""
         self.context = context
@@ -148,12 +148,12 @@ class Member:
         with as_of(math.inf):
             return self._open()
 
-    def child(self, name: str, node: Group | Array | None = None) -> Member:
+    def child(self, name: str, node: Group | Array | None = None) -> SourceMember:
         """The member `name` of this group, which is `node` if it has been opened already."""
         limit = self.context.config.limits.depth
         if len(self.names) >= limit:
             raise TooDeep(f"{self}/{name}: more than {limit} nested groups")
-        member = Member(self.context, partial(self._reopen, name), (*self.names, name), self)
+        member = SourceMember(self.context, partial(self._reopen, name), (*self.names, name), self)
         if node is not None:
             member._node, member._asked = node, oldest()
         return member

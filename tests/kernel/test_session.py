@@ -17,7 +17,7 @@ import trio.testing
 from fake_mount import FakeMount
 
 from fsbridge.kernel import session
-from fsbridge.kernel.session import Lock, Waiting
+from fsbridge.kernel.session import LoopLock, Waiting
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_p7_what_is_gone_before_it_can_be_read_is_waited_for_again(pipe: tuple[i
 
 def test_the_lock_wakes_one_of_those_who_wait_until_he_has_come() -> None:
     async def main() -> None:
-        lock, entered = Lock(), 0
+        lock, entered = LoopLock(), 0
 
         async def enter() -> None:
             nonlocal entered
@@ -171,7 +171,7 @@ def test_the_lock_wakes_one_of_those_who_wait_until_he_has_come() -> None:
 
 def test_the_lock_has_one_holder_and_goes_on_when_those_who_wait_give_up() -> None:
     async def main() -> None:
-        lock, held, entered = Lock(), 0, 0
+        lock, held, entered = LoopLock(), 0, 0
 
         async def hold() -> None:
             nonlocal held, entered
@@ -216,7 +216,7 @@ def noted(name, original):
         return await original(self, *args)
     return call
 
-session.Lock.__aenter__ = noted("lock", session.Lock.__aenter__)
+session.LoopLock.__aenter__ = noted("lock", session.LoopLock.__aenter__)
 session.Waiting.wait_readable = noted("wait", session.Waiting.wait_readable)
 sys.exit(fake_tree.main())
 """

@@ -111,20 +111,19 @@ class HDF5File:
         return opened
 
     def version(self, version: Hashable) -> DataVersion:
-        """Return the file if it still has that version. Raises Stale otherwise."""
+        """Return the file if it still has that version. Raises Stale otherwise.
+
+        A thread that may not wait, not even for a lock, gets it if it is open and unchanged.
+        """
         if not asking.context.may_wait:
-            return self._version_at_once(version)
+            known = self._opened
+            if known is None or known.stat.version != version or (stat := self.data.look()).version != version:
+                raise WouldWait
+            known.stat = known.stat._replace(settled=stat.settled)
+            return known
         opened = self.current()
         if opened.stat.version != version:
             raise Stale(f"{self.path}: changed")
-        return opened
-
-    def _version_at_once(self, version: Hashable) -> DataVersion:
-        """Return the file without waiting, not even for a lock. Raises WouldWait unless it is open and unchanged."""
-        opened = self._opened
-        if opened is None or opened.stat.version != version or (stat := self.data.look()).version != version:
-            raise WouldWait
-        opened.stat = opened.stat._replace(settled=stat.settled)
         return opened
 
     def ask(

@@ -17,7 +17,7 @@ from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.placedchunks import PlacedChunkFiles
-from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, FlatDirectories, Listing, Numbers, StoredChunks
+from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, StoredChunks
 from fsbridge.metadata import ChunkGrid, Index
 from fsbridge.model import Pairs
 from fsbridge.store import Key, Store
@@ -73,7 +73,7 @@ class FlatChunkFiles(PlacedChunkFiles):
             return
         yield from self.listed.through(self._listing(prefix), stored.serial, lambda: self._known(stored, prefix))
 
-    def _arriving(self, making: Listing, prefix: Index) -> Iterator[Pairs]:
+    def _arriving(self, making: ChunkListing, prefix: Index) -> Iterator[Pairs]:
         """The listing while a long pass is under way: in the order in which the store gives the chunks."""
         all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
         first = np.uint64(self._linear(prefix) * all_below)
@@ -134,7 +134,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         start, stop = self._range(stored, prefix)
         return start < stop
 
-    def _join(self) -> Listing:
+    def _join(self) -> ChunkListing:
         before_waiting()
         if self._strides[0] >= 2**64:
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")

@@ -35,7 +35,7 @@ LISTING_BYTES = 768
 
 
 @dataclass(slots=True)
-class _Listing:
+class _MemberTimes:
     """`parts`: coordinates, sorted, and mtimes in ns of the members, batch by batch; `asked`: before the first of them."""
 
     version: Hashable
@@ -63,8 +63,8 @@ class ListedTimes:
     def __init__(self, budget: int = LISTED_BYTES) -> None:
         self._budget = budget
         self._lock = threading.Lock()
-        self._known: OrderedDict[Hashable, _Listing] = OrderedDict()
-        self._under_way: dict[Hashable, _Listing] = {}
+        self._known: OrderedDict[Hashable, _MemberTimes] = OrderedDict()
+        self._under_way: dict[Hashable, _MemberTimes] = {}
         self.nbytes = 0
         """Memory of what is remembered and of what is about to be, in bytes."""
         register(self)
@@ -89,7 +89,7 @@ class ListedTimes:
                 used(known.asked)  # by each step of its reader, who may take his time
                 yield batch
             return
-        this = self._begin(directory, _Listing(version, oldest(), []))
+        this = self._begin(directory, _MemberTimes(version, oldest(), []))
         ended = False
         try:
             for batch in scan():
@@ -110,7 +110,7 @@ class ListedTimes:
             with self._lock:
                 self._drop(directory)
 
-    def _begin(self, directory: Hashable, this: _Listing) -> _Listing:
+    def _begin(self, directory: Hashable, this: _MemberTimes) -> _MemberTimes:
         with self._lock:
             self._give_up(directory)  # of two listings of one directory at a time, the later one is remembered
             self._drop(directory)
@@ -120,7 +120,7 @@ class ListedTimes:
                 self._trim()
         return this
 
-    def _more(self, directory: Hashable, this: _Listing, batch: Pairs) -> None:
+    def _more(self, directory: Hashable, this: _MemberTimes, batch: Pairs) -> None:
         """Remember a batch of the listing under way if there is, or can be made, room for it."""
         part = array("q", [coordinate for coordinate, _ in batch]), compact([mtime_ns for _, mtime_ns in batch])
         nbytes = 16 * len(batch)
@@ -137,7 +137,7 @@ class ListedTimes:
             if self.nbytes > self._budget:
                 self._give_up(directory)
 
-    def _end(self, directory: Hashable, this: _Listing, complete: bool) -> None:
+    def _end(self, directory: Hashable, this: _MemberTimes, complete: bool) -> None:
         with self._lock:
             if self._under_way.get(directory) is not this:
                 return

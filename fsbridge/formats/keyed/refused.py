@@ -10,7 +10,7 @@ from fsbridge.errors import Unsupported
 
 
 @dataclass(frozen=True, slots=True)
-class Refused(CodecAbilities):
+class RefusedStep(CodecAbilities):
     """A step that never decodes: Unsupported, with the reason."""
 
     name: str
@@ -25,4 +25,4 @@ class Refused(CodecAbilities):
 
 def refusal(*chains: CodecChain) -> str | None:
     """Why no chunk can be decoded, if one of the steps refuses them all."""
-    return next((step.reason for chain in chains for step in chain.steps if isinstance(step, Refused)), None)
+    return next((step.reason for chain in chains for step in chain.steps if isinstance(step, RefusedStep)), None)

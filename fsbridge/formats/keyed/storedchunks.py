@@ -70,7 +70,7 @@ class StoredChunks:
 NOTHING = StoredChunks(np.empty(0, np.uint64))
 
 
-class Listing:
+class ChunkListing:
     """One listing of a directory. Its own thread takes it from state to state; readers wait for it."""
 
     def __init__(self, place: str, patience: float, stored: StoredChunks | None = None) -> None:
@@ -106,9 +106,9 @@ class Listing:
             self._error = error
         self.state = "failed" if self.stored is None else "done"
 
-    def compact(self) -> Listing:
+    def compact(self) -> ChunkListing:
         """The same without what was found on the way, which its readers may still be about to take."""
-        found = Listing(self._place, self._patience, self.stored)
+        found = ChunkListing(self._place, self._patience, self.stored)
         found.begun, found.directory = self.begun, self.directory
         return found
 
@@ -151,15 +151,15 @@ class _Directory:
     """The last listing that was done, the one that is running, and the one that waits for that."""
 
     def __init__(self) -> None:
-        self.last: Listing | None = None
-        self.running: Listing | None = None
-        self.waiting: Listing | None = None
+        self.last: ChunkListing | None = None
+        self.running: ChunkListing | None = None
+        self.waiting: ChunkListing | None = None
 
     @property
     def stored(self) -> StoredChunks | None:
         return self.last.stored if self.last is not None else None
 
-    def next(self) -> Listing | None:
+    def next(self) -> ChunkListing | None:
         """The one that ran is over; what waited for it, if anything, is to run."""
         if self.running is not None and self.running.state == "done":
             self.last = self.running.compact()
@@ -192,7 +192,7 @@ class FlatDirectories:
             for key in [key for key, directory in self._known.items() if directory.running is None]:
                 del self._known[key]
 
-    def join(self, key: Key, variant: Hashable, read: Read) -> Listing:
+    def join(self, key: Key, variant: Hashable, read: Read) -> ChunkListing:
         """A listing that tells what the directory `key` holds now, begun if need be.
 
         `variant` tells apart different grids and spellings at the same key. A listing that began before the directory's last
@@ -209,12 +209,12 @@ class FlatDirectories:
             now = self._store.stat(key)
         except NotFound:
             directory.last = None
-            return Listing("", self._patience, NOTHING)
+            return ChunkListing("", self._patience, NOTHING)
         with self._lock:
             for listing in (directory.last, directory.running, directory.waiting):
                 if listing is not None and self._does(listing, now):
                     return listing
-            new = Listing(self._store.describe(key), self._patience)
+            new = ChunkListing(self._store.describe(key), self._patience)
             if directory.running is not None:
                 directory.waiting = new
                 return new
@@ -222,7 +222,7 @@ class FlatDirectories:
             confinement.start(partial(self._work, key, directory, read), "fsbridge-index")
             return new
 
-    def _does(self, listing: Listing, now: Stat) -> bool:
+    def _does(self, listing: ChunkListing, now: Stat) -> bool:
         """Whether a listing tells what is in the directory that is as `now`."""
         if listing.state == "waiting":
             return True

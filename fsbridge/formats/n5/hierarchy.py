@@ -27,7 +27,7 @@ from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
-from fsbridge.formats.keyed.refused import Refused, refusal
+from fsbridge.formats.keyed.refused import RefusedStep, refusal
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
@@ -280,7 +280,7 @@ def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
         return (DECODERS[name](),)
     if table.is_compressor(name):  # zarr-python 2's N5Store: numcodecs' configuration with `type` for `id`
         return (table.decoder({**parameters, "id": name}),)
-    return (Refused(name, f"compression {name[:60]!r} is not known"),)
+    return (RefusedStep(name, f"compression {name[:60]!r} is not known"),)
 
 
 def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:

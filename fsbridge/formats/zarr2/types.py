@@ -22,7 +22,7 @@ from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import minifloats
 from fsbridge.formats.dtypes import BYTES, MAX_ITEMSIZE, STRING, data_type, normaliser, padded_fill, spell
 from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.refused import Refused
+from fsbridge.formats.keyed.refused import RefusedStep
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, DataType
 
@@ -264,17 +264,17 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int, turned: bool
     name = codec.get("id") if isinstance(codec, dict) else None
     native = _spelling(stored, codec)
     if stored.fields is not None:
-        return replace(BYTES, native=native), Refused(str(name), f"structs with Python objects, encoded by {name!r}")
+        return replace(BYTES, native=native), RefusedStep(str(name), f"structs with Python objects, encoded by {name!r}")
     if codec is None:
-        return replace(BYTES, native=native), Refused("object", "an array of Python objects without an object codec")
+        return replace(BYTES, native=native), RefusedStep("object", "an array of Python objects without an object codec")
     if turned and name in DOCUMENTS:
-        return replace(STRING, native=native), Refused(
+        return replace(STRING, native=native), RefusedStep(
             name, f"{name!r} in Fortran order, which zarr-python 2 reads otherwise than it writes"
         )
     try:
         decoder, serializer = table.object_decoder(codec, items)
     except Unsupported as error:
-        return replace(BYTES, native=native), Refused(str(name), str(error))
+        return replace(BYTES, native=native), RefusedStep(str(name), str(error))
     return replace(STRING if serializer == "vlen-utf8" else BYTES, native=native), decoder
 
 
@@ -325,4 +325,4 @@ def _step(config: JSON, role: str, stored: np.dtype[Any], whole: np.dtype[Any] |
     try:
         return table.decoder(config, stored=whole)
     except Unsupported as error:
-        return Refused(str(config.get("id")), str(error))
+        return RefusedStep(str(config.get("id")), str(error))

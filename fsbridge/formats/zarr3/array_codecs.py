@@ -15,7 +15,7 @@ import numpy as np
 
 from fsbridge.codecs import Decoder, arrays, cast, filters
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.keyed.refused import Refused
+from fsbridge.formats.keyed.refused import RefusedStep
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.types import ZarrType, parse_type
 from fsbridge.metadata import JSON
@@ -62,7 +62,7 @@ class ArrayPhase:
 
     def refuse(self, name: str, error: Unsupported) -> ArrayPhase:
         """Return the array after a codec that is not understood. The array is shown, and its chunks report the reason."""
-        step = Refused(name[:80], f"codec {name[:80]!r}: {error}")
+        step = RefusedStep(name[:80], f"codec {name[:80]!r}: {error}")
         return replace(self, refused=True, steps=(*self.steps, step), names=(*self.names, name[:80]))
 
     def numbers(self, fields: Fields) -> _DType:

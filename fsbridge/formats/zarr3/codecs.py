@@ -17,7 +17,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, arrays, objects, optional, packbits, table
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.keyed.refused import Refused
+from fsbridge.formats.keyed.refused import RefusedStep
 from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, PREFIX, ArrayPhase, array_phase, extension, understood
 from fsbridge.formats.zarr3.shard_index import ShardLevel
@@ -103,7 +103,7 @@ def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
         try:
             phase = phase.add(bytes_decoder(name, fields, phase.array.stored))
         except Unsupported as error:
-            return phase.add(Refused(name[:80], f"codec {name[:80]!r}: {error}"))
+            return phase.add(RefusedStep(name[:80], f"codec {name[:80]!r}: {error}"))
     return phase
 
 

@@ -20,7 +20,7 @@ from fsbridge.layouts.files.fitting import reasons
 from fsbridge.layouts.files.groups import Around, OpenGroup
 from fsbridge.layouts.files.levels import members as levels
 from fsbridge.layouts.files.names import Neighbours
-from fsbridge.layouts.files.page import Page, Row, page
+from fsbridge.layouts.files.page import MemberRow, WebPage, page
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.member_names import file_name
 from fsbridge.layouts.members import Opener, openers
@@ -44,7 +44,7 @@ def group_page(shown: OpenGroup, group: Group, store: str) -> bytes:
     names = member.names
     with member.context.together():
         rows = list(_rows(shown, group, members, around))
-    told = Page(
+    told = WebPage(
         title=names[-1] if names else store,
         store=f"/{'/'.join(names)} in {store}" if names else "the whole store",
         format=member.context.format_at(names).name,
@@ -60,7 +60,7 @@ def array_page(array: OpenArray, store: str, format: str) -> bytes:
     """Return the page of a store that is one array."""
     around = Around(array.above, Neighbours())
     rows = [array_row(array.name, array.view(), around)]
-    return page(Page(store, "the whole store", format, [], dict(array.metadata.attributes), rows))
+    return page(WebPage(store, "the whole store", format, [], dict(array.metadata.attributes), rows))
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
@@ -68,7 +68,7 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def array_row(name: str, view: View, around: Around, remark: str | None = None) -> Row:
+def array_row(name: str, view: View, around: Around, remark: str | None = None) -> MemberRow:
     """Return the row of an array that is called `name`."""
     fits, stem, leave = reasons(view), file_name(name, frozenset()), around.neighbours.leave
     suffixes = [
@@ -79,10 +79,10 @@ def array_row(name: str, view: View, around: Around, remark: str | None = None) 
     preview = next((suffix for suffix in ("preview.svg", "preview.png") if suffix in suffixes), None)
     lines = reading_lines(view) if "raw" in suffixes else {}
     lines = {language: text for language, text in lines.items() if language != "c"}
-    return Row(name, "array", stem, suffixes, preview, view, view.metadata.codec, lines, remark)
+    return MemberRow(name, "array", stem, suffixes, preview, view, view.metadata.codec, lines, remark)
 
 
-def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around) -> Iterator[Row]:
+def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around) -> Iterator[MemberRow]:
     for child, opener in openers(group, members, shown.path.member.context.config.is_remote):
         try:
             yield _row(shown, group, child, opener, around)
@@ -91,10 +91,10 @@ def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around) 
         except (FsbridgeError, OSError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise
-            yield Row(child.name, "error", remark=str(error))
+            yield MemberRow(child.name, "error", remark=str(error))
 
 
-def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: Around) -> Row:
+def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: Around) -> MemberRow:
     member = shown.path.member
     path = file_name(child.name, frozenset())
     names = (*member.names, child.name)
@@ -108,7 +108,7 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: A
     if isinstance(node, Link):
         remark, resolved = f"link to {node.target}", shown.resolved(node)
         if resolved is None or isinstance(resolved, Link):
-            return Row(child.name, "link", remark=f"{remark}, which leads nowhere")
+            return MemberRow(child.name, "link", remark=f"{remark}, which leads nowhere")
         node = resolved
     array = as_array(node)
     if array is not None:
@@ -117,4 +117,4 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: A
     leave = partial(around.neighbours.leave, child.name)
     preview = "preview.png" if pyramid and leave("preview.png") else None
     suffixes = [suffix for suffix in ("h5",) if leave(suffix) and len(path) + 3 <= MAX_NAME]
-    return Row(child.name, "group", path, suffixes, preview, remark="pyramid" if pyramid else remark)
+    return MemberRow(child.name, "group", path, suffixes, preview, remark="pyramid" if pyramid else remark)

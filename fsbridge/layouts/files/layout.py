@@ -29,7 +29,7 @@ from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.levels import images
 from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_group
 from fsbridge.layouts.files.named import file_of
-from fsbridge.layouts.files.names import SLICES, Reading, full_store_name, readings, store_name
+from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.previews.pyramids import SUFFIX as PREVIEW
 from fsbridge.layouts.files.previews.pyramids import level_of, pyramid_preview
@@ -282,7 +282,7 @@ class FilesGroup(OpenGroup):
         chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
         return file_of(opened, None, chosen[-1], name)
 
-    def _read(self, group: Group, name: str, reading: Reading, node: Node) -> AnyNode | None:
+    def _read(self, group: Group, name: str, reading: ParsedName, node: Node) -> AnyNode | None:
         """The file that `name`, read so, means of the member `node`; None if it has none such."""
         all_of_it = reading.region is None
         if isinstance(node, Link):

@@ -31,7 +31,7 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 """Finds the description of an array anew; None when there is no such array any more."""
 
 
-class _Told(NamedTuple):
+class _SharedLengths(NamedTuple):
     """Of arrays with the same metadata, axes, and plain names: the length of descriptions, the files' suffixes and lengths.
 
     A length is None where it must be found for each array.
@@ -100,7 +100,7 @@ def listed_group(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], A
     return Entry(name + b"." + suffix.encode(), Attrs("file", None, mtime_ns), opener)
 
 
-def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, told: _Told) -> Entry:
+def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, told: _SharedLengths) -> Entry:
     collisions = others.collisions(array.name)
     size = None if collisions or told.description is None else told.description.of(array.name)
     if size is None:
@@ -110,17 +110,17 @@ def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again:
     return Entry(name, attrs, partial(DescriptionFile, array, (), again, size), described_version(array.identity, ()))
 
 
-def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _Told:
+def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _SharedLengths:
     key = _key(view, None if is_plain(view.name) else view.name)
     known = shared.alike.get(key)
     if known is None:
         known = shared.alike.put(key, (view.metadata, view.axes, _of_its_own(view, wanted)))
-    return cast(_Told, known[2])
+    return cast(_SharedLengths, known[2])
 
 
-def _of_its_own(view: View, wanted: Sequence[str]) -> _Told:
+def _of_its_own(view: View, wanted: Sequence[str]) -> _SharedLengths:
     """The same of an array that shares its metadata with nobody."""
-    return _Told(length(view), _lengths(_Headed(view), tuple(wanted)))
+    return _SharedLengths(length(view), _lengths(_Headed(view), tuple(wanted)))
 
 
 class _Headed(Alike):

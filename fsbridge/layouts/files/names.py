@@ -18,7 +18,7 @@ SLICES = "slices"
 _SHORTEST_FIRST = (*sorted((*SUFFIXES, SLICES), key=len),)
 
 
-class Reading(NamedTuple):
+class ParsedName(NamedTuple):
     """One way to read a file name. `suffix`: that of `filetypes.ALIASES` is the one that it stands for."""
 
     array: str
@@ -26,18 +26,18 @@ class Reading(NamedTuple):
     suffix: str
 
 
-def readings(name: str) -> Iterator[Reading]:
+def readings(name: str) -> Iterator[ParsedName]:
     """All ways to read a file name, the longest array name first; without a region before with one."""
     bases = [
         (name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in _SHORTEST_FIRST if name.endswith(f".{suffix}")
     ]
-    found = [Reading(base, None, suffix) for base, suffix in bases if base]
+    found = [ParsedName(base, None, suffix) for base, suffix in bases if base]
     for base, suffix in bases:
         if base.endswith("]"):
             cuts = [i for i, char in enumerate(base) if char == "["]
-            found += [Reading(base[:cut], base[cut + 1 : -1], suffix) for cut in cuts if cut]
+            found += [ParsedName(base[:cut], base[cut + 1 : -1], suffix) for cut in cuts if cut]
         cuts = [i for i, char in enumerate(base) if char == "@"]
-        found += [Reading(base[:cut], base[cut + 1 :], suffix) for cut in cuts if cut]
+        found += [ParsedName(base[:cut], base[cut + 1 :], suffix) for cut in cuts if cut]
     yield from sorted(found, key=lambda reading: -len(reading.array))
 
 

@@ -53,7 +53,7 @@ _OPEN_LINES = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MemberRow:
     """A member of the group. `path`: what the names of its files begin with, or that of its directory; None: there are none.
 
     `suffixes`: of its files; `preview`: that of its picture; `lines`: how to read it, by language; `remark`: about a link, a
@@ -72,7 +72,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WebPage:
     """What a page tells. `above`: names of the groups from the root down to the one above; `more`: some are left out."""
 
     title: str
@@ -80,16 +80,16 @@ class Page:
     format: str
     above: Sequence[str]
     attributes: Mapping[str, JSON]
-    rows: Sequence[Row]
+    rows: Sequence[MemberRow]
     more: bool = False
 
 
-def page(told: Page) -> bytes:
+def page(told: WebPage) -> bytes:
     """Return the file."""
     return "".join(_parts(told)).encode()
 
 
-def _parts(told: Page) -> Iterator[str]:
+def _parts(told: WebPage) -> Iterator[str]:
     title = shown(told.title)
     yield (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -161,7 +161,7 @@ def _lines(text: str) -> str:
     return escape("\n".join(printable(line) for line in text.split("\n")))
 
 
-def _row(row: Row) -> str:
+def _row(row: MemberRow) -> str:
     name, href = shown(row.name), "" if row.path is None else link(row.path)
     if row.kind == "group" and href:
         name = f'<a class="main" href="{href}/index.html">{name}/</a>'

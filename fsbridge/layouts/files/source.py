@@ -113,14 +113,14 @@ class ElementSource:
     def peek(self, start: int, stop: int) -> Buffer | None:
         """Bytes [start, stop) if they have been assembled, or are few and of chunks in memory. Never blocks."""
         if not self._ahead:
-            return self._at_once(start, stop) if stop - start <= _FEW else None
+            return self._peek_few(start, stop) if stop - start <= _FEW else None
         parts: list[Buffer] = []
         position = start
         while position < stop:
             number, begin = divmod(position, self.window)
             part = self._made(number, begin, min(begin + stop - position, self.window))
             if not part:
-                return self._at_once(start, stop) if stop - start <= _FEW else None
+                return self._peek_few(start, stop) if stop - start <= _FEW else None
             parts.append(part)
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -136,9 +136,9 @@ class ElementSource:
             self._ahead.pop(number, None)  # it had to make room
         return None
 
-    def _at_once(self, start: int, stop: int) -> Buffer | None:
+    def _peek_few(self, start: int, stop: int) -> Buffer | None:
         first, last = start // self._width, -(-stop // self._width)
-        found = self._reader.read_at_once(first, last)
+        found = self._reader.peek(first, last)
         if found is None:
             return None
         shown = found if self._convert is None else self._converted(first, found)

@@ -15,7 +15,7 @@ from fsbridge.errors import NotFound
 from fsbridge.layouts.filled import FilledSpace
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.n5.documents import reversed_axes
-from fsbridge.layouts.n5.listing import Listings
+from fsbridge.layouts.n5.listing import BlockListings
 from fsbridge.metadata import Index
 
 MAX_FORMS = 256
@@ -32,7 +32,7 @@ class BlockSpace(FilledSpace):
 
     __slots__ = ("_forms", "_full", "_listings", "_steps", "_turned")
 
-    def __init__(self, identity: Hashable, chunks: DecodedChunks, listings: Listings) -> None:
+    def __init__(self, identity: Hashable, chunks: DecodedChunks, listings: BlockListings) -> None:
         metadata = chunks.metadata
         self._turned = reversed_axes(metadata)
         counts = metadata.grid.counts

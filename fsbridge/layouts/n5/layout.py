@@ -13,7 +13,7 @@ from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDir
 from fsbridge.layouts.flat import SCALAR, scalar_entries
 from fsbridge.layouts.n5.blocks import BlockSpace
 from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal
-from fsbridge.layouts.n5.listing import Listings
+from fsbridge.layouts.n5.listing import BlockListings
 from fsbridge.layouts.n5.spacing import spacing
 from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Group
@@ -27,7 +27,7 @@ class N5:
     documents = frozenset((DOCUMENT,))
 
     def __init__(self) -> None:
-        self.listings = Listings()
+        self.listings = BlockListings()
 
     def selective(self, format: Format) -> bool:
         return True
@@ -58,7 +58,7 @@ class N5:
 class N5Array(ArrayDirectory):
     """An array's directory: besides the document a directory for each coordinate of N5's first dimension."""
 
-    def __init__(self, path: PathDirectory, array: Array, listings: Listings) -> None:
+    def __init__(self, path: PathDirectory, array: Array, listings: BlockListings) -> None:
         super().__init__(path, array)
         self.space: BlockSpace = BlockSpace(path.identity(array), path.member.decoded(array), listings)
 

@@ -33,7 +33,7 @@ _Pairs = tuple[NDArray[np.int64], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Walk:
+class _StoredBlocks:
     """All stored chunks of one array: their numbers in the reversed grid, ascending, with their mtimes in ns.
 
     Times are 64 bits long, or Python's integers where one of them needs more (before 1677, after 2262).
@@ -44,7 +44,7 @@ class _Walk:
     mtimes: NDArray[Any]
 
     def below(self, prefix: Index, counts: tuple[int, ...], mtime_ns: int | None) -> list[tuple[int, int]]:
-        """The next coordinates behind `prefix` in the reversed grid of `counts`, see `Listings.scan`."""
+        """The next coordinates behind `prefix` in the reversed grid of `counts`, see `BlockListings.scan`."""
         number = 0
         for coordinate, count in zip(prefix, counts, strict=False):
             number = number * count + coordinate
@@ -59,11 +59,11 @@ class _Walk:
         return [(coordinate, mtime_ns) for coordinate in np.unique(coordinates).tolist()]
 
 
-class Listings:
+class BlockListings:
     """The last walks through arrays of one mount, while listings may be as old as they are. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept = LRU[DecodedChunks, _Walk](MAX_KEPT)
+        self._kept = LRU[DecodedChunks, _StoredBlocks](MAX_KEPT)
 
     def scan(self, chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
         """What is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` gives it.
@@ -92,12 +92,12 @@ class Listings:
         walk = self._kept.get(chunks)
         return 0 if walk is None else len(walk.numbers)
 
-    def _fresh(self, chunks: DecodedChunks) -> _Walk | None:
+    def _fresh(self, chunks: DecodedChunks) -> _StoredBlocks | None:
         walk = self._kept.get(chunks)
         return walk if walk is not None and walk.asked >= context.listed else None
 
 
-def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_Walk | None]:
+def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredBlocks | None]:
     """None while at work, then the walk, unless more is stored than is kept."""
     asked = oldest()
     parts: list[_Pairs] = []
@@ -121,7 +121,7 @@ def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_Walk | 
     parts.append(_columns(pending))
     numbers, mtimes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(numbers, kind="stable")
-    yield _Walk(asked, numbers[order], mtimes[order])
+    yield _StoredBlocks(asked, numbers[order], mtimes[order])
 
 
 def _columns(pairs: list[tuple[int, int]]) -> _Pairs:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fsbridge.errors import PASSING, FsbridgeError, Stale
 from fsbridge.layouts.axes import Attributes, axes_of, first_level
-from fsbridge.layouts.members import Member
+from fsbridge.layouts.members import SourceMember
 from fsbridge.metadata import ArrayMetadata, Axes
 from fsbridge.model import Array, Group, as_array
 
@@ -37,7 +37,7 @@ class Spacing(NamedTuple):
     factors: tuple[int, ...] = ()
 
 
-def spacing(member: Member, metadata: ArrayMetadata) -> Spacing:
+def spacing(member: SourceMember, metadata: ArrayMetadata) -> Spacing:
     """The axes of the array at `member` as of now; those of an N5 source are in its own document already."""
     names, rank = member.names, len(metadata.shape)
     if member.context.format_at(names).first_axis_fastest:
@@ -65,7 +65,7 @@ def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float
     return full, factors
 
 
-def _groups_above(member: Member) -> Sequence[Attributes]:
+def _groups_above(member: SourceMember) -> Sequence[Attributes]:
     """Attributes of the groups above, the nearest first; damaged ones are an error where they are shown."""
     found: list[Attributes] = []
     above = member.above
@@ -80,14 +80,14 @@ def _groups_above(member: Member) -> Sequence[Attributes]:
     return found
 
 
-def _group(member: Member) -> Group:
+def _group(member: SourceMember) -> Group:
     node = member.present()
     if as_array(node) is not None:
         raise Stale(f"{member} is no group any more")
     return cast(Group, node)
 
 
-def _coordinate(member: Member, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
     """See `axes.Coordinate`: one that cannot be read is its own error, not its neighbours'."""
     if member.above is None:
         return None
@@ -102,7 +102,7 @@ def _coordinate(member: Member, name: str) -> tuple[NDArray[np.float64] | None, 
         return None
 
 
-def _values(member: Member, array: Array) -> NDArray[np.float64] | None:
+def _values(member: SourceMember, array: Array) -> NDArray[np.float64] | None:
     """All elements of a coordinate; None where they are no numbers, not all stored, or too many to look at."""
     metadata = array.metadata
     dtype, chunks = metadata.dtype.numpy, member.context.decoded(array)

@@ -15,7 +15,7 @@ from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
 from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.member_names import file_name
-from fsbridge.layouts.members import Member
+from fsbridge.layouts.members import SourceMember
 from fsbridge.metadata import JSON
 from fsbridge.model import Group, Link, as_array
 
@@ -28,21 +28,21 @@ MAX_LINKS = 40
 """Links on the way to one member, as Linux follows."""
 
 
-def consolidated_document(root: Member, layout: Layout) -> bytes:
+def consolidated_document(root: SourceMember, layout: Layout) -> bytes:
     """The document of the hierarchy below `root`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
-    walk = _Walk(root, layout)
+    walk = _Consolidation(root, layout)
     walk.visit(root, "")
     return encode({"zarr_consolidated_format": 1, "metadata": walk.documents})
 
 
-class _Walk:
-    def __init__(self, root: Member, layout: Layout) -> None:
+class _Consolidation:
+    def __init__(self, root: SourceMember, layout: Layout) -> None:
         self.root = root
         self.layout = layout
         self.documents: dict[str, JSON] = {}
         self.members = 0
 
-    def visit(self, member: Member, prefix: str, links: int = 0) -> None:
+    def visit(self, member: SourceMember, prefix: str, links: int = 0) -> None:
         """Add the documents of `member`, whose path in the tree is `prefix`, with so many links, and of all below it."""
         self.members += 1
         if self.members > MAX_MEMBERS:
@@ -66,7 +66,7 @@ class _Walk:
             if found is not None and (array is None or self.layout.refusal(array.metadata) is None):
                 self.visit(found, f"{prefix}{name}/", followed)
 
-    def find(self, member: Member, name: str, links: int) -> tuple[Member | None, int]:
+    def find(self, member: SourceMember, name: str, links: int) -> tuple[SourceMember | None, int]:
         """A member of a group, None for a link to nothing; and the links of the path, of which `links` lead to the group."""
         before, parts = links, [name]
         while parts:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 from fsbridge import asking, confinement
 from fsbridge.store import Key, Stat
-from fsbridge.store.remote.client import Answer, Object, is_weak, unquoted
+from fsbridge.store.remote.client import Object, Response, is_weak, unquoted
 from fsbridge.store.remote.listing_cache import mark
 
 KEPT_SECONDS = 3.0
@@ -73,7 +73,7 @@ class KnownObject:
         self.asked = time.monotonic()
         self.held: tuple[int, bytes] | None = None  # both or none, because they change while other threads look
         """Bytes of the object, and the position of the first one."""
-        self.pending: Answer | None = None
+        self.pending: Response | None = None
 
     def part(self, start: int, length: int) -> bytes | None:
         """Return these bytes, if they are kept."""
@@ -132,7 +132,7 @@ class Answers:
             self._known.clear()
             self._kept.clear()
 
-    def keep(self, key: Key, known: KnownObject, held: tuple[int, bytes] | None, pending: Answer | None = None) -> None:
+    def keep(self, key: Key, known: KnownObject, held: tuple[int, bytes] | None, pending: Response | None = None) -> None:
         """Keep bytes of an object (see `KnownObject.held`), or the answer that will give them, for a reader."""
         known.held, known.pending = held, pending
         with self._lock:
@@ -144,7 +144,7 @@ class Answers:
                 self._sweeping = True
                 self._sweep_later()
 
-    def take(self, key: Key) -> Answer | None:
+    def take(self, key: Key) -> Response | None:
         """Return an answer whose body has not been read yet. Each is given to one reader."""
         asking.before_waiting()
         with self._lock:

@@ -64,7 +64,7 @@ class Object(NamedTuple):
     etag: str | None
 
 
-class Answer:
+class Response:
     """A GET whose headers have arrived. The body is downloaded when it is asked for; one that is not is given up.
 
     `asked`: when the request was sent (`time.monotonic`).
@@ -118,7 +118,7 @@ class Client:
         match: str | None = None,
         other_than: str | None = None,
         patient: bool = False,
-    ) -> Answer | None:
+    ) -> Response | None:
         """Begin to read an object: `length` bytes from `start` (None: all), the last `length` when `start` is negative.
 
         `match`: Stale unless the object has this ETag. `other_than`: None when it has. `patient`: 29 seconds, not 9.
@@ -149,7 +149,7 @@ class Client:
         found = _object(key, result.meta)
         if match is not None and bare(found.etag) != bare(match):
             raise Stale(f"{place}: replaced")
-        return Answer(found, result, place, asked)
+        return Response(found, result, place, asked)
 
     def _head(self, key: str) -> Object:
         with self._slots:

@@ -18,7 +18,7 @@ MAX_MEMBERS = 400_000
 """Members of all listings together, about 100 bytes each. The least recently used listings are dropped first."""
 
 
-class Level:
+class ListedLevel:
     """The members of one directory: names in order, with size, mtime (ns) and what stands for the ETag of each object."""
 
     __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes")
@@ -56,14 +56,14 @@ class Levels:
     """The remembered listings of one store by directory. Thread-safe."""
 
     def __init__(self, most: int = MAX_MEMBERS) -> None:
-        self._levels: LRU[Key, Level] = LRU(most)
+        self._levels: LRU[Key, ListedLevel] = LRU(most)
 
-    def get(self, key: Key, age: float) -> Level | None:
+    def get(self, key: Key, age: float) -> ListedLevel | None:
         """Return the listing of `key` if it is younger than `age` seconds."""
         level = self._levels.get(key)
         return None if level is None or level.age() >= age else level
 
-    def put(self, key: Key, level: Level) -> None:
+    def put(self, key: Key, level: ListedLevel) -> None:
         """Remember a listing, unless it is too large by itself."""
         cost = len(level) + 1
         if cost <= self._levels.budget:
@@ -112,14 +112,14 @@ class Arriving:
         """Return the modification time of an object that has been listed already."""
         return self._mtimes.get(name)
 
-    def level(self) -> Level:
+    def level(self) -> ListedLevel:
         """Return all members, after all pages have been taken, unless there are too `many`."""
-        level = Level(self._prefixes, self._objects, self._strip)
+        level = ListedLevel(self._prefixes, self._objects, self._strip)
         level.asked = self._begun
         return level
 
 
-def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS) -> dict[Key, Level] | None:
+def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS) -> dict[Key, ListedLevel] | None:
     """Return the listings of `root` and of every directory below it from a recursive listing.
 
     Returns None for more than `most` objects or directories, because a key of 1 KB can imply five hundred directories.
@@ -147,4 +147,4 @@ def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS)
                     folder = folder.parent
                 folder = Key(item.key.rpartition("/")[0])
             objects[folder].append(item)
-    return {key: Level(prefixes[key], objects[key], len(key) + 1 if key else 0) for key in objects}
+    return {key: ListedLevel(prefixes[key], objects[key], len(key) + 1 if key else 0) for key in objects}

@@ -18,7 +18,7 @@ from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat
 from fsbridge.store.remote import parts
 from fsbridge.store.remote.client import PAGE_KEYS, Client
-from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Level, Levels, split
+from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, ListedLevel, split
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
@@ -53,7 +53,7 @@ class Listings:
         self._under_way: dict[Key, threading.Event] = {}
         self._arriving: dict[Key, Arriving] = {}
 
-    def known(self, key: Key) -> Level | None:
+    def known(self, key: Key) -> ListedLevel | None:
         """The members of a directory, if they are known."""
         return self.remembered.get(key, self._ttl)
 
@@ -67,7 +67,7 @@ class Listings:
         level = self.known(key.parent)
         return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
-    def level(self, key: Key, age: float | None = None) -> Level:
+    def level(self, key: Key, age: float | None = None) -> ListedLevel:
         """The members of a directory, not older than `age` seconds; empty when there is none."""
         age = self._ttl if age is None else age
         while True:
@@ -83,21 +83,21 @@ class Listings:
                     level = self.remembered.get(key, age)
                     return self._asked(key) if level is None else level
 
-    def at(self, key: Key, age: float) -> Level | None:
+    def at(self, key: Key, age: float) -> ListedLevel | None:
         """The members of the directory that the object `key` lies in, not older than `age` seconds, if they are known."""
         return self.remembered.get(key.parent, age)
 
-    def beside(self, key: Key, age: float) -> Level | None:
+    def beside(self, key: Key, age: float) -> ListedLevel | None:
         """The same; who looks at such objects in directories side by side will look at all of them, so all are listed."""
         level = self.at(key, age)
         return self.at(key, age) if level is None and self.listable and self._walk(key.parent, age, True) else level
 
-    def shown(self, key: Key) -> Level:
+    def shown(self, key: Key) -> ListedLevel:
         """Members for somebody who lists the directory, and may look at one after the other. Errors as of `listing`."""
         self._shown.put(key, True)
         return self.listing(key)
 
-    def listing(self, key: Key) -> Level:
+    def listing(self, key: Key) -> ListedLevel:
         """As `level`; NotFound where nothing lies beneath, Stale where not even the store is there any more."""
         level = self.level(key)
         if not len(level):
@@ -216,16 +216,16 @@ class Listings:
             level.asked = begun
             self.remembered.put(place, level)
 
-    def stat_at(self, level: Level, position: int) -> Stat:
+    def stat_at(self, level: ListedLevel, position: int) -> Stat:
         """What a listing says of an object."""
         size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
         return Stat(False, size, mtime_ns, (etag, size, mtime_ns))
 
-    def _asked(self, key: Key) -> Level:
+    def _asked(self, key: Key) -> ListedLevel:
         begun = time.monotonic()
         prefixes, objects = self._client.level(key)
         strip = len(key) + 1 if key else 0
-        level = Level((prefix[strip:] for prefix in prefixes), objects, strip)
+        level = ListedLevel((prefix[strip:] for prefix in prefixes), objects, strip)
         level.asked = begun
         self.remembered.put(key, level)
         if not key and self.mtime_ns == 0 and objects:

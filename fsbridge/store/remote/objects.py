@@ -19,9 +19,9 @@ from fsbridge.errors import NotFound
 from fsbridge.store import Key, Range, Stat, Stored
 from fsbridge.store.remote.answers import Answers, Evidence, KnownObject, ServerClock, stat_of
 from fsbridge.store.remote.blocks import BlockCache
-from fsbridge.store.remote.client import Answer, Client, Object
+from fsbridge.store.remote.client import Client, Object, Response
 from fsbridge.store.remote.faults import Refused, TakenForAbsent
-from fsbridge.store.remote.listing_cache import Level, mark
+from fsbridge.store.remote.listing_cache import ListedLevel, mark
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.witness import Witness
 
@@ -43,13 +43,13 @@ class RemoteObjects:
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
         self._witness = Witness(client)
 
-    def get(self, key: Key, start: int = 0, length: int | None = None, **how: object) -> Answer:
+    def get(self, key: Key, start: int = 0, length: int | None = None, **how: object) -> Response:
         """Return bytes of the object by one request. Raises NotFound, which is remembered, too. `how`: see `Client.get`."""
         answer = self._answer(key, start, length, **how)
         assert answer is not None
         return answer
 
-    def _answer(self, key: Key, start: int, length: int | None, **how: object) -> Answer | None:
+    def _answer(self, key: Key, start: int, length: int | None, **how: object) -> Response | None:
         try:
             return self._client.get(key, start, length, **how)  # type: ignore[arg-type]  # names of `get`'s own
         except NotFound as error:
@@ -126,7 +126,7 @@ class RemoteObjects:
         self.evidence.seen(key)
         return known, stat
 
-    def _compare(self, level: Level, position: int, known: KnownObject) -> bool:
+    def _compare(self, level: ListedLevel, position: int, known: KnownObject) -> bool:
         """Note whether a listing tells the same ETag as the object's answer. Returns False if it lists another version."""
         assert known.stat is not None
         if (level.sizes[position], level.mtimes[position]) != (known.stat.size, known.stat.mtime_ns):

@@ -119,10 +119,10 @@ def test_a_growing_second_axis_keeps_every_chunk_in_place(tmp_path: Path) -> Non
         np.testing.assert_array_equal(values(found), data)
 
 
-def verification(file: h5py.File) -> chunks.Verification:
+def verification(file: h5py.File) -> chunks.TableChecks:
     """A verification as for a file that was just opened."""
     descriptor = file.id.get_vfd_handle()
-    return chunks.Verification(Counter(), lambda start, length: os.pread(descriptor, length, start), 0, False)
+    return chunks.TableChecks(Counter(), lambda start, length: os.pread(descriptor, length, start), 0, False)
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])

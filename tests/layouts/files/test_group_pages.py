@@ -18,7 +18,7 @@ from fake_model import tree as fake_tree
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.files import group_page
-from fsbridge.layouts.files.page import Page, Row, link, page
+from fsbridge.layouts.files.page import MemberRow, WebPage, link, page
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import Directory, File
 
@@ -222,11 +222,11 @@ def test_every_link_of_a_row_is_below_the_page_whatever_the_row_says() -> None:
     for name in HOSTILE:
         path = name.encode("utf-8", "surrogateescape").replace(b"/", b"%2F")
         rows = [
-            Row(name, "error", remark=name),
-            Row(name, "link", remark=name),
-            Row(name, "group", path, ["h5"], "preview.png"),
+            MemberRow(name, "error", remark=name),
+            MemberRow(name, "link", remark=name),
+            MemberRow(name, "group", path, ["h5"], "preview.png"),
         ]
-        document = html(page(Page(name, name, name, [name], {}, rows)))
+        document = html(page(WebPage(name, name, name, [name], {}, rows)))
         assert is_harmless(document)
         assert unquote_to_bytes(link(path)) == b"./" + path
 

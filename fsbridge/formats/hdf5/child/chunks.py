@@ -49,7 +49,7 @@ class ChunkColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Verification:
+class TableChecks:
     """How chunks are compared with what HDF5 reads. `tables` counts this file's tables by kind of index.
 
     `read(address, length)` returns bytes of the file. If `is_remote`, reading takes requests, so only one chunk of the
@@ -70,7 +70,7 @@ class Verification:
         return CHUNKS_VERIFIED_IF_DUBIOUS if dubious else CHUNKS_VERIFIED_AT_FIRST if first else CHUNKS_VERIFIED
 
 
-def stored_chunks(dataset: Any, verification: Verification) -> ChunkColumns:
+def stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
     """Return the chunks of `dataset`, some of them verified. Raises Refusal if HDF5 reads others than its index says."""
     kind = ctypes.c_int()
     if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
@@ -97,7 +97,7 @@ def _verified_bias(
     edges: Sequence[int],
     counts: Sequence[int],
     found: ChunkColumns,
-    verification: Verification,
+    verification: TableChecks,
     most: int,
 ) -> int:
     """Return what to add to all addresses: 0, or the user block, which HDF5 before 1.14.4 leaves out."""

@@ -17,7 +17,7 @@ from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, function
 from fsbridge.formats.hdf5.child import h5types, lzf_szip, remote_data, values
-from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, Verification, stored_chunks
+from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, stored_chunks
 from fsbridge.formats.hdf5.child.h5types import widened
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
@@ -111,7 +111,7 @@ class Datasets(Sources):
         return {"chunks": len(found.columns[0]), "outside": found.outside, "columns": columns}
 
     def _stored_chunks(self, dataset: Any) -> ChunkColumns:
-        return stored_chunks(dataset, Verification(self.verified, self.stored, self.user_block, self.blocks is not None))
+        return stored_chunks(dataset, TableChecks(self.verified, self.stored, self.user_block, self.blocks is not None))
 
     def _storage(self, dataset: Any) -> int | None:
         """Return the stored bytes, or None if a whole chunk index would have to be fetched to know them."""

@@ -46,7 +46,7 @@ _REMEMBERED_BANDS = 16
 """Bands that are given up at a time: where there are many, each is small."""
 
 
-class _Part(NamedTuple):
+class _ChunkPart(NamedTuple):
     """What one chunk has of a box: where it goes in the box, and where it lies in the chunk."""
 
     chunk: Index
@@ -107,7 +107,7 @@ class ElementReader:
         self.read_into(start, stop, out.view(np.uint8).data)
         return out
 
-    def read_at_once(self, start: int, stop: int) -> NDArray[Any] | None:
+    def peek(self, start: int, stop: int) -> NDArray[Any] | None:
         """Elements [start, stop) if they are of a few chunks, all of them in memory. Never blocks."""
         out = np.empty(stop - start, bits(self._size))
         left = _FEW
@@ -213,7 +213,7 @@ class ElementReader:
         self._fill_part(out, box)
 
     def _fill_part(self, out: NDArray[Any], box: tuple[Span, ...]) -> None:
-        group: list[_Part] = []
+        group: list[_ChunkPart] = []
         for part in self._parts(box):
             group.append(part)
             if len(group) == self._group:
@@ -221,11 +221,11 @@ class ElementReader:
                 group = []
         self._copy(group, out)
 
-    def _copy(self, parts: list[_Part], out: NDArray[Any]) -> None:
+    def _copy(self, parts: list[_ChunkPart], out: NDArray[Any]) -> None:
         supply = self._supply
         if len(parts) > 1:
             supply.send([part.chunk for part in parts])
-        missing: list[tuple[_Part, Piece]] = []
+        missing: list[tuple[_ChunkPart, Piece]] = []
         pieces = supply.find_all([part.chunk for part in parts])
         for part, piece in zip(parts, pieces, strict=True):  # what is there is let go before the rest, which needs the room
             if piece is None:
@@ -240,14 +240,14 @@ class ElementReader:
             if not supply.ranged(piece, out[part.target].transpose(self._untransposed), part.source):
                 supply.use(piece, partial(self._put, out, part))
 
-    def _put(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:
+    def _put(self, out: NDArray[Any], part: _ChunkPart, chunk: NDArray[Any]) -> None:
         out[part.target] = chunk[part.source].transpose(self._transposed)
 
     def _filling(self) -> Any:
         fill = self._metadata.fill
         return np.frombuffer(fill if isinstance(fill, bytes) else bytes(self._size), bits(self._size))[0]
 
-    def _parts(self, box: tuple[tuple[int, int], ...]) -> Iterator[_Part]:
+    def _parts(self, box: tuple[tuple[int, int], ...]) -> Iterator[_ChunkPart]:
         grid, picks = self._metadata.grid, self._selection.picks
         spans = dict(zip(self._dimensions, box, strict=True))
         cut: list[list[tuple[int, slice | int, slice]]] = []
@@ -259,7 +259,7 @@ class ElementReader:
             ])  # fmt: skip
         dropped, back = len(picks) - len(box), self._back
         for chosen in product(*cut):
-            yield _Part(
+            yield _ChunkPart(
                 tuple([chosen[i][0] for i in back]),
                 tuple([run[2] for run in chosen[dropped:]]),
                 tuple([chosen[i][1] for i in back]),

@@ -36,7 +36,7 @@ _WEIGHT_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenGroup:
     """A group as it was: to tell whether the file still shows what there is.
 
     `state`: of its attributes and its members; None where `origin`, the file that it lies in, tells.
@@ -57,7 +57,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements:
+class SkeletonElements:
     """An array whose elements are part of the skeleton."""
 
     array: OpenArray
@@ -139,7 +139,7 @@ class Walk:
         self.specification.add("group", path or "/", attributes=attributes, characters=spec.characters(attributes), **typed)
         if known is not None:
             self._same(known.file, known.described, path or "/")
-        told, left_out = _Told(), list[str]()
+        told, left_out = _ToldMembers(), list[str]()
         for name, step in self._steps(group, known, members, told, path, depth):
             self._room()
             try:
@@ -155,13 +155,19 @@ class Walk:
         if left_out:
             self.specification.leave_out(path or "/", left_out)
         if known is not None and told.alone:
-            self._watch(Seen(group, known.origin, None))
+            self._watch(SeenGroup(group, known.origin, None))
         else:
             state = _state(attributes, list(group.group.children()) if members is None else members)
-            self._watch(Seen(group, None if known is None else known.origin, state))
+            self._watch(SeenGroup(group, None if known is None else known.origin, state))
 
     def _steps(
-        self, group: OpenGroup, known: Exact | None, listed: Sequence[Child] | None, told: _Told, path: str, depth: int
+        self,
+        group: OpenGroup,
+        known: Exact | None,
+        listed: Sequence[Child] | None,
+        told: _ToldMembers,
+        path: str,
+        depth: int,
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """What is to be done of each member, by name. `told` gets those that are as an HDF5 file has them.
 
@@ -298,7 +304,7 @@ class Walk:
         token = array.settled()
         items = array.elements(array.current(token), view.selection, spec.stored(view).order)
         self._add_variable(sum(len(item) for item in items.reshape(-1).tolist()))
-        self._watch(Elements(array, token))
+        self._watch(SkeletonElements(array, token))
         return list(spec.items_of(view, items))
 
     def _add_variable(self, count: int) -> None:
@@ -337,7 +343,7 @@ def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
 
 
 @dataclass
-class _Told:
+class _ToldMembers:
     """Members of a group that an HDF5 file tells of. `alone`: of all, and none is in another file."""
 
     names: set[str] = field(default_factory=set)

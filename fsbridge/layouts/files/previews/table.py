@@ -32,18 +32,18 @@ def curves(view: View, drawn: Callable[[Figure], bytes]) -> Preview:
     kept = {1: min(view.shape[1], MOST_COLUMNS)} if len(view.shape) == 2 else {}
     shown = {0: Wish(None)} if view.shape else {}
     sample = sampled(view.metadata, view.selection, shown, {}, kept)
-    how = _Drawn(view, sample, drawn)
+    how = _DrawnTable(view, sample, drawn)
     return Preview(sample.selection, tuple(range(len(view.shape))), sample.middle, partial(_draw, how))
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
+class _DrawnTable:
     view: View
     sample: Sample
     drawn: Callable[[Figure], bytes]
 
 
-def _draw(how: _Drawn, elements: NDArray[Any]) -> bytes:
+def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
     view = how.view
     elements = elements.reshape(-1, *elements.shape[1:]) if elements.ndim else elements.reshape(1)
     first = _begin(how)
@@ -81,7 +81,7 @@ def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[
         yield str(number), elements[:, number], real
 
 
-def _units(how: _Drawn, elements: NDArray[Any]) -> NDArray[np.int64] | None:
+def _units(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None:
     """Where each unit's events end, if the array has times of events: NWB's `spike_times` and its index."""
     view = how.view
     if elements.ndim != 1 or elements.dtype.kind != "f" or not view.name.endswith("spike_times"):
@@ -94,7 +94,7 @@ def _units(how: _Drawn, elements: NDArray[Any]) -> NDArray[np.int64] | None:
     return ends if rising else np.array([len(elements)])
 
 
-def _begin(how: _Drawn) -> int:
+def _begin(how: _DrawnTable) -> int:
     """The position in the region of the first element that is shown."""
     if not how.view.shape:
         return 0
@@ -103,7 +103,7 @@ def _begin(how: _Drawn) -> int:
     return (shown.start - region.start) // region.step
 
 
-def _positions(how: _Drawn, first: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
     """What makes places on the axis of positions: by the spacing, else a coordinate's values, else the array's positions."""
     view = how.view
     if not view.shape:

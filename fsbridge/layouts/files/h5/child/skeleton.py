@@ -33,7 +33,7 @@ _set_bounds = function(h5p, "H5Fset_libver_bounds", ID, ctypes.c_int, ctypes.c_i
 Item = Mapping[str, Any]
 
 
-class Entry(NamedTuple):
+class SkeletonObject(NamedTuple):
     """An object: its number, what is known of it, and its elements where they belong to the skeleton."""
 
     number: int
@@ -55,9 +55,9 @@ class Skeleton:
         self._pages = Pages()
         self._file: Any = None
         self._typed: Any = None
-        self._waiting: list[Entry] = []  # from one on that is of a committed type which has not come yet
-        self._elements: list[Entry] = []  # of which the elements may refer to any object
-        self._attributes: list[Entry] = []  # of which the attributes may, or are of types that have not come yet
+        self._waiting: list[SkeletonObject] = []  # from one on that is of a committed type which has not come yet
+        self._elements: list[SkeletonObject] = []  # of which the elements may refer to any object
+        self._attributes: list[SkeletonObject] = []  # of which the attributes may, or are of types that have not come yet
         self._outside: list[tuple[int, bytes, int]] = []  # number, path and bytes of elements that are not in the file
         self._groups: set[str] = set()
         self._count = 0
@@ -70,7 +70,7 @@ class Skeleton:
             self._begin(objects[0])
         for item in objects:
             start, length = item.get("blob", (0, 0))
-            entry = Entry(self._count, item, blob[start : start + length])
+            entry = SkeletonObject(self._count, item, blob[start : start + length])
             self._count += 1
             if item.get("bytes"):
                 self._outside.append((entry.number, raw(item["path"]), item["bytes"]))
@@ -139,7 +139,7 @@ class Skeleton:
 
     # ---- one object
 
-    def _attempt(self, entry: Entry, call: Callable[[Entry], None]) -> None:
+    def _attempt(self, entry: SkeletonObject, call: Callable[[SkeletonObject], None]) -> None:
         """What HDF5 refuses costs this object alone."""
         if entry.number not in self.failed:
             try:
@@ -147,7 +147,7 @@ class Skeleton:
             except ERRORS as error:
                 self.failed[entry.number] = entry.path, " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
-    def _make(self, entry: Entry) -> None:
+    def _make(self, entry: SkeletonObject) -> None:
         item, large = entry.item, _is_large(entry.item)
         if large:
             self._bounds(h5f.LIBVER_V18)
@@ -173,7 +173,7 @@ class Skeleton:
         if _set_bounds(self._file.id, low, h5f.LIBVER_LATEST) < 0:
             raise RuntimeError("HDF5 does not take bounds of its versions")
 
-    def _object(self, entry: Entry) -> Any:
+    def _object(self, entry: SkeletonObject) -> Any:
         """Make an object; what has attributes is returned."""
         item = entry.item
         kind, path = item["kind"], raw(item["path"])
@@ -205,7 +205,7 @@ class Skeleton:
         plist.set_link_creation_order(ORDERED)
         return h5g.create(self._file, path, link_creation(), plist)
 
-    def _dataset(self, entry: Entry) -> Any:
+    def _dataset(self, entry: SkeletonObject) -> Any:
         item = entry.item
         if "type" not in item.get("typed", ()):
             return plain.create(self._file, item)
@@ -222,7 +222,7 @@ class Skeleton:
         with contextlib.suppress(KeyError):
             self._file.unlink(raw(item["path"]))
 
-    def _fill(self, entry: Entry) -> None:
+    def _fill(self, entry: SkeletonObject) -> None:
         """Elements that are part of the skeleton; a dataset without them is none."""
         try:
             self._typed.items(entry.item, entry.elements)
@@ -230,7 +230,7 @@ class Skeleton:
             self._remove(entry.item)
             raise
 
-    def _set_attributes(self, entry: Entry, owner: Any = None) -> None:
+    def _set_attributes(self, entry: SkeletonObject, owner: Any = None) -> None:
         item = entry.item
         owner = h5o.open(self._file, raw(item["path"])) if owner is None else owner
         attributes = item.get("attributes", {})
