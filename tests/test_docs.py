@@ -194,6 +194,15 @@ def test_links_lead_on_and_lines_are_short(page: str) -> None:
         assert (ROOT / module).exists(), module
 
 
+def test_what_to_copy_and_touch_exists() -> None:
+    table = section(PAGES["docs/contributing.md"], "Where something new goes")
+    rows = [row.split(" | ") for row in re.findall(r"^\| ([^-].*) \|$", table, re.MULTILINE)]
+    assert len(rows) == 10
+    for cells in rows:
+        for path in re.findall(r"`([\w/.]+/[\w/.]*|\w+\.py)`", " ".join(cells[1:])):
+            assert (ROOT / "fsbridge" / path).exists() or (ROOT / path).exists(), path
+
+
 def test_functions_of_the_walks_exist() -> None:
     text = section(PAGES["docs/architecture.md"], "Walk 1: a chunk is read")
     text += section(PAGES["docs/architecture.md"], "Walk 2: `ls -l` of a chunk directory")
