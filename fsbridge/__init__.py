@@ -1,7 +1,7 @@
 """fsbridge mounts N5, Zarr and HDF5 stores as plain files.
 
 `with fsbridge.mounted("brain.n5", layout="files") as path:` mounts one for a while. Everything else is a command
-(`cli.py`), or the fsspec file system `fsbridge` (`filesystem.py`).
+(`cli.py`), or the fsspec file system `fsbridge` (`unmounted/filesystem.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "mounted"]
 
 if TYPE_CHECKING:
-    from fsbridge.temporary_mount import mounted
+    from fsbridge.mount.temporary import mounted
 
 
 def __getattr__(name: str) -> object:
     """Import what is asked for: the command, and each child process, import this module and should be quick."""
     if name == "mounted":
-        from fsbridge.temporary_mount import mounted
+        from fsbridge.mount.temporary import mounted
 
         return mounted
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

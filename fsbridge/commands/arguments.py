@@ -167,12 +167,6 @@ def remote(args: argparse.Namespace) -> Remote:
     )
 
 
-def add_part(parser: Parser) -> None:
-    """Add `--part`."""
-    shown = "do only every N-th unit of work, from the I-th on: for N jobs that share the work"
-    parser.add_argument("--part", type=types.part, default=(0, 1), metavar="I/N", help=shown)
-
-
 def add_shared(parser: Parser) -> None:
     """Add all options of a command that reads the tree of a source as a mount shows it."""
     add_format(parser)

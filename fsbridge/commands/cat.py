@@ -1,4 +1,4 @@
-"""`fsbridge cat`: the bytes of files that a mount would show. Not here: where they come from (`virtual.py`)."""
+"""`fsbridge cat`: the bytes of files that a mount would show. Not here: where they come from (`unmounted/virtual.py`)."""
 
 from __future__ import annotations
 

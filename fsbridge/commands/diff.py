@@ -1,20 +1,21 @@
-"""`fsbridge diff`: where two sources differ, whatever their formats. Not here: comparing (`comparing.py`)."""
+"""`fsbridge diff`: where two sources differ, whatever their formats. Not here: comparing (`unmounted/comparing.py`)."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands import arguments
+from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.long_work import LongWork
 from fsbridge.commands.pipes import show
-from fsbridge.commands.progress import Progress, add_quiet
 from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
-    from fsbridge.commands.trees import Problems, Trees
+    from fsbridge.commands.trees import Problems
+    from fsbridge.unmounted.comparing import Comparison, Difference
+    from fsbridge.unmounted.units import Sources
 
 DIFFERENT, TROUBLE = 1, 2
 """Exit codes of diff(1)."""
@@ -25,7 +26,8 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Show where two stores differ: groups and arrays that only one has, data types, shapes, attributes and "
-        "elements; formats, chunks and codecs do not matter.",
+        "elements; formats, chunks and codecs do not matter. With --part a job compares its part of the elements and counts "
+        "only those; the first job compares all else.",
         epilog="exit codes are those of diff(1): 0 nothing differs; 1 something does; 2 trouble; 8 interrupted",
     )
     parser.add_argument("first", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
@@ -34,38 +36,31 @@ def parser(program: str) -> Parser:
     parser.add_argument("--tolerance", type=types.number, default=0.0, metavar="NUMBER", help=shown)
     shown = "compare the first with the transposed arrays of the second: x,y,z with z,y,x"
     parser.add_argument("--reversed-axes", action="store_true", help=shown)
-    add_quiet(parser)
-    arguments.add_shared(parser)
+    long_work.add_options(parser)
     return parser
 
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print the differences."""
     different: list[str] = []
+
     try:
         args = parser(program).parse_args(argv)
-        from fsbridge.commands import trees
 
-        progress = Progress(args.quiet)
-        try:
-            code = trees.run(args, lambda opened, problems: _compare(args, opened, problems, progress, different))
-        finally:
-            progress.close()
+        def make(sources: Sources, places: list[tuple[int, str]], problems: Problems) -> Comparison:
+            from fsbridge.printable import printable
+            from fsbridge.unmounted.comparing import Comparison
+            from fsbridge.unmounted.units import Part
+
+            def found(difference: Difference) -> None:
+                different.append(difference.path)
+                show(printable(f"{difference.path}: {difference.words}"))
+
+            pair, part = (places[0], places[1]), Part(*args.part)
+            return Comparison(sources, pair, problems.tell, found, args.tolerance, args.reversed_axes, part)
+
+        code = LongWork(args, [args.first, args.second]).run(make)
     except SetupError as error:
         error.exit_code = TROUBLE
         raise
     return TROUBLE if code else DIFFERENT if different else 0
-
-
-def _compare(args: argparse.Namespace, opened: Trees, problems: Problems, progress: Progress, different: list[str]) -> None:
-    from fsbridge.comparing import compare
-    from fsbridge.printable import printable
-
-    places = opened.at(args.first), opened.at(args.second)
-    with problems.at(f"{args.first}, {args.second}"):
-        for found in compare(*places, args.tolerance, args.reversed_axes, progress.done):
-            if found.error is not None:
-                problems.tell(found.path, found.error)
-            else:
-                different.append(found.path)
-                show(printable(f"{found.path}: {found.words}"))

@@ -1,8 +1,7 @@
-"""`fsbridge export`: the tree of a source as real files. Not here: how they are written (`exporting.py`)."""
+"""`fsbridge export`: the tree of a source as real files. Not here: how they are written (`unmounted/exporting.py`)."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import threading
@@ -10,18 +9,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands import arguments
+from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.progress import Progress, add_quiet, size
+from fsbridge.commands.long_work import LongWork
+from fsbridge.commands.progress import size
+from fsbridge.config import Config
 from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
-    from fsbridge.commands.trees import Problems, Trees
-    from fsbridge.exporting import Choice, Export
-    from fsbridge.virtual import VirtualTree
-
-REMOTE_THREADS = 32
-"""Files at a time of a remote store, where each waits for a server."""
+    from fsbridge.commands.trees import Problems
+    from fsbridge.unmounted.exporting import Export
+    from fsbridge.unmounted.units import Sources
 
 
 def parser(program: str) -> Parser:
@@ -40,76 +38,56 @@ def parser(program: str) -> Parser:
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help=shown)
     shown = "no files and directories whose path fits (repeatable)"
     parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help=shown)
-    parser.add_argument("--threads", type=types.positive, metavar="N", help="files at a time (default: processors and 2)")
-    arguments.add_part(parser)
-    add_quiet(parser)
-    arguments.add_shared(parser)
+    long_work.add_options(parser)
     return parser
 
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Export what `argv` names."""
     args = parser(program).parse_args(argv)
-    from fsbridge.commands import trees
-
-    progress = Progress(args.quiet)
+    dest = arguments.absolute(args.dest)
+    if "://" in args.dest:
+        raise SetupError(f"{args.dest}: export writes to directories only", "name a directory on a disk")
+    work = LongWork(args, [args.place], waits=True)
     begun: list[Export] = []
+
+    def make(sources: Sources, places: list[tuple[int, str]], problems: Problems) -> Export:
+        from fsbridge.unmounted.exporting import Choice, Export
+        from fsbridge.unmounted.folder import Folder
+        from fsbridge.unmounted.units import Part
+
+        _check_apart(sources.configs[0], dest)
+        choice, part = Choice(args.include, args.exclude), Part(*args.part)
+        begun.append(Export(sources, places[0][1], Folder(dest), choice, problems.tell, part))
+        if work.progress.is_shown:
+            count = threading.Thread(target=lambda: work.progress.expect(begun[0].total()), name="fsbridge-sum", daemon=True)
+            count.start()
+        return begun[0]
+
     try:
-        return trees.run(args, lambda opened, problems: _export(args, opened, problems, progress, begun))
+        code = work.run(make)
     except KeyboardInterrupt:
-        progress.close()
+        work.end()
         for export in begun:
             export.clear()
             print(f"fsbridge: interrupted: {_told(export)}; the same command goes on", file=sys.stderr)
         raise
-    finally:
-        progress.close()
-
-
-def _export(args: argparse.Namespace, opened: Trees, problems: Problems, progress: Progress, begun: list[Export]) -> None:
-    from fsbridge.exporting import Choice, Export
-
-    tree, path = opened.at(args.place)
-    choice = Choice(args.include, args.exclude, *args.part)
-    threads = args.threads or (REMOTE_THREADS if tree.config.is_remote else (os.cpu_count() or 1) + 2)
-    dest = arguments.absolute(args.dest)
-    if "://" in args.dest:
-        raise SetupError(f"{args.dest}: export writes to directories only", "name a directory on a disk")
-    _check_apart(tree, dest)
-    export = Export(tree, path, dest, choice, threads, problems.tell, progress.done)
-    begun.append(export)
-    if progress.is_shown:
-        threading.Thread(target=_sum, args=(tree, path, choice, progress), name="fsbridge-sum", daemon=True).start()
-    try:
-        export.run()
-    except OSError as error:
-        raise SetupError(f"{dest}: {error.strerror or error}", f"{_told(export)}; the same command goes on") from None
-    progress.close()
+    except SetupError as error:
+        for export in begun:  # the destination takes nothing more
+            export.clear()
+            raise SetupError(str(error), f"{_told(export)}; the same command goes on") from None
+        raise
     if not args.quiet:
-        print(f"fsbridge: {_told(export)}", file=sys.stderr)
+        print(f"fsbridge: {_told(begun[0])}", file=sys.stderr)
+    return code
 
 
-def _check_apart(tree: VirtualTree, dest: str) -> None:
+def _check_apart(config: Config, dest: str) -> None:
     """An export into the store itself would change it (P1)."""
-    source = tree.config.source
-    if not tree.config.is_remote:
-        inside = os.path.commonpath([os.path.realpath(dest), os.path.realpath(source)])
-        if inside == os.path.realpath(source):
-            raise SetupError(f"{dest} is inside the store {source}", "choose a directory elsewhere")
-
-
-def _sum(tree: VirtualTree, path: str, choice: Choice, progress: Progress) -> None:
-    """Tell `progress` how many bytes there are, as far as listings tell it."""
-    total, number = 0, 0
-    top = path.strip("/")
-    below = len(top) + 1 if top else 0
-    for whole, member in tree.walk(path, lambda whole: choice.enters(whole[below:]), lambda path, error: None):
-        if member.attrs.kind == "directory" or not choice.takes(whole[below:]):
-            continue
-        number += 1
-        if (number - 1) % choice.parts == choice.part and member.attrs.kind == "file":
-            total += member.attrs.size or 0
-    progress.expect(total)
+    if not config.is_remote:
+        source = os.path.realpath(config.source)
+        if os.path.commonpath([os.path.realpath(dest), source]) == source:
+            raise SetupError(f"{dest} is inside the store {config.source}", "choose a directory elsewhere")
 
 
 def _told(export: Export) -> str:

@@ -44,7 +44,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     Exit code 0, or 1 when a member cannot be read. Raises SetupError if SOURCE cannot.
     """
     args = parser(program).parse_args(argv)
-    from fsbridge.virtual import parse_place
+    from fsbridge.unmounted.virtual import parse_place
 
     whole, path = parse_place(args.source)
     if path and ("://" in whole or os.path.lexists(whole)):

@@ -1,4 +1,4 @@
-"""`fsbridge ls`: what a directory of the tree contains, without a mount. Not here: the tree (`virtual.py`)."""
+"""`fsbridge ls`: what a directory of the tree contains, without a mount. Not here: the tree (`unmounted/virtual.py`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fsbridge.commands.pipes import show
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems, Trees
     from fsbridge.tree import Attrs
-    from fsbridge.virtual import VirtualTree
+    from fsbridge.unmounted.virtual import VirtualTree
 
 BATCH_LINES = 500
 """Lines that are printed at a time."""
@@ -74,7 +74,7 @@ def _directory(
 def _line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: Attrs, problems: Problems) -> str:
     if not long:
         return shown
-    from fsbridge.virtual import mode
+    from fsbridge.unmounted.virtual import mode
 
     size: int | str = "?"
     with problems.at(path):

@@ -5,7 +5,6 @@ Not here: the work. tqdm draws the bar and is imported only where there is a ter
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 import time
@@ -17,11 +16,6 @@ LINE_SECONDS = 10.0
 """Seconds between two lines."""
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """Add `--quiet`."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
 
 
 def size(count: float) -> str:

@@ -1,4 +1,4 @@
-"""`fsbridge tree`: the files that a mount would show, drawn as a tree. Not here: the tree itself (`virtual.py`)."""
+"""`fsbridge tree`: the files that a mount would show, as a drawing. Not here: the tree (`unmounted/virtual.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsbridge.commands.pipes import show
 
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems, Trees
-    from fsbridge.virtual import Listed, VirtualTree
+    from fsbridge.unmounted.virtual import Listed, VirtualTree
 
 
 def parser(program: str) -> Parser:

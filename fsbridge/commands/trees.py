@@ -1,6 +1,6 @@
 """What commands share that read the tree without a mount: places opened, errors told, interrupts heard.
 
-Not here: the tree itself (`virtual.py`), any command's own work.
+Not here: the tree itself (`unmounted/virtual.py`), any command's own work.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fsbridge.commands import arguments
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.parallel import apart
 from fsbridge.printable import printable
-from fsbridge.virtual import VirtualTree, parse_place, reason
+from fsbridge.unmounted.virtual import VirtualTree, parse_place, reason
 
 FAILED = 1
 """The exit code of a command that could not read something, and has told what."""
@@ -68,17 +68,23 @@ class Trees:
 
 
 def run(args: argparse.Namespace, work: Callable[[Trees, Problems], None]) -> int:
-    """Do `work` on a thread of its own and return the exit code: an interrupt leaves behind what waits for a server."""
-    from fsbridge.mount.logs import to_terminal
+    """Do `work` with the trees that it names, and return the exit code."""
+    trees = Trees(args)
 
-    to_terminal()
-    trees, problems = Trees(args), Problems()
-
-    def body() -> None:
+    def body(problems: Problems) -> None:
         try:
             work(trees, problems)
         finally:
             trees.close()
 
-    apart(body)
+    return report(body)
+
+
+def report(work: Callable[[Problems], None]) -> int:
+    """Do `work` on a thread of its own and return the exit code: an interrupt leaves behind what waits for a server."""
+    from fsbridge.mount.logs import to_terminal
+
+    to_terminal()
+    problems = Problems()
+    apart(lambda: work(problems))
     return problems.exit_code

@@ -1,28 +1,25 @@
-"""`fsbridge verify`: whether a source is intact. Not here: looking (`verifying.py`)."""
+"""`fsbridge verify`: whether a source is intact. Not here: looking (`unmounted/verifying.py`)."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands import arguments
+from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.long_work import LongWork
 from fsbridge.commands.pipes import show
-from fsbridge.commands.progress import Progress, add_quiet
 
 if TYPE_CHECKING:
-    from fsbridge.commands.trees import Problems, Trees
+    from fsbridge.commands.trees import Problems
     from fsbridge.metadata import Index
-    from fsbridge.verifying import Finding
-
-REMOTE_THREADS = 32
-"""Chunks at a time of a remote store, where each waits for a server."""
+    from fsbridge.unmounted.units import Sources
+    from fsbridge.unmounted.verifying import Finding, Verification
 
 
 def parser(program: str) -> Parser:
@@ -36,50 +33,45 @@ def parser(program: str) -> Parser:
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each finding")
     parser.add_argument("--missing", action="store_true", help="list the cells without a stored chunk, too")
-    parser.add_argument("--threads", type=types.positive, metavar="N", help="chunks at a time (default: processors and 1)")
-    arguments.add_part(parser)
-    add_quiet(parser)
-    arguments.add_shared(parser)
+    long_work.add_options(parser)
     return parser
 
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print all findings."""
     args = parser(program).parse_args(argv)
-    from fsbridge.commands import trees
+    work = LongWork(args, [args.place], waits=True)
+    done: list[tuple[Verification, Problems]] = []
 
-    progress = Progress(args.quiet)
-    try:
-        return trees.run(args, lambda opened, problems: _verify(args, opened, problems, progress))
-    finally:
-        progress.close()
+    def make(sources: Sources, places: list[tuple[int, str]], problems: Problems) -> Verification:
+        from fsbridge.unmounted.units import Part
+        from fsbridge.unmounted.verifying import Verification
 
+        def tell(finding: Finding) -> None:
+            problems.count += 1
+            _print(args, asdict(finding), finding.reason)
 
-def _verify(args: argparse.Namespace, opened: Trees, problems: Problems, progress: Progress) -> None:
-    from fsbridge.printable import printable
-    from fsbridge.verifying import Verification
+        def missing(path: str, index: Index) -> None:
+            _print(args, {"kind": "missing", "path": path, "chunk": list(index)}, "")
 
-    def tell(finding: Finding) -> None:
-        problems.count += 1
-        if args.json:
-            show(json.dumps({key: value for key, value in asdict(finding).items() if value is not None}))
-        else:
-            chunk = "" if finding.chunk is None else f"chunk {finding.chunk}: "
-            show(printable(f"{finding.kind}: {finding.path}: {chunk}{finding.reason}"))
+        part = Part(*args.part)
+        found = Verification(sources, places[0][1], problems.tell, tell, missing if args.missing else None, part)
+        done.append((found, problems))
+        return found
 
-    def missing(path: str, index: Index) -> None:
-        if args.json:
-            show(json.dumps({"kind": "missing", "path": path, "chunk": list(index)}))
-        else:
-            show(printable(f"missing: {path}: chunk {list(index)}"))
-
-    tree, path = opened.at(args.place)
-    threads = args.threads or (REMOTE_THREADS if tree.config.is_remote else (os.cpu_count() or 1) + 1)
-    look = Verification(tree, path, threads, tell, missing if args.missing else None, args.part, progress.done)
-    with problems.at(args.place):
-        look.run()
-    progress.close()
+    code = work.run(make)
     if not args.quiet:
-        counts, found = look.counts, f"{problems.count:,} findings" if problems.count else "all is well"
-        said = f"{counts.groups:,} groups, {counts.arrays:,} arrays, {counts.chunks:,} chunks decoded: {found}"
-        print(f"fsbridge: {said}", file=sys.stderr)
+        counts, found = done[0][0].counts, done[0][1].count
+        said = f"{counts.groups:,} groups, {counts.arrays:,} arrays, {counts.chunks:,} chunks decoded"
+        print(f"fsbridge: {said}: {f'{found:,} findings' if found else 'all is well'}", file=sys.stderr)
+    return code
+
+
+def _print(args: argparse.Namespace, found: dict[str, Any], reason: str) -> None:
+    from fsbridge.printable import printable
+
+    if args.json:
+        show(json.dumps({key: value for key, value in found.items() if value is not None}))
+        return
+    chunk = "" if found["chunk"] is None else f": chunk {found['chunk']}"
+    show(printable(f"{found['kind']}: {found['path']}{chunk}{reason and f': {reason}'}"))

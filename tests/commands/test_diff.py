@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from fake_s3 import FakeS3
-from mounting import fsbridge
+from in_process import fsbridge
 from source_places import numbers, upload, write_each
 
 

@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 import zarr
 from fake_s3 import FakeS3
-from mounting import fsbridge
+from in_process import fsbridge
 from source_places import config, upload, write_all, write_each
 from stores import CASES
 
-from fsbridge.digest import digest
-from fsbridge.model import as_array
-from fsbridge.ordered import members
-from fsbridge.virtual import VirtualTree
+from fsbridge.unmounted.digest import Digest
+from fsbridge.unmounted.units import Sources, Threads, perform
 
 
 def specified(data: Any, kind: str | None = None) -> str:
@@ -40,9 +38,19 @@ def specified(data: Any, kind: str | None = None) -> str:
 
 
 def digests(path: str | os.PathLike[str], reversed_axes: bool = False) -> dict[str, str]:
-    with VirtualTree(config(path)) as tree:
-        arrays = [(member.path, as_array(member.node)) for member in members(tree) if member.node is not None]
-        return {path: digest(tree, array, reversed_axes) for path, array in arrays if array is not None}
+    sources, found = Sources([config(path)]), dict[str, str]()
+    threads = Threads(sources, 3)
+    try:
+        work = Digest(sources, [(0, "")], _fail, found.__setitem__, reversed_axes=reversed_axes)
+        perform(work, threads, lambda path, count: None)
+    finally:
+        threads.close()
+        sources.close()
+    return found
+
+
+def _fail(path: str, error: Exception) -> None:
+    raise error
 
 
 def printed(*words: str | os.PathLike[str]) -> list[str]:

@@ -17,7 +17,8 @@ import pytest
 import zarr
 from conftest import MountFunction
 from fake_s3 import FakeS3
-from mounting import command, environment, fsbridge
+from in_process import fsbridge
+from mounting import command, environment
 from source_places import numbers, tree_of, upload, write_all, write_each
 
 HEARS_CTRL_C = ("env", "--default-signal=INT")

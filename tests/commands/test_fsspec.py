@@ -31,7 +31,7 @@ def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _fresh() -> Any:
     """fsspec remembers file systems by their arguments: another test's store at the same place is another one."""
     yield
-    from fsbridge.filesystem import FsbridgeFileSystem
+    from fsbridge.unmounted.filesystem import FsbridgeFileSystem
 
     FsbridgeFileSystem.clear_instance_cache()
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import zarr
 from fake_s3 import FakeS3
-from mounting import command, environment, fsbridge
+from in_process import fsbridge
+from mounting import command, environment
 from source_places import upload, write_all, write_each
 
 

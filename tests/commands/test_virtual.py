@@ -17,7 +17,7 @@ from fake_s3 import FakeS3
 from source_places import config, numbers, remote, tree_of, upload, write_all, write_each
 
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
-from fsbridge.virtual import VirtualTree, open_file, parse_place
+from fsbridge.unmounted.virtual import VirtualTree, open_file, parse_place
 
 
 def tree_in_process(tree: VirtualTree) -> dict[str, bytes | None]:

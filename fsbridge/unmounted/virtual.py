@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -62,6 +63,10 @@ class ReadableFile:
     def close(self) -> None:
         """Give up what is held."""
         self._handle.close()
+
+    def close_when_unused(self) -> None:
+        """Have it closed when nobody refers to it any more, because its last user is not known."""
+        weakref.finalize(self, self._handle.close).atexit = False
 
     def __enter__(self) -> Self:
         return self

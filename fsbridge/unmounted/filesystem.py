@@ -23,7 +23,7 @@ from fsbridge.config import Config, Remote
 from fsbridge.errors import FsbridgeError
 from fsbridge.store.remote.urls import is_url, local_path, parse_url
 from fsbridge.tree import Attrs
-from fsbridge.virtual import VirtualTree, decode, parse_place, split
+from fsbridge.unmounted.virtual import VirtualTree, decode, parse_place, split
 
 SCHEMES = {
     "file": "",

@@ -1,0 +1,91 @@
+"""What the commands share whose work is long: `export`, `verify`, `digest`, `diff`. Options, progress, who works, the end.
+
+Not here: the units of the work (`unmounted/units.py`), any command's own work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands import arguments
+from fsbridge.commands.arguments import Parser
+from fsbridge.commands.progress import Progress
+
+if TYPE_CHECKING:
+    from fsbridge.commands.trees import Problems
+    from fsbridge.unmounted.units import Doers, Sources, Work
+
+    Make: TypeAlias = Callable[[Sources, list[tuple[int, str]], Problems], Work[Any, Any]]
+
+REMOTE_THREADS = 32
+"""Units at a time of a remote store, where each waits for a server."""
+
+END_SECONDS = 1.0
+"""For which an interrupted command waits for its threads: for all but those that wait for a server."""
+
+
+def add_options(parser: Parser) -> None:
+    """Add the options of long work, and those that all commands have that read the tree of a source."""
+    shown = "do only every N-th unit of work, from the I-th on: for N jobs that share the work"
+    parser.add_argument("--part", type=types.part, default=(0, 1), metavar="I/N", help=shown)
+    parser.add_argument("--threads", type=types.positive, metavar="N", help="units at a time (default: processors and 1)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    arguments.add_shared(parser)
+
+
+class LongWork:
+    """One command's work on the sources of some places: begun, watched, ended."""
+
+    def __init__(self, args: argparse.Namespace, places: Sequence[str], waits: bool = False) -> None:
+        """`waits`: a unit reads what it needs one after the other, so a remote source wants many threads."""
+        self.progress = Progress(args.quiet)
+        self._args = args
+        self._given = places
+        self._waits = waits
+        self._sources: Sources | None = None
+        self._doers: Doers | None = None
+
+    def run(self, make: Make) -> int:
+        """Do the work that `make` makes of the sources, their places and who is told of problems; return the exit code."""
+        from fsbridge.commands import trees
+
+        try:
+            return trees.report(lambda problems: self._perform(make, problems))
+        finally:
+            self.progress.close()
+
+    def end(self) -> None:
+        """Have an interrupted work end, as far as it can at once."""
+        self.progress.close()
+        if self._sources is not None:
+            self._sources.ended = True
+        if self._doers is not None:
+            self._doers.close(END_SECONDS)
+
+    def _perform(
+        self, make: Callable[[Sources, list[tuple[int, str]], Problems], Work[Any, Any]], problems: Problems
+    ) -> None:
+        from fsbridge.unmounted.units import Sources, Threads, perform
+        from fsbridge.unmounted.virtual import parse_place
+
+        given = [parse_place(place) for place in self._given]
+        named = list(dict.fromkeys(source for source, _ in given))
+        sources = self._sources = Sources([arguments.config(self._args, source) for source in named])
+        try:
+            for number in range(len(named)):
+                sources.tree(number)  # what is wrong with it is told before anything begins
+            work = make(sources, [(named.index(source), path) for source, path in given], problems)
+            many = self._waits and any(config.is_remote for config in sources.configs)
+            threads = self._args.threads or (REMOTE_THREADS if many else (os.cpu_count() or 1) + 1)
+            doers = self._doers = Threads(sources, threads)
+            try:
+                with problems.at(self._given[0]):
+                    perform(work, doers, self.progress.done)
+            finally:
+                doers.close()
+        finally:
+            sources.close()

@@ -1,0 +1,166 @@
+"""A checksum of an array's type, shape and elements, as `docs/digest.md` specifies it. Not here: printing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.errors import FsbridgeError
+from fsbridge.model import Array, as_array
+from fsbridge.unmounted.members import members
+from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
+from fsbridge.unmounted.units import WHOLE, Part, Sources, Unit, Work
+
+VERSION = "fsbridge-digest-1"
+
+BLOCK = 65536
+"""Blocks of a block."""
+
+READ_BYTES = 8 << 20
+"""Bytes that are read at a time: several chunks are decoded at once then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks(Unit):
+    """Blocks [start, stop) of the array at `path` of a source, in blocks. `is_last`: the array ends with them."""
+
+    source: int
+    start: int
+    stop: int
+    is_last: bool
+    reversed_axes: bool
+
+
+class Digest(Work[Blocks, bytes]):
+    """The digests of all arrays at some places; `found` gets each with its path."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        places: Sequence[tuple[int, str]],
+        tell: Callable[[str, Exception], object],
+        found: Callable[[str, str], object],
+        wanted: Collection[str] | None = None,
+        reversed_axes: bool = False,
+        part: Part = WHOLE,
+    ) -> None:
+        """`places`: numbers of sources, and paths in them. `wanted`: only arrays of these paths. A part has whole arrays."""
+        super().__init__(sources, tell, part)
+        self._places = places
+        self._found = found
+        self._wanted = wanted
+        self._reversed = reversed_axes
+        self._hash: Any = None  # of the array whose blocks come now; None once one of them has failed
+        self._arrays: deque[OrderedArray] = deque()  # those of which units are to come, in their order
+
+    def units(self) -> Iterator[Blocks]:
+        number = 0
+        for source, path in self._places:
+            try:
+                for member in members(self.sources.tree(source), path):
+                    if member.error is not None:
+                        self.tell(member.path, member.error)
+                        continue
+                    array = None if member.node is None else as_array(member.node)
+                    if array is None or (self._wanted is not None and member.path not in self._wanted):
+                        continue
+                    number += 1
+                    if self.part.has(number - 1):
+                        yield from self._cut(source, member.path, array)
+            except (FsbridgeError, OSError) as error:
+                self.tell(path or self.sources.configs[source].source, error)
+
+    def _cut(self, source: int, path: str, array: Array) -> Iterator[Blocks]:
+        try:
+            elements = ordered(self.sources, source, path, self._reversed, array)
+        except (FsbridgeError, OSError) as error:
+            self.tell(path, error)
+            return
+        self._arrays.append(elements)
+        itemsize = array.metadata.dtype.itemsize
+        for start, stop in elements.pieces(BLOCK):
+            last = stop == elements.size
+            yield Blocks(path, (stop - start) * itemsize, source, start, stop, last, self._reversed)
+
+    @staticmethod
+    def do(sources: Sources, unit: Blocks) -> bytes:
+        """The SHA-256 of each block, one after the other."""
+        elements = ordered(sources, unit.source, unit.path, unit.reversed_axes)
+        blocks = _text_blocks(elements) if elements.is_text else _blocks(elements, unit)
+        found = bytearray()
+        for block in blocks:
+            found += hashlib.sha256(block).digest()
+            if sources.ended:
+                break
+        return bytes(found)
+
+    def join(self, unit: Blocks, result: bytes) -> None:
+        elements = self._arrays[0]
+        if not unit.start:
+            shape = ",".join(map(str, elements.shape))
+            self._hash = hashlib.sha256(f"{VERSION}\n{type_text(elements.array)}\n{shape}\n".encode())
+        if self._hash is not None:
+            self._hash.update(result)
+        if unit.is_last:
+            self._end(unit.path)
+
+    def failed(self, unit: Blocks, error: Exception) -> None:
+        if not unit.start or self._hash is not None:
+            self.tell(unit.path, error)
+        self._hash = None
+        if unit.is_last:
+            self._end(unit.path)
+
+    def _end(self, path: str) -> None:
+        elements = self._arrays.popleft()
+        if self._hash is None:
+            return
+        try:
+            elements.check()
+        except (FsbridgeError, OSError) as error:
+            self.tell(path, error)
+        else:
+            self._found(path, self._hash.hexdigest())
+
+
+def _blocks(elements: OrderedArray, unit: Blocks) -> Iterator[memoryview]:
+    itemsize = max(1, elements.array.metadata.dtype.itemsize)
+    step = max(1, READ_BYTES // itemsize // BLOCK) * BLOCK
+    with elements.reading() as sequence:
+        for start in range(unit.start, unit.stop, step):
+            piece = np.ascontiguousarray(sequence.read(start, min(start + step, unit.stop)))
+            data = piece.reshape(-1).view(np.uint8).data
+            width = BLOCK * (len(data) // len(piece))
+            yield from (data[at : at + width] for at in range(0, len(data), width))
+
+
+def _text_blocks(elements: OrderedArray) -> Iterator[bytes]:
+    block, count = bytearray(), 0
+    for band in elements.texts():
+        for item in band:
+            block += len(item).to_bytes(8, "little") + item
+            count += 1
+            if count == BLOCK:
+                yield bytes(block)
+                block, count = bytearray(), 0
+    if count:
+        yield bytes(block)
+
+
+def line(path: str, found: str) -> str:
+    """The line of an array, as sha256sum prints it."""
+    return f"{found}  {path}"
+
+
+def parse_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Digest and path of each line; ValueError names the first that is none."""
+    for number, line in enumerate(text.splitlines(), 1):
+        found, blanks, path = line.partition("  ")
+        if len(found) != 64 or not blanks or set(found) - set("0123456789abcdef"):
+            raise ValueError(f"line {number}: not a digest and a path")
+        yield found, path

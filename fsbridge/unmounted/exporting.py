@@ -1,0 +1,310 @@
+"""The tree of a source written somewhere else: several files at a time, each whole or not at all, resumable.
+
+A second export keeps what has the size and the time of what it would be made of, after comparing the bytes of files that are
+made of many stored objects. Nothing is deleted but temporary files. Not here: how a destination is written (`folder.py`),
+arguments (`commands/export.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from fsbridge.errors import FsbridgeError, SetupError, Stale
+from fsbridge.tree import AnyNode, Attrs, Buffer
+from fsbridge.unmounted.folder import Folder
+from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, Part, Sources, Unit, Work
+from fsbridge.unmounted.virtual import Listed, OpenFile, measured, open_file
+
+PIECE = 4 << 20
+"""Bytes that are read at a time."""
+
+LARGE, RANGE = 64 << 20, 8 << 20
+"""Bytes from which on several threads read one file, and how many each takes: next to each other, as chunks lie."""
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""Errors of the destination that every further file would meet."""
+
+TRIES = 3
+"""Versions of a file that is being changed which are tried before that is an error."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has become of the files and links so far."""
+
+    written: int = 0
+    kept: int = 0
+    failed: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which files are exported: patterns of `fnmatch` for whole paths, `*` matches `/` too."""
+
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+
+    def enters(self, path: str) -> bool:
+        """Whether to look into a directory."""
+        return not any(fnmatchcase(path, pattern) for pattern in self.exclude)
+
+    def takes(self, path: str) -> bool:
+        """Whether a file is to be exported, as far as its path tells."""
+        return self.enters(path) and (not self.include or any(fnmatchcase(path, pattern) for pattern in self.include))
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A file of the tree. `below`: its path in the destination; `node` opens it as it was listed, unless it was pickled."""
+
+    path: str
+    below: str
+    attrs: Attrs
+    node: Callable[[], AnyNode] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Exported, (self.path, self.below, self.attrs)
+
+
+@dataclass(frozen=True, slots=True)
+class Files(Unit):
+    """Files that are written whole, or bytes [start, stop) of a large one that was begun."""
+
+    folder: Folder
+    files: tuple[Exported, ...]
+    range: tuple[int, int] | None = None
+
+
+class Outcome(NamedTuple):
+    """What has become of a file. `error`: why it could not be exported."""
+
+    written: bool
+    bytes: int
+    error: Exception | None = None
+
+
+class Export(Work[Files, "list[Outcome]"]):
+    """One export of the tree of a source, or of what is at a path in it."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        path: str,
+        folder: Folder,
+        choice: Choice,
+        tell: Callable[[str, Exception], object],
+        part: Part = WHOLE,
+    ) -> None:
+        super().__init__(sources, tell, part)
+        self.counts = Counts()
+        self._top = "/".join(name for name in path.split("/") if name)
+        self._folder = folder
+        self._choice = choice
+        self._begun: dict[str, None] = {}  # paths below the destination of what may not be whole
+
+    def units(self) -> Iterator[Files]:
+        batch: list[Exported] = []
+        size = 0
+        for file in self._files():
+            if (file.attrs.size or 0) >= LARGE and not _seems_there(self._folder, file):
+                yield from self._ranges(file)
+                continue
+            batch.append(file)
+            self._begun[file.below] = None
+            size += file.attrs.size or 0
+            if size >= UNIT_BYTES or len(batch) == UNIT_ITEMS or file.attrs.size is None:
+                yield Files(batch[0].path, size, self._folder, tuple(batch))
+                batch, size = [], 0
+        if batch:
+            yield Files(batch[0].path, size, self._folder, tuple(batch))
+
+    def total(self) -> int:
+        """Bytes of this job's files, as far as listings tell them."""
+
+        def enters(path: str) -> bool:
+            return self._choice.enters(self._below(path))
+
+        walk = self.sources.tree().walk(self._top, enters, lambda path, error: None)
+        return sum(member.attrs.size or 0 for path, member in walk if member.attrs.kind == "file" and self._is_mine(path))
+
+    def clear(self) -> None:
+        """Remove what is not whole, once nothing is written any more."""
+        for below in self._begun:
+            self._folder.give_up(below)
+
+    def _below(self, path: str) -> str:
+        return path[len(self._top) + 1 :] if self._top else path
+
+    def _is_mine(self, path: str) -> bool:
+        return self._choice.takes(self._below(path)) and self.part.has_named(path)
+
+    def _files(self) -> Iterator[Exported]:
+        """All files; directories and links on the way are made."""
+        tree = self.sources.tree()
+        attrs = tree.stat(self._top)
+        if attrs.kind != "directory":
+            name = self._top.rpartition("/")[2] if self._folder.is_directory else ""
+            yield Exported(self._top, name, attrs)
+            return
+        try:
+            self._folder.make_directory("")
+        except OSError as error:
+            raise SetupError(f"{self._folder.path}: {error.strerror}") from error
+        for path, member in tree.walk(self._top, self._enters, self._fail):
+            below = self._below(path)
+            try:
+                if member.attrs.kind == "directory":
+                    if not self._choice.include and self.part.is_first:
+                        self._folder.make_directory(below)
+                elif not self._is_mine(path):
+                    continue
+                elif member.attrs.kind == "link":
+                    self._count(Outcome(self._folder.make_link(below, tree.target(path)), 0))
+                else:
+                    yield self._measured(path, below, member)
+            except (FsbridgeError, OSError) as error:
+                self._fail(path, error)
+
+    def _measured(self, path: str, below: str, member: Listed) -> Exported:
+        """A file, with its size if that may spare it to be written."""
+        attrs = member.attrs
+        if attrs.size is None and self._folder.size(below) is not None:
+            attrs = measured(member.node())
+        return Exported(path, below, attrs, member.node)
+
+    def _enters(self, path: str) -> bool:
+        below = self._below(path)
+        if not self._choice.enters(below):
+            return False
+        try:
+            self._folder.check_directory(below)
+        except OSError as error:
+            self._fail(path, error)
+            return False
+        return True
+
+    def _ranges(self, file: Exported) -> Iterator[Files]:
+        try:
+            opened = _opened_for_all(self.sources, file, anew=True)
+            if opened.size != file.attrs.size:
+                raise Stale("it was changed while it was listed")
+            self._folder.begin(file.below)
+        except (FsbridgeError, OSError) as error:
+            self._fail(file.path, error)
+            return
+        self._begun[file.below] = None
+        for start in range(0, opened.size, RANGE):
+            stop = min(start + RANGE, opened.size)
+            yield Files(file.path, stop - start, self._folder, (file,), (start, stop))
+
+    @staticmethod
+    def do(sources: Sources, unit: Files) -> list[Outcome]:
+        """Write files, or some bytes of one."""
+        if unit.range is None:
+            return [_exported(sources, unit.folder, file) for file in unit.files]
+        pieces = _pieces(sources, _opened_for_all(sources, unit.files[0]), *unit.range)
+        return [Outcome(True, unit.folder.write_range(unit.files[0].below, unit.range[0], pieces))]
+
+    def join(self, unit: Files, result: list[Outcome]) -> None:
+        if unit.range is not None:
+            self._join_range(unit, unit.files[0])
+            return
+        for file, outcome in zip(unit.files, result, strict=True):
+            self._begun.pop(file.below, None)
+            if outcome.error is not None:
+                self._fail(file.path, outcome.error)
+            else:
+                self._count(outcome)
+
+    def _join_range(self, unit: Files, file: Exported) -> None:
+        assert unit.range is not None
+        if file.below not in self._begun or unit.range[1] != file.attrs.size:  # given up, or not all of it
+            return
+        try:
+            if measured(self.sources.tree().node(file.path)) != file.attrs:
+                raise Stale("it was changed while it was read")
+            self._folder.finish(file.below, file.attrs)
+        except (FsbridgeError, OSError) as error:
+            self.failed(unit, error)
+        else:
+            del self._begun[file.below]
+            self._count(Outcome(True, unit.range[1]))
+
+    def failed(self, unit: Files, error: Exception) -> None:
+        for file in unit.files:
+            if file.below in self._begun:  # else it is known
+                del self._begun[file.below]
+                self._folder.give_up(file.below)
+                self._fail(file.path, error)
+
+    def _count(self, outcome: Outcome) -> None:
+        if outcome.written:
+            self.counts.written += 1
+            self.counts.bytes += outcome.bytes
+        else:
+            self.counts.kept += 1
+
+    def _fail(self, path: str, error: Exception) -> None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise SetupError(f"{self._folder.path}: {error.strerror}") from error
+        self.counts.failed += 1
+        self.tell(path, error)
+
+
+def _exported(sources: Sources, folder: Folder, file: Exported) -> Outcome:
+    """Export a file whole unless it is there; one that is being changed is looked up again."""
+    for left in reversed(range(TRIES)):
+        try:
+            first = left == TRIES - 1 and file.node is not None
+            node = file.node() if first and file.node is not None else sources.tree().node(file.path)
+            if _is_there(sources, folder, file, node):
+                return Outcome(False, 0)
+            with open_file(node) as opened:
+                return Outcome(True, folder.write(file.below, file.attrs, _pieces(sources, opened, 0, opened.size)))
+        except Stale as error:
+            if not left:
+                return Outcome(False, 0, error)
+        except (FsbridgeError, OSError) as error:
+            return Outcome(False, 0, error)
+    raise AssertionError("not reached")
+
+
+def _is_there(sources: Sources, folder: Folder, file: Exported, node: AnyNode) -> bool:
+    """Whether the file is there already. The time of one that is made of many stored objects does not tell of them all."""
+    certain = sources.tree().config.immutable or node.slot is not None
+    return _seems_there(folder, file) and (certain or _same(sources, folder, file, node))
+
+
+def _seems_there(folder: Folder, file: Exported) -> bool:
+    attrs = file.attrs
+    return attrs.size is not None and folder.size(file.below) == attrs.size and folder.is_dated(file.below, attrs.mtime_ns)
+
+
+def _same(sources: Sources, folder: Folder, file: Exported, node: AnyNode) -> bool:
+    with open_file(node) as opened:
+        there = folder.pieces(file.below, PIECE)
+        pieces = _pieces(sources, opened, 0, opened.size)
+        return all(piece == next(there, b"") for piece in pieces) and not next(there, b"")
+
+
+def _pieces(sources: Sources, opened: OpenFile, start: int, stop: int) -> Iterator[Buffer]:
+    for at in range(start, stop, PIECE):
+        if sources.ended:
+            raise FsbridgeError("interrupted")
+        yield opened.read(at, min(at + PIECE, stop))
+
+
+def _opened_for_all(sources: Sources, file: Exported, anew: bool = False) -> OpenFile:
+    """A large file, one version of it for all units that this process does."""
+
+    def make() -> OpenFile:
+        opened = open_file(file.node() if file.node is not None else sources.tree().node(file.path))
+        opened.close_when_unused()
+        return opened
+
+    return sources.keep(("file", file.path), make, anew)

@@ -1,0 +1,162 @@
+"""A directory that an export writes to: each file under a temporary name first, then renamed, with its object's mtime.
+
+Not here: which files (`exporting.py`), object storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from fsbridge.tree import Attrs, Buffer
+
+CHANGING_NS = 2_000_000_000
+"""Nanoseconds for which a change may not show in a modification time: such a file is written again the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A directory of this machine. Paths are those below it. Pickled, it is the same path on another one."""
+
+    path: str
+
+    def target(self, path: str) -> str:
+        """The whole path of a file."""
+        return os.path.join(self.path, os.fsdecode(path.encode("utf-8", "surrogateescape"))) if path else self.path
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether it is there, so that a single file goes into it."""
+        return os.path.isdir(self.path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those it is in."""
+        os.makedirs(self.target(path), exist_ok=True)
+
+    def check_directory(self, path: str) -> None:
+        """Raise FileExistsError where a link lies in the place of a directory: what it leads to is not written to (P4)."""
+        target = self.target(path)
+        if os.path.islink(target):
+            raise FileExistsError(errno.EEXIST, f"{target} is a link, where a directory is to be written")
+
+    def make_link(self, path: str, leads: str) -> bool:
+        """Make a link; False if it is there."""
+        target = self.target(path)
+        with contextlib.suppress(OSError):
+            if os.readlink(target) == leads:
+                return False
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        temporary = _temporary(target)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        os.symlink(leads, temporary)
+        os.replace(temporary, target)
+        return True
+
+    def size(self, path: str) -> int | None:
+        """The bytes of a file that is there."""
+        with contextlib.suppress(FileNotFoundError):
+            there = os.lstat(self.target(path))
+            return there.st_size if stat.S_ISREG(there.st_mode) else None
+        return None
+
+    def is_dated(self, path: str, mtime_ns: int) -> bool:
+        """Whether the file that is there was made of a stored object of that time."""
+        return os.lstat(self.target(path)).st_mtime_ns == mtime_ns
+
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """The bytes of the file that is there, `size` at a time."""
+        with open(self.target(path), "rb") as file:
+            while piece := file.read(size):
+                yield piece
+
+    def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
+        """Write a file whole, or not at all; return its size."""
+        descriptor = self._create(path)
+        try:
+            try:
+                count = _write(descriptor, 0, pieces)
+                _date(descriptor, attrs)
+            finally:
+                os.close(descriptor)
+            target = self.target(path)
+            os.replace(_temporary(target), target)
+        except BaseException:
+            self.give_up(path)
+            raise
+        return count
+
+    def begin(self, path: str) -> None:
+        """Begin a file, which `finish` or `give_up` ends."""
+        os.close(self._create(path))
+
+    def write_range(self, path: str, start: int, pieces: Iterator[Buffer]) -> int:
+        """Write some of a file that was begun; return how many bytes. Any thread of any machine may."""
+        descriptor = os.open(_temporary(self.target(path)), _FLAGS)
+        try:
+            return _write(descriptor, start, pieces)
+        finally:
+            os.close(descriptor)
+
+    def finish(self, path: str, attrs: Attrs) -> None:
+        """Give a file its time and its name."""
+        target = self.target(path)
+        temporary = _temporary(target)
+        _date(temporary, attrs)
+        os.replace(temporary, target)
+
+    def give_up(self, path: str) -> None:
+        """Remove what is not whole."""
+        with contextlib.suppress(OSError):
+            os.unlink(_temporary(self.target(path)))
+
+    def _create(self, path: str) -> int:
+        target = self.target(path)
+        flags = _FLAGS | os.O_CREAT | os.O_TRUNC
+        try:
+            return os.open(_temporary(target), flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            return os.open(_temporary(target), flags, 0o666)
+
+    def settle(self) -> None:
+        """Have the file system write to the disk what it holds."""
+        folder = self.path if os.path.isdir(self.path) else os.path.dirname(self.path) or "."
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ctypes.CDLL(None, use_errno=True).syncfs(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+_FLAGS = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def _write(descriptor: int, start: int, pieces: Iterator[Buffer]) -> int:
+    """Write pieces from `start` on; return how many bytes."""
+    at = start
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            done = os.pwrite(descriptor, view, at)
+            at, view = at + done, view[done:]
+    return at - start
+
+
+def _date(file: int | str, attrs: Attrs) -> None:
+    """Give a file the time of what it was made of, unless a further change might not show in that."""
+    if attrs.mtime_ns < time.time_ns() - CHANGING_NS:
+        os.utime(file, ns=(attrs.mtime_ns, attrs.mtime_ns))
+
+
+def _temporary(target: str) -> str:
+    """A temporary name beside `target`, always the same: what a killed export left is written over."""
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".fsbridge-{blake2b(os.fsencode(name), digest_size=8).hexdigest()}.part")

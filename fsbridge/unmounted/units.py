@@ -1,0 +1,259 @@
+"""Long work over sources, cut into units: which are this job's, who does them, in which order their results are joined.
+
+Not here: any kind of work (`exporting.py`,
+`verifying.py`, `digest.py`, `comparing.py`), progress and messages (`commands/long_work.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar, cast
+from zlib import crc32
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError
+from fsbridge.model import Array, as_array
+from fsbridge.unmounted.members import find_member
+from fsbridge.unmounted.virtual import VirtualTree
+
+UNIT_BYTES = 16 << 20
+"""Decoded bytes of a unit, about: much more than handing it over costs, and little enough for many to share the work.
+
+What is only read as a whole, a band of chunks or a chunk, may make a larger one."""
+
+UNIT_ITEMS = 1024
+"""Files or chunks of a unit at most, however small they are."""
+
+WAITING = 8
+"""Units for each thread that are handed over, or are done and wait for an earlier one's result."""
+
+KEPT = 64
+"""Opened arrays and files that are kept for the next unit of the same."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Work for one thread of any machine. `path`: what it is about, for people; `size`: bytes, as progress counts them."""
+
+    path: str
+    size: int
+
+
+U = TypeVar("U", bound=Unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What is known without any work, and is to be said (`say`) behind the results of the units before it."""
+
+    say: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Every `count`-th unit of work, from the `number`-th on: one of several jobs that share it."""
+
+    number: int = 0
+    count: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether what is no unit is done by this job."""
+        return not self.number
+
+    def has(self, number: int) -> bool:
+        """Whether a unit of that number is this job's."""
+        return number % self.count == self.number
+
+    def has_named(self, name: str) -> bool:
+        """The same of a unit that has a name and no number, because jobs may see other neighbours of it."""
+        return self.count == 1 or self.has(crc32(name.encode("utf-8", "surrogateescape")))
+
+
+WHOLE = Part()
+"""All units, for one job."""
+
+
+class Sources:
+    """Sources opened in this process. Pickled, they are opened again where they come to be. Thread-safe."""
+
+    def __init__(self, configs: Sequence[Config]) -> None:
+        self.configs = tuple(configs)
+        self.ended = False
+        """Whether nobody wants the results any more: work ends at the next opportunity."""
+        self._opening = threading.Lock()
+        self._trees: dict[int, VirtualTree] = {}
+        self._kept: OrderedDict[Hashable, object] = OrderedDict()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sources, (self.configs,)
+
+    def tree(self, number: int = 0) -> VirtualTree:
+        """The tree of a source; SetupError where it cannot be opened."""
+        with self._opening:
+            if number not in self._trees:
+                self._trees[number] = VirtualTree(self.configs[number])
+            return self._trees[number]
+
+    def array(self, number: int, path: str) -> Array:
+        """The array at a path, as it was opened last."""
+        return self.keep(("array", number, path), lambda: self._array(number, path))
+
+    def _array(self, number: int, path: str) -> Array:
+        array = as_array(find_member(self.tree(number), path))
+        if array is None:
+            raise FsbridgeError(f"{path}: is no array any more")
+        return array
+
+    def keep(self, key: Hashable, make: Callable[[], T], anew: bool = False) -> T:
+        """What `make` makes, for all who ask for the same `key` soon; `anew`: another one from now on."""
+        with self._opening:
+            if not anew and key in self._kept:
+                self._kept.move_to_end(key)
+                return cast(T, self._kept[key])
+        made = make()
+        with self._opening:
+            found = made if anew else self._kept.setdefault(key, made)
+            self._kept[key] = found
+            self._kept.move_to_end(key)
+            gone = self._kept.popitem(last=False) if len(self._kept) > KEPT else None
+        del gone  # closed by whoever uses it last
+        return cast(T, found)
+
+    def close(self) -> None:
+        """End, and close all of them."""
+        self.ended = True
+        with self._opening:
+            trees, self._trees, kept, self._kept = self._trees, {}, self._kept, OrderedDict()
+        del kept
+        for tree in trees.values():
+            tree.close()
+
+
+class Doers(Protocol):
+    """Threads, here or elsewhere, that do units of work."""
+
+    @property
+    def threads(self) -> int:
+        """How many there are."""
+
+    def submit(self, do: Callable[[Sources, U], R], unit: U) -> Future[R]:
+        """Have one of them do a unit with its machine's own sources."""
+
+    def close(self, seconds: float | None = None) -> None:
+        """Wait for what has begun, so many seconds at most."""
+
+
+class Work(ABC, Generic[U, R]):
+    """One command's work: cut here, done anywhere, joined here."""
+
+    def __init__(self, sources: Sources, tell: Callable[[str, Exception], object], part: Part) -> None:
+        """`tell` gets what cannot be done, with its path."""
+        self.sources = sources
+        self.tell = tell
+        self.part = part
+
+    @abstractmethod
+    def units(self) -> Iterator[U | Remark]:
+        """The units of this job's part, and what is to be said between their results."""
+
+    @staticmethod
+    @abstractmethod
+    def do(sources: Sources, unit: U) -> R:
+        """Do a unit with this machine's sources."""
+
+    @abstractmethod
+    def join(self, unit: U, result: R) -> None:
+        """Take the result of a unit; they come one at a time and in the order of `units`."""
+
+    def failed(self, unit: U, error: Exception) -> None:
+        """Take the error of a unit instead."""
+        self.tell(unit.path, error)
+
+
+def perform(work: Work[U, R], doers: Doers, progress: Callable[[str, int], object]) -> None:
+    """Do all units. Any exception but ours and the operating system's ends it."""
+    waiting: deque[tuple[U, Future[R]] | Remark] = deque()
+    most = WAITING * doers.threads
+
+    def settle() -> None:
+        first = waiting.popleft()
+        if isinstance(first, Remark):
+            first.say()
+            return
+        unit, future = first
+        try:
+            result = future.result()
+        except (FsbridgeError, OSError) as error:
+            work.failed(unit, error)
+        else:
+            work.join(unit, result)
+        progress(unit.path, unit.size)
+
+    try:
+        for unit in work.units():
+            if work.sources.ended:
+                return
+            waiting.append(unit if isinstance(unit, Remark) else (unit, doers.submit(work.do, unit)))
+            while waiting and (len(waiting) >= most or isinstance(waiting[0], Remark) or waiting[0][1].done()):
+                settle()
+        while waiting and not work.sources.ended:
+            settle()
+    except BaseException:
+        work.sources.ended = True
+        raise
+    finally:
+        for left in waiting:
+            if not isinstance(left, Remark):
+                left[1].cancel()
+
+
+class Threads:
+    """Threads of this process. They are daemons: one that waits for a server does not hold up the end of the process."""
+
+    def __init__(self, sources: Sources, threads: int) -> None:
+        self.threads = threads
+        self._sources = sources
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._running = [threading.Thread(target=self._take, name="fsbridge-unit", daemon=True) for _ in range(threads)]
+        for thread in self._running:
+            thread.start()
+
+    def submit(self, do: Callable[[Sources, U], R], unit: U) -> Future[R]:
+        """Have a thread do a unit."""
+        future: Future[R] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(do(self._sources, unit))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._jobs.put(job)
+        return future
+
+    def close(self, seconds: float | None = None) -> None:
+        """Wait for what has begun, so many seconds at most."""
+        until = math.inf if seconds is None else time.monotonic() + seconds
+        for _ in self._running:
+            self._jobs.put(None)
+        for thread in self._running:
+            thread.join(None if seconds is None else max(0.0, until - time.monotonic()))
+
+    def _take(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job
