@@ -15,7 +15,7 @@ from fsbridge.errors import SetupError
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems
     from fsbridge.unmounted.comparing import Comparison, Difference
-    from fsbridge.unmounted.units import Sources
+    from fsbridge.unmounted.units import WorkSources
 
 DIFFERENT, TROUBLE = 1, 2
 """Exit codes of diff(1)."""
@@ -47,16 +47,16 @@ def run(program: str, argv: Sequence[str]) -> int:
     try:
         args = parser(program).parse_args(argv)
 
-        def make(sources: Sources, places: list[tuple[int, str]], problems: Problems) -> Comparison:
+        def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Comparison:
             from fsbridge.printable import printable
             from fsbridge.unmounted.comparing import Comparison
-            from fsbridge.unmounted.units import Part
+            from fsbridge.unmounted.units import JobPart
 
             def found(difference: Difference) -> None:
                 different.append(difference.path)
                 show(printable(f"{difference.path}: {difference.words}"))
 
-            pair, part = (places[0], places[1]), Part(*args.part)
+            pair, part = (places[0], places[1]), JobPart(*args.part)
             return Comparison(sources, pair, problems.tell, found, args.tolerance, args.reversed_axes, part)
 
         code = LongWork(args, [args.first, args.second]).run(make)

@@ -16,7 +16,7 @@ from fsbridge.errors import SetupError
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems
     from fsbridge.unmounted.digest import Digest
-    from fsbridge.unmounted.units import Sources
+    from fsbridge.unmounted.units import WorkSources
 
 
 def parser(program: str) -> Parser:
@@ -45,9 +45,9 @@ def run(program: str, argv: Sequence[str]) -> int:
     known = None if args.check is None else _read(args.check)
     failed: list[str] = []
 
-    def make(sources: Sources, places: list[tuple[int, str]], problems: Problems) -> Digest:
+    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Digest:
         from fsbridge.unmounted.digest import Digest, line
-        from fsbridge.unmounted.units import Part
+        from fsbridge.unmounted.units import JobPart
 
         def found(path: str, digest: str) -> None:
             if known is None:
@@ -59,7 +59,7 @@ def run(program: str, argv: Sequence[str]) -> int:
                 failed.append(path)
 
         wanted = None if known is None else frozenset(known)
-        return Digest(sources, places, problems.tell, found, wanted, args.reversed_axes, Part(*args.part))
+        return Digest(sources, places, problems.tell, found, wanted, args.reversed_axes, JobPart(*args.part))
 
     code = LongWork(args, args.places).run(make)
     if known is None:

@@ -19,7 +19,7 @@ from fsbridge.errors import SetupError
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems
     from fsbridge.unmounted.exporting import Export
-    from fsbridge.unmounted.units import Sources
+    from fsbridge.unmounted.units import WorkSources
 
 
 def parser(program: str) -> Parser:
@@ -51,13 +51,13 @@ def run(program: str, argv: Sequence[str]) -> int:
     work = LongWork(args, [args.place], waits=True)
     begun: list[Export] = []
 
-    def make(sources: Sources, places: list[tuple[int, str]], problems: Problems) -> Export:
+    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Export:
         from fsbridge.unmounted.exporting import Choice, Export
         from fsbridge.unmounted.folder import Folder
-        from fsbridge.unmounted.units import Part
+        from fsbridge.unmounted.units import JobPart
 
         _check_apart(sources.configs[0], dest)
-        choice, part = Choice(args.include, args.exclude), Part(*args.part)
+        choice, part = Choice(args.include, args.exclude), JobPart(*args.part)
         begun.append(Export(sources, places[0][1], Folder(dest), choice, problems.tell, part))
         if work.progress.is_shown:
             count = threading.Thread(target=lambda: work.progress.expect(begun[0].total()), name="fsbridge-sum", daemon=True)

@@ -17,9 +17,9 @@ from fsbridge.commands.progress import Progress
 
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems
-    from fsbridge.unmounted.units import Doers, Sources, Work
+    from fsbridge.unmounted.units import Doers, Work, WorkSources
 
-    Make: TypeAlias = Callable[[Sources, list[tuple[int, str]], Problems], Work[Any, Any]]
+    Make: TypeAlias = Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]]
 
 REMOTE_THREADS = 32
 """Units at a time of a remote store, where each waits for a server."""
@@ -46,7 +46,7 @@ class LongWork:
         self._args = args
         self._given = places
         self._waits = waits
-        self._sources: Sources | None = None
+        self._sources: WorkSources | None = None
         self._doers: Doers | None = None
 
     def run(self, make: Make) -> int:
@@ -67,14 +67,14 @@ class LongWork:
             self._doers.close(END_SECONDS)
 
     def _perform(
-        self, make: Callable[[Sources, list[tuple[int, str]], Problems], Work[Any, Any]], problems: Problems
+        self, make: Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]], problems: Problems
     ) -> None:
-        from fsbridge.unmounted.units import Sources, Threads, perform
+        from fsbridge.unmounted.units import Threads, WorkSources, perform
         from fsbridge.unmounted.virtual import parse_place
 
         given = [parse_place(place) for place in self._given]
         named = list(dict.fromkeys(source for source, _ in given))
-        sources = self._sources = Sources([arguments.config(self._args, source) for source in named])
+        sources = self._sources = WorkSources([arguments.config(self._args, source) for source in named])
         try:
             for number in range(len(named)):
                 sources.tree(number)  # what is wrong with it is told before anything begins

@@ -18,7 +18,7 @@ from fsbridge.commands.pipes import show
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems
     from fsbridge.metadata import Index
-    from fsbridge.unmounted.units import Sources
+    from fsbridge.unmounted.units import WorkSources
     from fsbridge.unmounted.verifying import Finding, Verification
 
 
@@ -43,8 +43,8 @@ def run(program: str, argv: Sequence[str]) -> int:
     work = LongWork(args, [args.place], waits=True)
     done: list[tuple[Verification, Problems]] = []
 
-    def make(sources: Sources, places: list[tuple[int, str]], problems: Problems) -> Verification:
-        from fsbridge.unmounted.units import Part
+    def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Verification:
+        from fsbridge.unmounted.units import JobPart
         from fsbridge.unmounted.verifying import Verification
 
         def tell(finding: Finding) -> None:
@@ -54,7 +54,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         def missing(path: str, index: Index) -> None:
             _print(args, {"kind": "missing", "path": path, "chunk": list(index)}, "")
 
-        part = Part(*args.part)
+        part = JobPart(*args.part)
         found = Verification(sources, places[0][1], problems.tell, tell, missing if args.missing else None, part)
         done.append((found, problems))
         return found

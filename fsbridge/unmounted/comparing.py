@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from fsbridge.errors import FsbridgeError
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group, as_array
-from fsbridge.unmounted.members import Member, members
+from fsbridge.unmounted.members import OrderedMember, members
 from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
-from fsbridge.unmounted.units import WHOLE, Part, Remark, Sources, Unit, Work
+from fsbridge.unmounted.units import WHOLE, JobPart, Remark, Unit, Work, WorkSources
 from fsbridge.unmounted.virtual import VirtualTree
 
 READ_BYTES = 4 << 20
@@ -37,8 +37,8 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Elements(Unit):
-    """Elements [start, stop) of the arrays at two paths. `is_last`: there are no more of them for this job."""
+class ElementRange(Unit):
+    """ElementRange [start, stop) of the arrays at two paths. `is_last`: there are no more of them for this job."""
 
     places: tuple[str, str]
     start: int
@@ -50,7 +50,7 @@ class Elements(Unit):
 
 @dataclass(slots=True)
 class Unequal:
-    """Elements that differ, and of how many."""
+    """ElementRange that differ, and of how many."""
 
     compared: int = 0
     count: int = 0
@@ -72,7 +72,7 @@ class Unequal:
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
 
 
-class Comparison(Work[Elements, Unequal]):
+class Comparison(Work[ElementRange, Unequal]):
     """All differences between what is at two paths of two sources, in the order of the members' paths; `found` gets each.
 
     Of several jobs each compares its part of the elements, and counts only those; the first compares all else.
@@ -80,13 +80,13 @@ class Comparison(Work[Elements, Unequal]):
 
     def __init__(
         self,
-        sources: Sources,
+        sources: WorkSources,
         places: tuple[tuple[int, str], tuple[int, str]],
         tell: Callable[[str, Exception], object],
         found: Callable[[Difference], object],
         tolerance: float = 0.0,
         reversed_axes: bool = False,
-        part: Part = WHOLE,
+        part: JobPart = WHOLE,
     ) -> None:
         """`tolerance`: numbers that differ by no more are equal. `reversed_axes`: the other's arrays are transposed."""
         super().__init__(sources, tell, part)
@@ -98,7 +98,7 @@ class Comparison(Work[Elements, Unequal]):
         self._arrays: deque[tuple[OrderedArray, OrderedArray]] = deque()  # those of which units are to come, in their order
         self._unequal: Unequal | None = Unequal()  # of the array whose units come now
 
-    def units(self) -> Iterator[Elements | Remark]:
+    def units(self) -> Iterator[ElementRange | Remark]:
         trees = [(self.sources.tree(source), path) for source, path in self._places]
         for path, left, right in _pairs(trees[0], trees[1]):
             if left is None or right is None:
@@ -125,7 +125,7 @@ class Comparison(Work[Elements, Unequal]):
         """A difference that is not one of elements: the first job says it."""
         return Remark(lambda: self.part.is_first and self._found(Difference(path, words)))
 
-    def _cut(self, path: str, one: tuple[str, Array], other: tuple[str, Array]) -> Iterator[Elements | Remark]:
+    def _cut(self, path: str, one: tuple[str, Array], other: tuple[str, Array]) -> Iterator[ElementRange | Remark]:
         types = type_text(one[1]), type_text(other[1])
         if types[0] != types[1]:
             yield self._remark(path, f"data types {types[0]} and {types[1]}")
@@ -151,22 +151,22 @@ class Comparison(Work[Elements, Unequal]):
         itemsize = sum(of.array.metadata.dtype.itemsize for of in (left, right))
         for start, stop in mine:
             size, last = (stop - start) * itemsize, (start, stop) == mine[-1]
-            yield Elements(path, size, (one[0], other[0]), start, stop, last, self._tolerance, self._reversed)
+            yield ElementRange(path, size, (one[0], other[0]), start, stop, last, self._tolerance, self._reversed)
 
     @staticmethod
-    def do(sources: Sources, unit: Elements) -> Unequal:
+    def do(sources: WorkSources, unit: ElementRange) -> Unequal:
         """Compare elements."""
         second = len(sources.configs) - 1  # the same, if both are of one source
         left, right = ordered(sources, 0, unit.places[0]), ordered(sources, second, unit.places[1], unit.reversed_axes)
         return _texts(left, right) if left.is_text else _unequal(sources, left, right, unit)
 
-    def join(self, unit: Elements, result: Unequal) -> None:
+    def join(self, unit: ElementRange, result: Unequal) -> None:
         if self._unequal is not None:
             self._unequal.join(result)
         if unit.is_last:
             self._end(unit.path)
 
-    def failed(self, unit: Elements, error: Exception) -> None:
+    def failed(self, unit: ElementRange, error: Exception) -> None:
         if self._unequal is not None:
             self.tell(unit.path, error)
         self._unequal = None
@@ -192,7 +192,7 @@ class Comparison(Work[Elements, Unequal]):
 
 def _pairs(
     one: tuple[VirtualTree, str], other: tuple[VirtualTree, str]
-) -> Iterator[tuple[str, Member | None, Member | None]]:
+) -> Iterator[tuple[str, OrderedMember | None, OrderedMember | None]]:
     """The members of both by their path below the two that are compared."""
     left, right = _below(*one), _below(*other)
     first, second = next(left, None), next(right, None)
@@ -214,7 +214,7 @@ def _key(path: str) -> list[bytes]:
     return os.fsencode(path).split(b"/") if path != "/" else [b""]
 
 
-def _below(tree: VirtualTree, path: str) -> Iterator[tuple[str, Member]]:
+def _below(tree: VirtualTree, path: str) -> Iterator[tuple[str, OrderedMember]]:
     top = None
     for member in members(tree, path):
         top = member.path.rstrip("/") if top is None else top
@@ -247,7 +247,7 @@ def _comparable(left: OrderedArray, right: OrderedArray) -> bool:
     return _numeric(left, right) or (left.dtype == right.dtype and len(sizes) == 1)
 
 
-def _unequal(sources: Sources, left: OrderedArray, right: OrderedArray, unit: Elements) -> Unequal:
+def _unequal(sources: WorkSources, left: OrderedArray, right: OrderedArray, unit: ElementRange) -> Unequal:
     found, numbers = Unequal(), _numeric(left, right)
     step = max(1, READ_BYTES // max(1, left.array.metadata.dtype.itemsize, right.array.metadata.dtype.itemsize))
     with left.reading() as one, right.reading() as other:

@@ -14,20 +14,20 @@ from fsbridge.errors import FsbridgeError
 from fsbridge.model import Array, as_array
 from fsbridge.unmounted.members import members
 from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
-from fsbridge.unmounted.units import WHOLE, Part, Sources, Unit, Work
+from fsbridge.unmounted.units import WHOLE, JobPart, Unit, Work, WorkSources
 
 VERSION = "fsbridge-digest-1"
 
 BLOCK = 65536
-"""Blocks of a block."""
+"""BlockRange of a block."""
 
 READ_BYTES = 8 << 20
 """Bytes that are read at a time: several chunks are decoded at once then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks(Unit):
-    """Blocks [start, stop) of the array at `path` of a source, in blocks. `is_last`: the array ends with them."""
+class BlockRange(Unit):
+    """BlockRange [start, stop) of the array at `path` of a source, in blocks. `is_last`: the array ends with them."""
 
     source: int
     start: int
@@ -36,18 +36,18 @@ class Blocks(Unit):
     reversed_axes: bool
 
 
-class Digest(Work[Blocks, bytes]):
+class Digest(Work[BlockRange, bytes]):
     """The digests of all arrays at some places; `found` gets each with its path."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: WorkSources,
         places: Sequence[tuple[int, str]],
         tell: Callable[[str, Exception], object],
         found: Callable[[str, str], object],
         wanted: Collection[str] | None = None,
         reversed_axes: bool = False,
-        part: Part = WHOLE,
+        part: JobPart = WHOLE,
     ) -> None:
         """`places`: numbers of sources, and paths in them. `wanted`: only arrays of these paths. A part has whole arrays."""
         super().__init__(sources, tell, part)
@@ -58,7 +58,7 @@ class Digest(Work[Blocks, bytes]):
         self._hash: Any = None  # of the array whose blocks come now; None once one of them has failed
         self._arrays: deque[OrderedArray] = deque()  # those of which units are to come, in their order
 
-    def units(self) -> Iterator[Blocks]:
+    def units(self) -> Iterator[BlockRange]:
         number = 0
         for source, path in self._places:
             try:
@@ -75,7 +75,7 @@ class Digest(Work[Blocks, bytes]):
             except (FsbridgeError, OSError) as error:
                 self.tell(path or self.sources.configs[source].source, error)
 
-    def _cut(self, source: int, path: str, array: Array) -> Iterator[Blocks]:
+    def _cut(self, source: int, path: str, array: Array) -> Iterator[BlockRange]:
         try:
             elements = ordered(self.sources, source, path, self._reversed, array)
         except (FsbridgeError, OSError) as error:
@@ -85,10 +85,10 @@ class Digest(Work[Blocks, bytes]):
         itemsize = array.metadata.dtype.itemsize
         for start, stop in elements.pieces(BLOCK):
             last = stop == elements.size
-            yield Blocks(path, (stop - start) * itemsize, source, start, stop, last, self._reversed)
+            yield BlockRange(path, (stop - start) * itemsize, source, start, stop, last, self._reversed)
 
     @staticmethod
-    def do(sources: Sources, unit: Blocks) -> bytes:
+    def do(sources: WorkSources, unit: BlockRange) -> bytes:
         """The SHA-256 of each block, one after the other."""
         elements = ordered(sources, unit.source, unit.path, unit.reversed_axes)
         blocks = _text_blocks(elements) if elements.is_text else _blocks(elements, unit)
@@ -99,7 +99,7 @@ class Digest(Work[Blocks, bytes]):
                 break
         return bytes(found)
 
-    def join(self, unit: Blocks, result: bytes) -> None:
+    def join(self, unit: BlockRange, result: bytes) -> None:
         elements = self._arrays[0]
         if not unit.start:
             shape = ",".join(map(str, elements.shape))
@@ -109,7 +109,7 @@ class Digest(Work[Blocks, bytes]):
         if unit.is_last:
             self._end(unit.path)
 
-    def failed(self, unit: Blocks, error: Exception) -> None:
+    def failed(self, unit: BlockRange, error: Exception) -> None:
         if not unit.start or self._hash is not None:
             self.tell(unit.path, error)
         self._hash = None
@@ -128,7 +128,7 @@ class Digest(Work[Blocks, bytes]):
             self._found(path, self._hash.hexdigest())
 
 
-def _blocks(elements: OrderedArray, unit: Blocks) -> Iterator[memoryview]:
+def _blocks(elements: OrderedArray, unit: BlockRange) -> Iterator[memoryview]:
     itemsize = max(1, elements.array.metadata.dtype.itemsize)
     step = max(1, READ_BYTES // itemsize // BLOCK) * BLOCK
     with elements.reading() as sequence:

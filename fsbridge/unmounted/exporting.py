@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from fsbridge.errors import FsbridgeError, SetupError, Stale
 from fsbridge.tree import AnyNode, Attrs, Buffer
 from fsbridge.unmounted.folder import Folder
-from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, Part, Sources, Unit, Work
-from fsbridge.unmounted.virtual import Listed, OpenFile, measured, open_file
+from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources
+from fsbridge.unmounted.virtual import Listed, ReadableFile, measured, open_file
 
 PIECE = 4 << 20
 """Bytes that are read at a time."""
@@ -33,7 +33,7 @@ TRIES = 3
 
 
 @dataclass(slots=True)
-class Counts:
+class ExportCounts:
     """What has become of the files and links so far."""
 
     written: int = 0
@@ -72,8 +72,8 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Files(Unit):
-    """Files that are written whole, or bytes [start, stop) of a large one that was begun."""
+class FileBatch(Unit):
+    """FileBatch that are written whole, or bytes [start, stop) of a large one that was begun."""
 
     folder: Folder
     files: tuple[Exported, ...]
@@ -88,26 +88,26 @@ class Outcome(NamedTuple):
     error: Exception | None = None
 
 
-class Export(Work[Files, "list[Outcome]"]):
+class Export(Work[FileBatch, "list[Outcome]"]):
     """One export of the tree of a source, or of what is at a path in it."""
 
     def __init__(
         self,
-        sources: Sources,
+        sources: WorkSources,
         path: str,
         folder: Folder,
         choice: Choice,
         tell: Callable[[str, Exception], object],
-        part: Part = WHOLE,
+        part: JobPart = WHOLE,
     ) -> None:
         super().__init__(sources, tell, part)
-        self.counts = Counts()
+        self.counts = ExportCounts()
         self._top = "/".join(name for name in path.split("/") if name)
         self._folder = folder
         self._choice = choice
         self._begun: dict[str, None] = {}  # paths below the destination of what may not be whole
 
-    def units(self) -> Iterator[Files]:
+    def units(self) -> Iterator[FileBatch]:
         batch: list[Exported] = []
         size = 0
         for file in self._files():
@@ -118,10 +118,10 @@ class Export(Work[Files, "list[Outcome]"]):
             self._begun[file.below] = None
             size += file.attrs.size or 0
             if size >= UNIT_BYTES or len(batch) == UNIT_ITEMS or file.attrs.size is None:
-                yield Files(batch[0].path, size, self._folder, tuple(batch))
+                yield FileBatch(batch[0].path, size, self._folder, tuple(batch))
                 batch, size = [], 0
         if batch:
-            yield Files(batch[0].path, size, self._folder, tuple(batch))
+            yield FileBatch(batch[0].path, size, self._folder, tuple(batch))
 
     def total(self) -> int:
         """Bytes of this job's files, as far as listings tell them."""
@@ -188,7 +188,7 @@ class Export(Work[Files, "list[Outcome]"]):
             return False
         return True
 
-    def _ranges(self, file: Exported) -> Iterator[Files]:
+    def _ranges(self, file: Exported) -> Iterator[FileBatch]:
         try:
             opened = _opened_for_all(self.sources, file, anew=True)
             if opened.size != file.attrs.size:
@@ -200,17 +200,17 @@ class Export(Work[Files, "list[Outcome]"]):
         self._begun[file.below] = None
         for start in range(0, opened.size, RANGE):
             stop = min(start + RANGE, opened.size)
-            yield Files(file.path, stop - start, self._folder, (file,), (start, stop))
+            yield FileBatch(file.path, stop - start, self._folder, (file,), (start, stop))
 
     @staticmethod
-    def do(sources: Sources, unit: Files) -> list[Outcome]:
+    def do(sources: WorkSources, unit: FileBatch) -> list[Outcome]:
         """Write files, or some bytes of one."""
         if unit.range is None:
             return [_exported(sources, unit.folder, file) for file in unit.files]
         pieces = _pieces(sources, _opened_for_all(sources, unit.files[0]), *unit.range)
         return [Outcome(True, unit.folder.write_range(unit.files[0].below, unit.range[0], pieces))]
 
-    def join(self, unit: Files, result: list[Outcome]) -> None:
+    def join(self, unit: FileBatch, result: list[Outcome]) -> None:
         if unit.range is not None:
             self._join_range(unit, unit.files[0])
             return
@@ -221,7 +221,7 @@ class Export(Work[Files, "list[Outcome]"]):
             else:
                 self._count(outcome)
 
-    def _join_range(self, unit: Files, file: Exported) -> None:
+    def _join_range(self, unit: FileBatch, file: Exported) -> None:
         assert unit.range is not None
         if file.below not in self._begun or unit.range[1] != file.attrs.size:  # given up, or not all of it
             return
@@ -235,7 +235,7 @@ class Export(Work[Files, "list[Outcome]"]):
             del self._begun[file.below]
             self._count(Outcome(True, unit.range[1]))
 
-    def failed(self, unit: Files, error: Exception) -> None:
+    def failed(self, unit: FileBatch, error: Exception) -> None:
         for file in unit.files:
             if file.below in self._begun:  # else it is known
                 del self._begun[file.below]
@@ -256,7 +256,7 @@ class Export(Work[Files, "list[Outcome]"]):
         self.tell(path, error)
 
 
-def _exported(sources: Sources, folder: Folder, file: Exported) -> Outcome:
+def _exported(sources: WorkSources, folder: Folder, file: Exported) -> Outcome:
     """Export a file whole unless it is there; one that is being changed is looked up again."""
     for left in reversed(range(TRIES)):
         try:
@@ -274,7 +274,7 @@ def _exported(sources: Sources, folder: Folder, file: Exported) -> Outcome:
     raise AssertionError("not reached")
 
 
-def _is_there(sources: Sources, folder: Folder, file: Exported, node: AnyNode) -> bool:
+def _is_there(sources: WorkSources, folder: Folder, file: Exported, node: AnyNode) -> bool:
     """Whether the file is there already. The time of one that is made of many stored objects does not tell of them all."""
     certain = sources.tree().config.immutable or node.slot is not None
     return _seems_there(folder, file) and (certain or _same(sources, folder, file, node))
@@ -285,24 +285,24 @@ def _seems_there(folder: Folder, file: Exported) -> bool:
     return attrs.size is not None and folder.size(file.below) == attrs.size and folder.is_dated(file.below, attrs.mtime_ns)
 
 
-def _same(sources: Sources, folder: Folder, file: Exported, node: AnyNode) -> bool:
+def _same(sources: WorkSources, folder: Folder, file: Exported, node: AnyNode) -> bool:
     with open_file(node) as opened:
         there = folder.pieces(file.below, PIECE)
         pieces = _pieces(sources, opened, 0, opened.size)
         return all(piece == next(there, b"") for piece in pieces) and not next(there, b"")
 
 
-def _pieces(sources: Sources, opened: OpenFile, start: int, stop: int) -> Iterator[Buffer]:
+def _pieces(sources: WorkSources, opened: ReadableFile, start: int, stop: int) -> Iterator[Buffer]:
     for at in range(start, stop, PIECE):
         if sources.ended:
             raise FsbridgeError("interrupted")
         yield opened.read(at, min(at + PIECE, stop))
 
 
-def _opened_for_all(sources: Sources, file: Exported, anew: bool = False) -> OpenFile:
+def _opened_for_all(sources: WorkSources, file: Exported, anew: bool = False) -> ReadableFile:
     """A large file, one version of it for all units that this process does."""
 
-    def make() -> OpenFile:
+    def make() -> ReadableFile:
         opened = open_file(file.node() if file.node is not None else sources.tree().node(file.path))
         opened.close_when_unused()
         return opened

@@ -17,7 +17,7 @@ from fsbridge.unmounted.virtual import VirtualTree, split
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class OrderedMember:
     """A group or an array, or the error of what cannot be opened. `path` is that of the mount, from `/`."""
 
     path: str
@@ -25,7 +25,7 @@ class Member:
     error: Exception | None = None
 
 
-def members(tree: VirtualTree, path: str = "") -> Iterator[Member]:
+def members(tree: VirtualTree, path: str = "") -> Iterator[OrderedMember]:
     """The group or array at `path` and all below it, in the order of their names; links are not followed."""
     node = find_member(tree, path)
     yield from _below("/" + "/".join(os.fsdecode(name) for name in split(path)), node, tree.config.limits.depth)
@@ -44,18 +44,18 @@ def find_member(tree: VirtualTree, path: str) -> Group | Array:
     return node
 
 
-def _below(path: str, node: Group | Array, depth: int) -> Iterator[Member]:
+def _below(path: str, node: Group | Array, depth: int) -> Iterator[OrderedMember]:
     if (array := as_array(node)) is not None:
-        yield Member(path, array)
+        yield OrderedMember(path, array)
         return
     group = cast(Group, node)
-    yield Member(path, group)
+    yield OrderedMember(path, group)
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
         children = sorted(group.children(), key=_shown)
     except (FsbridgeError, OSError) as error:
-        yield Member(path, None, error)
+        yield OrderedMember(path, None, error)
         return
     for child in children:
         below = f"{path.rstrip('/')}/{child.name!a}"
@@ -63,7 +63,7 @@ def _below(path: str, node: Group | Array, depth: int) -> Iterator[Member]:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
             found = Link(child.link) if child.link is not None else group.child(child.name)
         except (FsbridgeError, OSError) as error:
-            yield Member(below, None, error)
+            yield OrderedMember(below, None, error)
             continue
         if not isinstance(found, Link):
             yield from _below(below, found, depth - 1)

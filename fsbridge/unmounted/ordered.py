@@ -26,7 +26,7 @@ from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.selection import Pick, Selection, whole
 from fsbridge.model import Array
-from fsbridge.unmounted.units import UNIT_BYTES, Sources
+from fsbridge.unmounted.units import UNIT_BYTES, WorkSources
 from fsbridge.unmounted.virtual import VirtualTree
 from fsbridge.workers import Workers
 
@@ -44,7 +44,7 @@ def type_text(array: Array) -> str:
 
 
 def ordered(
-    sources: Sources, source: int, path: str, reversed_axes: bool = False, array: Array | None = None
+    sources: WorkSources, source: int, path: str, reversed_axes: bool = False, array: Array | None = None
 ) -> OrderedArray:
     """The elements of an array, one version of it for all units that this process does. `array`: as it was just opened."""
     tree = sources.tree(source)

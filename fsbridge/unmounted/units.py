@@ -61,7 +61,7 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class JobPart:
     """Every `count`-th unit of work, from the `number`-th on: one of several jobs that share it."""
 
     number: int = 0
@@ -81,12 +81,12 @@ class Part:
         return self.count == 1 or self.has(crc32(name.encode("utf-8", "surrogateescape")))
 
 
-WHOLE = Part()
+WHOLE = JobPart()
 """All units, for one job."""
 
 
-class Sources:
-    """Sources opened in this process. Pickled, they are opened again where they come to be. Thread-safe."""
+class WorkSources:
+    """WorkSources opened in this process. Pickled, they are opened again where they come to be. Thread-safe."""
 
     def __init__(self, configs: Sequence[Config]) -> None:
         self.configs = tuple(configs)
@@ -97,7 +97,7 @@ class Sources:
         self._kept: OrderedDict[Hashable, object] = OrderedDict()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Sources, (self.configs,)
+        return WorkSources, (self.configs,)
 
     def tree(self, number: int = 0) -> VirtualTree:
         """The tree of a source; SetupError where it cannot be opened."""
@@ -148,7 +148,7 @@ class Doers(Protocol):
     def threads(self) -> int:
         """How many there are."""
 
-    def submit(self, do: Callable[[Sources, U], R], unit: U) -> Future[R]:
+    def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
         """Have one of them do a unit with its machine's own sources."""
 
     def close(self, seconds: float | None = None) -> None:
@@ -158,7 +158,7 @@ class Doers(Protocol):
 class Work(ABC, Generic[U, R]):
     """One command's work: cut here, done anywhere, joined here."""
 
-    def __init__(self, sources: Sources, tell: Callable[[str, Exception], object], part: Part) -> None:
+    def __init__(self, sources: WorkSources, tell: Callable[[str, Exception], object], part: JobPart) -> None:
         """`tell` gets what cannot be done, with its path."""
         self.sources = sources
         self.tell = tell
@@ -170,7 +170,7 @@ class Work(ABC, Generic[U, R]):
 
     @staticmethod
     @abstractmethod
-    def do(sources: Sources, unit: U) -> R:
+    def do(sources: WorkSources, unit: U) -> R:
         """Do a unit with this machine's sources."""
 
     @abstractmethod
@@ -222,7 +222,7 @@ def perform(work: Work[U, R], doers: Doers, progress: Callable[[str, int], objec
 class Threads:
     """Threads of this process. They are daemons: one that waits for a server does not hold up the end of the process."""
 
-    def __init__(self, sources: Sources, threads: int) -> None:
+    def __init__(self, sources: WorkSources, threads: int) -> None:
         self.threads = threads
         self._sources = sources
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -230,7 +230,7 @@ class Threads:
         for thread in self._running:
             thread.start()
 
-    def submit(self, do: Callable[[Sources, U], R], unit: U) -> Future[R]:
+    def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
         """Have a thread do a unit."""
         future: Future[R] = Future()
 

@@ -15,7 +15,7 @@ from fsbridge.layouts.files.elements.vlen import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, Group, as_array, open_chunk
 from fsbridge.unmounted.members import members
-from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, Part, Sources, Unit, Work
+from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources
 from fsbridge.unmounted.virtual import VirtualTree, reason
 
 TRIES = 3
@@ -45,7 +45,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks(Unit):
+class ChunkBatch(Unit):
     """Stored chunks of the array at `path`."""
 
     indices: tuple[Index, ...]
@@ -59,7 +59,7 @@ class Decoded:
     findings: tuple[Finding, ...]
 
 
-class Verification(Work[Chunks, Decoded]):
+class Verification(Work[ChunkBatch, Decoded]):
     """One pass over a source. `found` gets each finding, `missing` each cell without a stored chunk if it is given.
 
     Of several jobs each decodes its part of the chunks; the first looks at all else.
@@ -67,12 +67,12 @@ class Verification(Work[Chunks, Decoded]):
 
     def __init__(
         self,
-        sources: Sources,
+        sources: WorkSources,
         path: str,
         tell: Callable[[str, Exception], object],
         found: Callable[[Finding], object],
         missing: Callable[[str, Index], object] | None = None,
-        part: Part = WHOLE,
+        part: JobPart = WHOLE,
     ) -> None:
         super().__init__(sources, tell, part)
         self.counts = Counts()
@@ -80,7 +80,7 @@ class Verification(Work[Chunks, Decoded]):
         self._found = found
         self._missing = missing
 
-    def units(self) -> Iterator[Chunks]:
+    def units(self) -> Iterator[ChunkBatch]:
         for member in members(self.sources.tree(), self._path):
             if member.error is not None:
                 self._found(_finding(member.path, member.error))
@@ -91,7 +91,7 @@ class Verification(Work[Chunks, Decoded]):
                 self.counts.groups += 1
                 self._look(member.path, self._contradictions(cast(Group, member.node)))
 
-    def _array(self, path: str, array: Array) -> Iterator[Chunks]:
+    def _array(self, path: str, array: Array) -> Iterator[ChunkBatch]:
         if array.metadata.refused is not None:
             if self.part.is_first:
                 self._found(Finding("unsupported", path, array.metadata.refused))
@@ -108,13 +108,13 @@ class Verification(Work[Chunks, Decoded]):
                     indices.append(index)
                     size += array.metadata.chunk_bytes(index) or UNIT_BYTES // UNIT_ITEMS
                 if size >= UNIT_BYTES or len(indices) == UNIT_ITEMS:
-                    yield Chunks(path, size, tuple(indices))
+                    yield ChunkBatch(path, size, tuple(indices))
                     size, indices = 0, []
         except (FsbridgeError, OSError) as error:
             self._found(_finding(path, error))
             stored = None
         if indices:
-            yield Chunks(path, size, tuple(indices))
+            yield ChunkBatch(path, size, tuple(indices))
         if stored is not None and self._missing is not None:
             for index in itertools.product(*map(range, array.metadata.grid.counts)):
                 if index not in stored:
@@ -134,7 +134,7 @@ class Verification(Work[Chunks, Decoded]):
             self._found(_finding(path, error))
 
     @staticmethod
-    def do(sources: Sources, unit: Chunks) -> Decoded:
+    def do(sources: WorkSources, unit: ChunkBatch) -> Decoded:
         """Decode chunks."""
         tree, array = sources.tree(), sources.array(0, unit.path)
         decoded, findings = 0, list[Finding]()
@@ -147,7 +147,7 @@ class Verification(Work[Chunks, Decoded]):
                 findings.append(_finding(unit.path, error, index))
         return Decoded(decoded, tuple(findings))
 
-    def join(self, unit: Chunks, result: Decoded) -> None:
+    def join(self, unit: ChunkBatch, result: Decoded) -> None:
         self.counts.chunks += result.chunks
         for finding in result.findings:
             self._found(finding)

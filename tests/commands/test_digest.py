@@ -17,7 +17,7 @@ from source_places import config, upload, write_all, write_each
 from stores import CASES
 
 from fsbridge.unmounted.digest import Digest
-from fsbridge.unmounted.units import Sources, Threads, perform
+from fsbridge.unmounted.units import Threads, WorkSources, perform
 
 
 def specified(data: Any, kind: str | None = None) -> str:
@@ -38,7 +38,7 @@ def specified(data: Any, kind: str | None = None) -> str:
 
 
 def digests(path: str | os.PathLike[str], reversed_axes: bool = False) -> dict[str, str]:
-    sources, found = Sources([config(path)]), dict[str, str]()
+    sources, found = WorkSources([config(path)]), dict[str, str]()
     threads = Threads(sources, 3)
     try:
         work = Digest(sources, [(0, "")], _fail, found.__setitem__, reversed_axes=reversed_axes)
