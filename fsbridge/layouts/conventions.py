@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fsbridge.layouts.fill_values import in_base64
+from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON, ArrayMetadata
 
 FILL_VALUE = "_FillValue"
@@ -54,6 +55,24 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
         if told == told:  # else it is missing anyway
             return float(told) if dtype.kind == "f" else int(told)
     return _number(metadata.attributes.get(FILL_VALUE), dtype.kind == "f")
+
+
+def missing_values(metadata: ArrayMetadata) -> list[int | float]:
+    """All numbers that stand for missing elements: that one, and CF's older `missing_value`, which may be several.
+
+    A fill value of 0 is none by itself: it is mostly what a writer of Zarr v2 puts there, and the zeros would be missing.
+    """
+    dtype, attributes = metadata.dtype.numpy, metadata.attributes
+    if dtype is None or dtype.kind not in "iuf":
+        return []
+    found = [missing_value(metadata) or None]
+    for name in (FILL_VALUE, "missing_value"):
+        told = attributes.get(name)
+        found += [_number(each, dtype.kind == "f") for each in (told if isinstance(told, list) else [told])]
+    least, most = (
+        (np.finfo(dtype).min, np.finfo(dtype).max) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    )
+    return list(dict.fromkeys(n for n in found if n is not None and (not math.isfinite(n) or least <= n <= most)))
 
 
 def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
@@ -130,6 +149,12 @@ def packing(metadata: ArrayMetadata) -> tuple[float, float] | None:
         _finite(_single(attributes.get(name, default))) for name, default in zip(names, (1.0, 0.0), strict=True)
     )
     return None if factor is None or offset is None or not factor or (factor, offset) == (1.0, 0.0) else (factor, offset)
+
+
+def element_unit(metadata: ArrayMetadata) -> str | None:
+    """The unit of the elements: `units` of CF, `unit` of NWB."""
+    found = text(_single(metadata.attributes.get("units"))) or text(_single(metadata.attributes.get("unit")))
+    return found if found is not None and found.isprintable() else None
 
 
 def _finite(value: JSON) -> float | None:

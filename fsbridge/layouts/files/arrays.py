@@ -53,6 +53,9 @@ _NAMED_ARRAYS = 4096
 _LABEL_GROUPS = 2
 """Groups above an array that may tell of its labels: the levels of Paintera's are in a group of their own."""
 
+VARIABLE_BYTES = 64 * MIB
+"""The same of elements of variable length, which are objects of the interpreter."""
+
 GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
 
@@ -339,15 +342,20 @@ class OpenArray:
         supply = ChunkSupply(found, selection, full, self.shared.helpers, self.shared.spill)
         return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
-    def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:
-        """All elements of a region, dimensions in `order`: for files that are made as a whole; TooLarge."""
+    def elements(
+        self, version: ArrayVersion, selection: Selection, order: Sequence[int], most: int = VARIABLE_BYTES
+    ) -> NDArray[Any]:
+        """All elements of a region, dimensions in `order`: for files that are made as a whole; TooLarge.
+
+        `most`: bytes of elements of variable length.
+        """
         nbytes = selection.size * self.metadata.dtype.itemsize
         if nbytes > _WHOLE_BYTES:
             raise TooLarge(f"{nbytes} bytes of elements, of which {_WHOLE_BYTES} can be in a file that is made as a whole")
         reader, supply = self.reader(version, selection, order)
         try:
             if not self.metadata.dtype.itemsize:
-                return reader.objects()
+                return reader.objects(most)
             found = reader.read(0, selection.size)
             dtype = self.metadata.dtype.numpy
             return found.view(dtype if dtype is not None else found.dtype).reshape(reader.shape)

@@ -80,6 +80,13 @@ class View:
 
         return packing(self.metadata)
 
+    @cached_property
+    def unit(self) -> str | None:
+        """The unit of the elements."""
+        from fsbridge.layouts.conventions import element_unit
+
+        return element_unit(self.metadata)
+
     @property
     def attributes(self) -> Mapping[str, JSON]:
         return self.metadata.attributes

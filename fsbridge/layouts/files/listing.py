@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.layouts.axes import Coordinate
-from fsbridge.layouts.conventions import greatest, missing_value, packing
+from fsbridge.layouts.conventions import element_unit, greatest, missing_value, packing
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Length, is_plain, length
 from fsbridge.layouts.files.extents import View
@@ -125,14 +125,15 @@ def _of_its_own(view: View, wanted: Sequence[str]) -> _SharedLengths:
 
 class _Headed(Alike):
     """A view that is equal to another when the headers of their files differ in the name at most: of attributes, they have
-    the packing, what stands for missing elements, and the place on the earth.
+    the packing, the unit, what stands for missing elements, and the place on the earth.
     """
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
         name = None if is_plain(view.name) else view.name
         # 1.0 and 1 are equal, and are written apart.
-        told = repr((view.axes, packing(view.metadata), missing_value(view.metadata), view.image, georeference(view)))
+        said = [tell(view.metadata) for tell in (packing, element_unit, missing_value)]
+        told = repr((view.axes, said, view.image, georeference(view)))
         self.beside = (*self.beside, view.selection, told, name)
 
 

@@ -23,7 +23,7 @@ from fsbridge.tree import Attrs, Buffer, Entry
 SAMPLE_SECONDS = 10.0
 """Seconds for which a preview is waited for."""
 
-_CELL_BYTES = 32
+CELL_BYTES = 32
 """Bytes that a number takes in a text, at most."""
 
 
@@ -166,14 +166,19 @@ class ArrayFile(SingleFile):
             raise TooLarge(f"{self.view.name}.{self.suffix} is made in memory, at most {limit} bytes; take a region")
 
         def make() -> bytes | bytearray:
-            content = plan.make(array.elements(version, selection, plan.order), labels, limit)
+            content = plan.make(elements.pop(), labels, limit)  # no longer held here: they may be as large as the file
             if len(content) > limit:
                 raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, at most {limit} are made")
             return content
 
-        most = plan.size or plan.work or (min(limit, selection.size * max(_CELL_BYTES, 2 * itemsize)) if itemsize else limit)
-        with array.shared.made.making(taken + 2 * most):  # until the cache counts it
-            return cache.get_all(key, make), key[-1]
+        most = plan.size or plan.work or (min(limit, selection.size * max(CELL_BYTES, 2 * itemsize)) if itemsize else limit)
+        with array.shared.made.making(taken + 2 * most):
+            found = cache.peek(key)  # others had their turn meanwhile
+            if found is None:
+                # They are read before room is made for the file: chunks go for it, and none has to wait for it.
+                elements = [array.elements(version, selection, plan.order, limit)]
+                found = cache.get_all(key, make, min(most, cache.budget // 2))
+            return found, key[-1]
 
 
 class MapHandle:

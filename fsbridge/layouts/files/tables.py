@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
+from fsbridge.layouts.conventions import missing_values
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.filetypes.text import cells_of, rows_of
+from fsbridge.layouts.files.filetypes.filetype import elements, texts
+from fsbridge.layouts.files.filetypes.text import MAX_TEXTS, cells_of, rows_of
 from fsbridge.layouts.files.groups import OpenGroup
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.nodes import SingleFile
@@ -29,18 +32,45 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS = 1024
 MAX_CELLS = 1 << 22
-"""Cells of a table: each takes some hundred bytes while the file is made."""
+"""Cells of a table, whose elements are in memory while it is made."""
+_BATCH_CELLS = 1 << 14
+"""Cells that are made text of at a time: each takes some hundred bytes."""
+
+_CELL_BYTES = 32
+"""Bytes that a number takes in a text, at most."""
 
 _ORDERS = ("colnames", "column-order")
 """Attributes that list columns: NWB's DynamicTable (hdmf-common schema 1.8) and AnnData's dataframe 0.2.0."""
 
 
+class Cells(NamedTuple):
+    """The cells of a column whose elements are in memory. `of` makes text of those of the rows in a slice."""
+
+    name: str
+    rows: int
+    of: Callable[[slice], list[str]]
+
+
 class Column(NamedTuple):
-    """A column, or several that begin with the same name. `read` returns each one's name and cells."""
+    """A column, or several that begin with the same name. `read` reads their elements."""
 
     name: str
     arrays: tuple[OpenArray, ...]
-    read: Callable[[], list[tuple[str, list[str]]]]
+    read: Callable[[Reader], list[Cells]]
+
+
+class Reader:
+    """Reads the elements of a table's arrays. TooLarge once their texts have more than `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def __call__(self, array: OpenArray) -> NDArray[Any]:
+        selection = whole(array.metadata.shape)
+        values = array.elements(array.current(array.token), selection, range(len(selection.shape)), self._left)
+        if values.dtype.kind == "O":
+            self._left -= sum(map(len, values.reshape(-1).tolist()))
+        return values
 
 
 def has_order(group: Group) -> bool:
@@ -82,25 +112,33 @@ class TableFile(SingleFile):
     def _made(self) -> memoryview:
         before_waiting()
         shared, cache = self._arrays[0].shared, self._arrays[0].chunks.cache
-        versions = tuple([array.current(array.token) for array in self._arrays])
-        limit, taken = shared.generated_limit, sum(array.view().selection.size for array in self._arrays) * 100
-        found = cache.peek((self.version, versions))
+        key = self.version, tuple([array.current(array.token) for array in self._arrays])
+        sizes = [(array.view().selection.size, array.metadata.dtype.itemsize or _CELL_BYTES) for array in self._arrays]
+        limit, taken = shared.generated_limit, sum(count * size for count, size in sizes)
+        most = min(limit, sum(count * max(_CELL_BYTES, 2 * size) for count, size in sizes))
+        found = cache.peek(key)
         if found is not None:
             return found
+        if taken > limit:
+            raise TooLarge(f"{self._directory.path.member}: a table of more than {limit} bytes is not made in memory")
+        with shared.made.making(taken + 2 * most):
+            found = cache.peek(key)
+            if found is None:  # elements first, as for an array's file
+                reader = Reader(limit)
+                read = [cells for column in self._columns for cells in column.read(reader)]
+                found = cache.get_all(key, lambda: self._text(read, limit), min(most, cache.budget // 2))
+            return found
 
-        def make() -> bytes:
-            read = [pair for column in self._columns for pair in column.read()]
-            lengths = {len(cells) for _, cells in read}
-            if len(lengths) != 1:
-                raise CorruptData(f"{self._directory.path.member}: columns have {sorted(lengths)} rows")
-            names = [name for name, _ in read]
-            content = rows_of([names]) + rows_of(zip(*(cells for _, cells in read), strict=True))
+    def _text(self, read: Sequence[Cells], limit: int) -> bytearray:
+        lengths = {cells.rows for cells in read}
+        if len(lengths) != 1:
+            raise CorruptData(f"{self._directory.path.member}: columns have {sorted(lengths)} rows")
+        content, step = bytearray(rows_of([[cells.name for cells in read]])), max(1, _BATCH_CELLS // len(read))
+        for start in range(0, read[0].rows, step):
+            content += rows_of(zip(*(cells.of(slice(start, start + step)) for cells in read), strict=True))
             if len(content) > limit:
                 raise TooLarge(f"{self._directory.path.member}: a table of more than {limit} bytes is not made in memory")
-            return content
-
-        with shared.made.making(taken):
-            return cache.get_all((self.version, versions), make)
+        return content
 
 
 def _columns(directory: OpenGroup) -> list[Column]:
@@ -122,8 +160,10 @@ def _columns(directory: OpenGroup) -> list[Column]:
     if len(wanted) > MAX_COLUMNS:
         raise NotFound(f"{place}: a table of more than {MAX_COLUMNS} columns")
     columns = [_column(directory, name) for name in dict.fromkeys(wanted)]
-    if sum(array.view().selection.size for column in columns for array in column.arrays) > MAX_CELLS:
-        raise NotFound(f"{place}: a table of more than {MAX_CELLS} cells; read the arrays one by one")
+    views = [array.view() for column in columns for array in column.arrays]
+    for most, kind, count in ((MAX_CELLS, "cells", elements), (MAX_TEXTS, "texts", texts)):
+        if sum(map(count, views)) > most:
+            raise NotFound(f"{place}: a table of more than {most} {kind}; read the arrays one by one")
     return columns
 
 
@@ -177,15 +217,19 @@ def _column(directory: OpenGroup, name: str) -> Column:
         return _ragged(name, opened, directory.opened(f"{name}_index", ends), directory.group, place)
     _fits(array, place, 2)
 
-    def read() -> list[tuple[str, list[str]]]:
-        values = _values(opened)
+    def read(values_of: Reader) -> list[Cells]:
+        values, missing = values_of(opened), missing_values(array.metadata)
         if values.dtype.names is not None:
-            return [(f"{name}.{field}", cells_of(values[field])) for field in values.dtype.names]
+            return [_cells(f"{name}.{field}", values[field]) for field in values.dtype.names]
         if values.ndim == 1:
-            return [(name, cells_of(values))]
-        return [(f"{name}.{i}", cells_of(values[:, i])) for i in range(values.shape[1])]
+            return [_cells(name, values, missing)]
+        return [_cells(f"{name}.{i}", values[:, i], missing) for i in range(values.shape[1])]
 
     return Column(name, (opened,), read)
+
+
+def _cells(name: str, values: NDArray[Any], missing: Sequence[int | float] = ()) -> Cells:
+    return Cells(name, len(values), lambda rows: cells_of(values[rows], missing))
 
 
 def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: str) -> Column:
@@ -195,14 +239,20 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: s
     _fits(data.array, place, 1)
     _fits(index.array, f"{place}_index", 1)
 
-    def read() -> list[tuple[str, list[str]]]:
-        ends, elements = _values(index).astype(np.int64).tolist(), _values(data)
-        values = cells_of(elements)
-        if elements.dtype.kind not in "iufb":
-            values = [json.dumps(value, ensure_ascii=False) for value in values]
-        if any(low > high for low, high in zip([0, *ends], ends, strict=False)) or (ends[-1] if ends else 0) > len(values):
-            raise CorruptData(f"{place}_index: ends of rows that do not ascend within {len(values)} elements")
-        return [(name, ["[" + ", ".join(values[low:high]) + "]" for low, high in zip([0, *ends], ends, strict=False)])]
+    def read(values_of: Reader) -> list[Cells]:
+        elements, ends = values_of(data), np.append(0, values_of(index).astype(np.int64))
+        if (ends[1:] < ends[:-1]).any() or ends[-1] > len(elements):
+            raise CorruptData(f"{place}_index: ends of rows that do not ascend within {len(elements)} elements")
+
+        def lists(rows: slice) -> list[str]:
+            bounds = ends[rows.start : rows.stop + 1].tolist()
+            values = cells_of(elements[bounds[0] : bounds[-1]])
+            if elements.dtype.kind not in "iufb":
+                values = [json.dumps(value, ensure_ascii=False) for value in values]
+            first = bounds[0]
+            return ["[" + ", ".join(values[low - first : high - first]) + "]" for low, high in pairwise(bounds)]
+
+        return [Cells(name, len(ends) - 1, lists)]
 
     return Column(name, (data, index), read)
 
@@ -218,15 +268,22 @@ def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Colum
     for array in arrays:
         _fits(array.array, place, 1)
 
-    def read() -> list[tuple[str, list[str]]]:
-        first, second = (_values(array) for array in arrays)
+    def read(values_of: Reader) -> list[Cells]:
+        first, second = (values_of(array) for array in arrays)
         if kind != "categorical":
-            return [(name, ["" if absent else cell for cell, absent in zip(cells_of(first), second.tolist(), strict=True)])]
-        words = cells_of(second)
-        codes = first.astype(np.int64).tolist()
-        if any(not -1 <= code < len(words) for code in codes):
+            if len(first) != len(second):
+                raise CorruptData(f"{place}: {len(first)} values, and a mask of {len(second)}")
+
+            def masked(rows: slice) -> list[str]:
+                return [
+                    "" if gone else cell for cell, gone in zip(cells_of(first[rows]), second[rows].tolist(), strict=True)
+                ]
+
+            return [Cells(name, len(first), masked)]
+        words, codes = [*cells_of(second), ""], first.astype(np.int64)  # -1 is the last one
+        if ((codes < -1) | (codes >= len(second))).any():
             raise CorruptData(f"{place}: a code without a category")
-        return [(name, ["" if code < 0 else words[code] for code in codes])]
+        return [Cells(name, len(codes), lambda rows: [words[code] for code in codes[rows].tolist()])]
 
     return Column(name, arrays, read)
 
@@ -237,8 +294,3 @@ def _fits(array: Array, place: str, most: int) -> None:
         raise NotFound(f"{place}: a column of {len(metadata.shape)} dimensions; read it by itself")
     if metadata.refused or (metadata.dtype.numpy is None and metadata.dtype.serializer == "bytes"):
         raise NotFound(f"{place}: a column of type {metadata.dtype.native}, which text cannot show")
-
-
-def _values(array: OpenArray) -> NDArray[Any]:
-    selection = whole(array.metadata.shape)
-    return array.elements(array.current(array.token), selection, range(len(selection.shape)))

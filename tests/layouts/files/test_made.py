@@ -7,7 +7,7 @@ import threading
 import tracemalloc
 from collections import Counter
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,7 +17,8 @@ from waiting import until
 from fsbridge.config import MIB, Config
 from fsbridge.errors import OutOfBudget, TooLarge
 from fsbridge.layouts.files import made as module
-from fsbridge.layouts.files.filetypes import pictures
+from fsbridge.layouts.files import tables
+from fsbridge.layouts.files.filetypes import pictures, text
 from fsbridge.layouts.files.made import MadeFiles
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import File, Handle
@@ -51,6 +52,65 @@ def test_p7_files_that_are_made_leave_room_and_one_too_many_is_refused_at_once(t
     third = file(tree, "c.csv")
     assert bytes(third.read(0, 22)) == b"0,1\n10000002,10000002\n"
     assert bytes(second.read(0, 22)) == b"0,1\n10000001,10000001\n"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "s.csv"])
+def test_p6_room_is_made_before_a_file_is_made(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks filled the cache, and the file came on top of them."""
+    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
+    for label, length, axis in (("a", 60_000, "x"), ("b", 60_000, "x"), ("other", 510_000, "y")):
+        array = group.create_array(label, shape=(length,), chunks=(10_000,), dtype="<i8", fill_value=None)
+        array[:] = 10**12
+        array.attrs["_ARRAY_DIMENSIONS"] = [axis]
+    tree = open_tree(Config(str(tmp_path / "s"), "/nowhere", layout="files", cache_size=4 * MIB))
+    cache = cast(Any, tree.root.lookup(b"other.npy")).array.chunks.cache
+    other = file(tree, "other.npy")
+    other.read(0, other.size)
+    seen, rows_of = [], text.rows_of
+
+    def held() -> int:
+        gauges = cache.gauges()
+        return int(gauges.cached + gauges.pooled)
+
+    assert held() > 7 * MIB // 2
+
+    def recorded(cells: Any) -> bytes:
+        seen.append(held())
+        return rows_of(cells)
+
+    monkeypatch.setattr(text, "rows_of", recorded)
+    monkeypatch.setattr(tables, "rows_of", recorded)
+    made = file(tree, name)
+    assert max(seen) + made.size < 4 * MIB
+
+
+def test_p6_texts_of_any_length_are_refused_before_they_are_all_in_memory(tmp_path: Path) -> None:
+    """A gigabyte of them was read before their file was refused."""
+    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=3)
+    group.create_array("a", shape=(60,), chunks=(4,), dtype="str")[:] = "x" * (MIB // 2)
+    opened = open_tree(Config(str(tmp_path / "s"), "/nowhere", layout="files", cache_size=8 * MIB))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge, match="4194304 bytes"):
+            file(opened, "a.csv")
+        assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_p6_tables_take_little_more_than_their_elements_and_text(tmp_path: Path) -> None:
+    """Each cell took a hundred bytes."""
+    group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
+    for label in "ab":
+        group.create_array(label, shape=(40_000,), chunks=(40_000,), dtype="<i4", fill_value=None)[:] = 10**8
+    opened = open_tree(Config(str(tmp_path / "s"), "/nowhere", layout="files"))
+    tracemalloc.start()
+    try:
+        made = file(opened, "s.csv")
+        assert made.size == 4 + 40_000 * 20
+        assert tracemalloc.get_traced_memory()[1] < 6 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 def test_p6_texts_of_fixed_length_are_not_read_where_they_take_gigabytes(tmp_path: Path) -> None:

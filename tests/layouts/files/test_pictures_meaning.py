@@ -94,7 +94,7 @@ def test_a_map_has_its_place_and_its_missing_elements(tmp_path: Path, north_firs
             dataset.createVariable(name, "f8", (name,))[:] = values
             dataset[name].units = unit
         packed = dataset.createVariable("tas", "i2", ("lat", "lon"), fill_value=-32768)
-        packed.setncatts({"scale_factor": 0.01, "add_offset": 200.0})
+        packed.setncatts({"scale_factor": 0.01, "add_offset": 200.0, "units": "°C & more"})
     mounted = mount(tmp_path / "a.nc", "--layout", "files", "--files", "envi").path
     header = (mounted / "tas.envi.hdr").read_text()
     assert "data ignore value = -32768\n" in header
@@ -106,6 +106,7 @@ def test_a_map_has_its_place_and_its_missing_elements(tmp_path: Path, north_firs
         tags = file.pages[0].tags
         assert tags[42113].value == "-32768"
         assert '<Item name="SCALE" sample="0" role="scale">0.01</Item>' in tags[42112].value
+        assert '<Item name="UNITTYPE" sample="0" role="unittype">&#176;C &amp; more</Item>' in tags[42112].value
 
 
 def placed(path: Path) -> tuple[list[float], dict[str, Any]]:

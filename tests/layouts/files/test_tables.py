@@ -70,6 +70,56 @@ def test_p12_arrays_of_one_dimension_are_one_table(weather: Path) -> None:
     pd.testing.assert_frame_equal(table[["temp", "rain"]], expected[["temp", "rain"]])
 
 
+@pytest.mark.parametrize("kind", ["zarr2", "zarr3", "netcdf"])
+def test_p12_missing_elements_are_empty_cells(kind: str, tmp_path: Path) -> None:
+    """Markers of missing elements were data to readers of `.csv`; packed numbers are as they are stored."""
+    numbers = {
+        "temp": ("time", np.array([1.5, np.nan, 0.0]), {}, {"dtype": "f4", "_FillValue": 1e20}),
+        "depth": ("time", np.array([np.nan, 2.5, 0.0]), {}, {"dtype": "f8"}),  # xarray's own marker is NaN
+        "rain": ("time", np.array([1.5, np.nan, 2.0]), {}, {"dtype": "i2", "_FillValue": -99, "scale_factor": 0.5}),
+        "old": ("time", np.array([7, 8, -1]), {"missing_value": -1}, {"dtype": "i4"}),
+        "count": ("time", np.array([0, 8, 9], "i4"), {}, {}),
+        "grid": (("time", "x"), np.array([[1.0, np.nan]] * 3), {}, {"dtype": "i2", "_FillValue": -1}),
+    }
+    data = xarray.Dataset(numbers, coords={"time": [10, 20, 30]})
+    place = tmp_path / f"s.{'nc' if kind == 'netcdf' else 'zarr'}"
+    if kind == "netcdf":
+        data.to_netcdf(place, engine="netcdf4")
+    else:
+        data.to_zarr(place, zarr_format=int(kind[-1]), consolidated=False)  # type: ignore[call-overload]
+    with opened(place) as root:
+        table = frame(content(root, "s.csv")).set_index("time")
+        alone = frame(content(root, "temp.csv")).set_index("time")
+        assert content(root, "grid.csv") == b"time,0,1\n" + b"".join(b"%d,1,\n" % time for time in (10, 20, 30))
+    masked = xarray.open_dataset(place) if kind == "netcdf" else xarray.open_zarr(place, consolidated=False)
+    names = ["temp", "depth", "old", "count"]
+    pd.testing.assert_frame_equal(table[names], masked[names].to_dataframe()[names], check_dtype=False)
+    assert table["rain"].tolist()[::2] == [3, 4]
+    assert np.isnan(table["rain"].tolist()[1])
+    pd.testing.assert_series_equal(alone["temp"], table["temp"])
+
+
+@pytest.mark.parametrize(("dtype", "marker", "cell"), [("f4", 1e20, "NaN"), ("f8", np.nan, "NaN"), ("i4", -1, '""')])
+def test_p12_a_table_of_one_column_keeps_its_rows(dtype: str, marker: float, cell: str, tmp_path: Path) -> None:
+    """An empty line is no row to readers, and one of quotes makes a column of texts to polars."""
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=3)
+    array = group.create_array("a", shape=(3,), dtype=dtype, attributes={"missing_value": [marker]})
+    array[:] = np.array([3, marker, 5], dtype)
+    with opened(tmp_path / "s.zarr") as root:
+        text = content(root, "a.csv")
+    assert text.decode().splitlines()[2] == cell
+    np.testing.assert_array_equal(frame(text)["a"], [3, np.nan, 5])
+
+
+def test_p12_zeros_are_no_missing_elements_because_zarr_2_fills_with_them(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    array = group.create_array("a", shape=(3,), dtype="i4", fill_value=0)
+    array[:] = [0, 1, 2]
+    array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
+    with opened(tmp_path / "s.zarr") as root:
+        assert content(root, "a.csv") == b"a\n0\n1\n2\n"
+
+
 def test_p9_a_table_shows_coordinates_that_have_changed(weather: Path) -> None:
     with opened(weather) as root:
         assert content(root, "temp.csv").splitlines()[1] == b"10,1.5"

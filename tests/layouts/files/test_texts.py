@@ -128,7 +128,7 @@ def test_p12_numbers_are_told_as_exactly_as_readers_of_text_take_them(dtype: str
 @pytest.mark.parametrize("dtype", ["<M8", ">M8"])
 def test_p12_times_without_a_unit_are_their_counts(dtype: str, tmp_path: Path) -> None:
     values = np.array([0, -3, 2**62, -(2**63)], "i8").astype(np.dtype(dtype))
-    assert rows(made(store(tmp_path, values), "a.csv")) == [["a"], ["0"], ["-3"], [str(2**62)], ["NaT"]]
+    assert rows(made(store(tmp_path, values), "a.csv")) == [["a"], ["0"], ["-3"], [str(2**62)], [""]]
 
 
 @pytest.mark.parametrize("suffix", ["csv", "txt"])

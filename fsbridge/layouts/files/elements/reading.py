@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB
+from fsbridge.errors import TooLarge
 from fsbridge.layouts.files.elements.arrangement import bits, native_order
 from fsbridge.layouts.files.elements.boxes import Span, band, boxes, runs
 from fsbridge.layouts.files.elements.slabs import Piece
@@ -181,9 +182,9 @@ class ElementReader:
     def _band(self, element: int) -> tuple[tuple[Span, ...], int | None]:
         return band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
 
-    def objects(self) -> NDArray[Any]:
-        """All elements of variable length: texts and bytes."""
-        out = np.empty(self._shape, object)
+    def objects(self, most: float = math.inf) -> NDArray[Any]:
+        """All elements of variable length: texts and bytes. TooLarge when they have more than `most` bytes."""
+        out, left = np.empty(self._shape, object), most
         box = tuple((0, n) for n in self._shape)
         kind = self._metadata.dtype.serializer
         for part in self._parts(box):
@@ -197,6 +198,9 @@ class ElementReader:
             items[:] = decode_items(kind, piece.chunk.decoded(), len(items))
             items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))
             found = items[part.source]  # the element itself where no dimension is left
+            left -= sum(map(len, found.reshape(-1).tolist() if self._shape else [found]))
+            if left < 0:
+                raise TooLarge(f"more than {most} bytes of elements of variable length")
             out[part.target] = found.transpose(self._transposed) if self._shape else found
         return out
 

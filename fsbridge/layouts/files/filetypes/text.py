@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import CorruptData, TooLarge
@@ -20,6 +20,8 @@ MAX_ELEMENTS = 1 << 24
 """Elements of a table; more would be more than the limit of bytes anyway."""
 MAX_TEXTS = 1 << 20
 """Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
+_MAX_ACROSS = 1 << 17
+"""Columns of a table of plain elements: a row is in memory as that many texts."""
 MAX_COLUMNS = 1 << 14
 """Columns of a table of compounds: spreadsheets end there."""
 _LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
@@ -32,9 +34,12 @@ def csv_table(view: View) -> Generated:
 
     Columns are the fields of compounds, the second dimension of a 2-D array (named by its coordinates, else by numbers),
     or the array itself. The first column has the coordinates of the first dimension, if it has a coordinate array.
+    Missing elements are empty cells, packed numbers are as they are stored.
     """
+    from fsbridge.layouts.conventions import missing_values
+
     columns = [] if view.dtype is None or view.dtype.names is None else _columns("", view.dtype)
-    names = tuple(axis.name or "" for axis in view.axes)
+    names, missing = tuple(axis.name or "" for axis in view.axes), missing_values(view.metadata)
 
     def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytearray:
         if columns:
@@ -44,7 +49,7 @@ def csv_table(view: View) -> Generated:
         else:
             header = cells_of(labels.values[1]) if 1 in labels.values else [str(i) for i in range(elements.shape[1])]
         index = labels.values.get(0)
-        return _csv(elements, columns, header if index is None else [names[0], *header], index, limit)
+        return _csv(elements, columns, header if index is None else [names[0], *header], index, limit, missing)
 
     return Generated(make, tuple(range(len(view.shape))), labelled=tuple(range(len(view.shape))))
 
@@ -108,29 +113,26 @@ def _csv(
     header: list[str],
     index: NDArray[Any] | None,
     limit: int,
+    missing: Sequence[int | float] = (),
 ) -> bytearray:
     content, row = bytearray(rows_of([header])), 0
-    for part in _batches(elements):
+    # A line without a text is no row to readers, and a quoted one makes texts of a column to some (polars).
+    absent = "NaN" if len(header) == 1 and elements.dtype.kind == "f" else ""
+    for part in _batches(elements, len(header)):
         if columns:
             cells = [cells_of(_column(part, path, i)) for _, path, i in columns]
-        elif part.ndim == 1:
-            cells = [cells_of(part)]
         else:
-            cells = []
+            flat, across = cells_of(part.reshape(-1), missing, absent), part.size // len(part)
+            cells = [flat[column::across] for column in range(across)]
         first = [] if index is None else [cells_of(index[row : row + len(part)])]
-        if part.ndim == 1:
-            content += rows_of(zip(*first, *cells, strict=True))
-        elif first:
-            content += rows_of([label, *cells_of(line)] for label, line in zip(first[0], part, strict=True))
-        else:
-            content += rows_of(cells_of(line) for line in part)
+        content += rows_of(zip(*first, *cells, strict=True))
         row += len(part)
         _within(len(content), limit)
     return content
 
 
-def _batches(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """The elements, some rows at a time."""
+def _batches(elements: NDArray[Any], across: int = 1) -> Iterator[NDArray[Any]]:
+    """The elements, some rows at a time. `across`: cells of a row."""
     start, rows = 0, len(elements)
     while start < rows:
         stop = min(rows, start + _BATCH_ROWS)
@@ -138,7 +140,7 @@ def _batches(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
             left = _BATCH_BYTES
             stop = next((i for i in range(start + 1, stop) if (left := left - _length(elements, i - 1)) < 0), stop)
         else:
-            stop = min(stop, start + max(1, _BATCH_BYTES // max(1, elements[start].nbytes)))
+            stop = min(stop, start + max(1, _BATCH_BYTES // max(elements[start].nbytes, 8 * across)))
         yield elements[start:stop]
         start = stop
 
@@ -169,8 +171,29 @@ def _column(part: NDArray[Any], path: tuple[str, ...], number: int | None) -> ND
     return part if number is None else part.reshape(len(part), -1)[:, number]
 
 
-def cells_of(values: NDArray[Any]) -> list[str]:
-    """Each value as text that reads back as the same value."""
+def cells_of(values: NDArray[Any], missing: Sequence[int | float] = (), absent: str = "") -> list[str]:
+    """Each value as text that reads back as the same value, `absent` for those that the source calls missing.
+
+    `missing`: numbers that stand for such elements, as the element type has them.
+    """
+    import numpy as np
+
+    cells = _spelled(values)
+    if values.dtype.kind in "mM":
+        places = np.isnat(values)
+    elif missing:
+        markers = np.array(missing, values.dtype)
+        places = np.isin(values, markers)
+        if values.dtype.kind == "f" and np.isnan(markers).any():
+            places |= np.isnan(values)
+    else:
+        return cells
+    for place in np.flatnonzero(places).tolist():
+        cells[place] = absent
+    return cells
+
+
+def _spelled(values: NDArray[Any]) -> list[str]:
     import numpy as np
 
     kind = values.dtype.kind
@@ -185,8 +208,7 @@ def cells_of(values: NDArray[Any]) -> list[str]:
     if kind == "b":
         return ["true" if value else "false" for value in values.tolist()]
     if kind == "M" and np.datetime_data(values.dtype)[0] == "generic":  # a count without a unit, which numpy cannot spell
-        counts = values.astype(np.int64).tolist()
-        return ["NaT" if absent else str(count) for count, absent in zip(counts, np.isnat(values), strict=True)]
+        return list(map(str, values.astype(np.int64).tolist()))
     return _words(values)
 
 
@@ -234,9 +256,15 @@ def _within(size: int, limit: int) -> None:
         raise TooLarge(f"a text of more than {limit} bytes is not made in memory; take a region")
 
 
+def _across(view: View) -> int:
+    """Columns of a table of plain elements."""
+    return view.shape[1] if len(view.shape) == 2 else 1
+
+
 _LIMITS = (
     Limit(elements, MAX_ELEMENTS, f"more than {MAX_ELEMENTS} elements; take a region"),
     Limit(texts, MAX_TEXTS, f"more than {MAX_TEXTS} elements; take a region"),
 )
-CSV = FileType("csv", csv_table, groups=True, limits=_LIMITS, check=_table)
+_COLUMNS = Limit(_across, _MAX_ACROSS, f"more than {_MAX_ACROSS} columns; take a region")
+CSV = FileType("csv", csv_table, groups=True, limits=(*_LIMITS, _COLUMNS), check=_table)
 TXT = FileType("txt", txt_lines, limits=_LIMITS, check=_lines)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
 
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
@@ -133,12 +134,14 @@ def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[st
 
 
 def _gdal(view: View) -> list[Tag]:
-    """Tags of GDAL: what stands for missing elements, and how packed numbers become the quantity (GDAL, GTiff driver)."""
+    """Tags of GDAL: unit, what stands for missing elements, how packed numbers become the quantity (GDAL, GTiff driver)."""
     tags: list[Tag] = []
-    missing, factor = view.missing, view.packing
-    if factor is not None:
-        items = [f'<Item name="{name.upper()}" sample="0" role="{name}">{value!r}</Item>'
-                 for name, value in zip(("scale", "offset"), factor, strict=True)]  # fmt: skip
+    missing, factor, unit = view.missing, view.packing, view.unit
+    said = {} if factor is None else {"scale": repr(factor[0]), "offset": repr(factor[1])}
+    if unit is not None:
+        said["unittype"] = escape(unit).encode("ascii", "xmlcharrefreplace").decode()
+    if said:
+        items = [f'<Item name="{name.upper()}" sample="0" role="{name}">{value}</Item>' for name, value in said.items()]
         tags.append((42112, "s", 0, f"<GDALMetadata>{''.join(items)}</GDALMetadata>", False))
     if missing is not None:
         tags.append((42113, "s", 0, repr(missing), False))

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, cast
 
-from fsbridge.config import MIB
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.exact import Exact, ExactMember, Origin
-from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.arrays import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.groups import Around, OpenGroup
@@ -27,9 +26,6 @@ log = logging.getLogger(__name__)
 
 MAX_OBJECTS = 100_000
 """Of one virtual file: hard links of HDF5 can form circles."""
-
-VARIABLE_BYTES = 64 * MIB
-"""Elements of variable length in one virtual file."""
 
 _WEIGHT_BYTES = 512
 """Of what is kept of an array or a group."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.conventions import FILL_VALUE, missing_value, packing
+from fsbridge.layouts.conventions import missing_values, packing
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.images import Channel
 from fsbridge.layouts.files.previews import tones
@@ -24,8 +24,7 @@ from fsbridge.layouts.files.previews.roles import Plane, aspect, drawable, plane
 from fsbridge.layouts.files.previews.sampling import PIXELS, Sample, Wish, sampled
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.json_text import is_finite
-from fsbridge.layouts.units import text
-from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.metadata import ArrayMetadata
 
 _MOST_CHANNELS = 7
 _COLORS = ((255, 0, 255), (0, 255, 0), (0, 255, 255), (255, 255, 0), (255, 0, 0), (0, 0, 255), (255, 255, 255))
@@ -107,7 +106,7 @@ def _draw(how: _Drawn, elements: NDArray[Any]) -> bytes:
     channels = (view.image.channels if view.image is not None else ())[: len(layers)]
     ends = [_ends(number, kind, _at(channels, i)) for i, number in enumerate(numbers)]
     texts["Limits"] = "; ".join("none" if end is None else f"{end[0]:.9g} {end[1]:.9g}" for end in ends)
-    if unit := unit_of(view):
+    if unit := view.unit:
         texts["Unit"] = unit
     fitted = _resized(numbers, how.size)
     levels = [tones.stretched(number, end) for number, end in zip(fitted, ends, strict=True)]
@@ -155,26 +154,9 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
     return out
 
 
-def unit_of(view: View) -> str | None:
-    """The unit of the elements, as CF and NWB write it."""
-    found = text(view.attributes.get("units")) or text(view.attributes.get("unit"))
-    return found if found is not None and found.isprintable() else None
-
-
 def markers(metadata: ArrayMetadata) -> list[float]:
-    """Values that stand for missing elements: CF's `_FillValue` and `missing_value`."""
-    dtype = metadata.dtype.numpy
-    if dtype is None or dtype.kind not in "iuf":
-        return []
-    told: list[JSON] = [missing_value(metadata)]
-    for name in (FILL_VALUE, "missing_value"):
-        value = metadata.attributes.get(name)
-        told += value if isinstance(value, list) else [value]
-    found = [value for value in told if is_finite(value)]
-    if dtype.kind == "f":
-        return found
-    least, most = (int(end) for end in (np.iinfo(dtype).min, np.iinfo(dtype).max))
-    return [value for value in found if value == value // 1 and least <= value <= most]
+    """Values that stand for missing elements, as NaN and infinities always do."""
+    return [value for value in missing_values(metadata) if is_finite(value)]
 
 
 def spelled(selection: Selection) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fsbridge.layouts.conventions import packing
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.previews import tones
-from fsbridge.layouts.files.previews.picture import Preview, markers, spelled, unit_of
+from fsbridge.layouts.files.previews.picture import Preview, markers, spelled
 from fsbridge.layouts.files.previews.plot import Curve, Events, Figure, Real, envelope
 from fsbridge.layouts.files.previews.roles import MOST_COLUMNS, drawable, is_number
 from fsbridge.layouts.files.previews.sampling import Sample, Wish, sampled
@@ -57,13 +57,13 @@ def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
         rows = np.searchsorted(ends, np.arange(len(times)), "right")
         shown = rows < _MOST_UNITS
         panel = Events("", times[shown], rows[shown], min(len(ends), _MOST_UNITS))
-        return how.drawn(Figure(view.name, [panel], f"time ({unit_of(view) or 's'})", None, note, texts))
+        return how.drawn(Figure(view.name, [panel], f"time ({view.unit or 's'})", None, note, texts))
     positions = _positions(how, first)
     panels = []
     for title, column, real in _columns(view, elements):
         x, low, high = envelope(column, real)
         panels.append(Curve(title, positions(x), low, high))
-    return how.drawn(Figure(view.name, panels, _label(view), unit_of(view), note, texts))
+    return how.drawn(Figure(view.name, panels, _label(view), view.unit, note, texts))
 
 
 def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any], Real]]:
