@@ -106,7 +106,7 @@ def test_a_map_has_its_place_and_its_missing_elements(tmp_path: Path, north_firs
         tags = file.pages[0].tags
         assert tags[42113].value == "-32768"
         assert '<Item name="SCALE" sample="0" role="scale">0.01</Item>' in tags[42112].value
-        assert '<Item name="UNITTYPE" sample="0" role="unittype">&#176;C &amp; more</Item>' in tags[42112].value
+        assert '<Item name="UNITTYPE" sample="0" role="unittype">&#176;C &amp;amp; more</Item>' in tags[42112].value
 
 
 def placed(path: Path) -> tuple[list[float], dict[str, Any]]:

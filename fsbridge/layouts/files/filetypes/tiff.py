@@ -139,7 +139,8 @@ def _gdal(view: View) -> list[Tag]:
     missing, factor, unit = view.missing, view.packing, view.unit
     said = {} if factor is None else {"scale": repr(factor[0]), "offset": repr(factor[1])}
     if unit is not None:
-        said["unittype"] = escape(unit).encode("ascii", "xmlcharrefreplace").decode()
+        # Twice, as GDAL's own writer: its reader stops at an & otherwise.
+        said["unittype"] = escape(escape(unit)).encode("ascii", "xmlcharrefreplace").decode()
     if said:
         items = [f'<Item name="{name.upper()}" sample="0" role="{name}">{value}</Item>' for name, value in said.items()]
         tags.append((42112, "s", 0, f"<GDALMetadata>{''.join(items)}</GDALMetadata>", False))
