@@ -103,6 +103,7 @@ IMPORTERS = {
     "zfpy": {"codecs"},
     "fsspec": {"unmounted/filesystem"},
     "tqdm": {"commands/progress"},
+    "distributed": {"unmounted/cluster"},
     "obstore": {"store/remote/backends", "store/remote/client", "store/remote/profiles"},
     "h5py": {"formats/hdf5/child", "layouts/files/h5/child"},
     "lmdb": {"formats/hangar/lmdb"},
@@ -111,7 +112,7 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3", "botocore"}
+OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3", "botocore", "distributed"}
 """Libraries of an extra."""
 
 

@@ -38,6 +38,7 @@ OPTIONAL = {
     "pcodec": "Zarr arrays compressed by pcodec",
     "zfpy": "Zarr arrays compressed by zfpy",
     "lzallright": "LZO in HDF5 files of old PyTables",
+    "distributed": "--dask: work on the workers of a Dask cluster",
     "boto3": "--profile: credentials from ~/.aws",
 }
 """Distributions without which some data cannot be read."""

@@ -14,6 +14,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.progress import Progress
+from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems
@@ -33,6 +34,8 @@ def add_options(parser: Parser) -> None:
     shown = "do only every N-th unit of work, from the I-th on: for N jobs that share the work"
     parser.add_argument("--part", type=types.part, default=(0, 1), metavar="I/N", help=shown)
     parser.add_argument("--threads", type=types.positive, metavar="N", help="units at a time (default: processors and 1)")
+    shown = "have the workers of the Dask cluster do it whose scheduler is at ADDRESS, as tcp://HOST:8786"
+    parser.add_argument("--dask", metavar="ADDRESS", help=shown)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     arguments.add_shared(parser)
 
@@ -58,6 +61,20 @@ class LongWork:
         finally:
             self.progress.close()
 
+    def _begin(self, sources: WorkSources) -> Doers:
+        """Begin to have units done: by a cluster, or here."""
+        if self._args.dask is not None:
+            try:
+                from fsbridge.unmounted.cluster import Cluster
+            except ImportError as error:
+                hint = "pip install 'fsbridge-fuse[dask]'"
+                raise SetupError(f"--dask needs the library distributed: {error}", hint) from None
+            return Cluster(sources, self._args.dask)
+        from fsbridge.unmounted.units import Threads
+
+        many = self._waits and any(config.is_remote for config in sources.configs)
+        return Threads(sources, self._args.threads or (REMOTE_THREADS if many else (os.cpu_count() or 1) + 1))
+
     def end(self) -> None:
         """Have an interrupted work end, as far as it can at once."""
         self.progress.close()
@@ -69,7 +86,7 @@ class LongWork:
     def _perform(
         self, make: Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]], problems: Problems
     ) -> None:
-        from fsbridge.unmounted.units import Threads, WorkSources, perform
+        from fsbridge.unmounted.units import WorkSources, perform
         from fsbridge.unmounted.virtual import parse_place
 
         given = [parse_place(place) for place in self._given]
@@ -79,9 +96,7 @@ class LongWork:
             for number in range(len(named)):
                 sources.tree(number)  # what is wrong with it is told before anything begins
             work = make(sources, [(named.index(source), path) for source, path in given], problems)
-            many = self._waits and any(config.is_remote for config in sources.configs)
-            threads = self._args.threads or (REMOTE_THREADS if many else (os.cpu_count() or 1) + 1)
-            doers = self._doers = Threads(sources, threads)
+            doers = self._doers = self._begin(sources)
             try:
                 with problems.at(self._given[0]):
                     perform(work, doers, self.progress.done)

@@ -1,6 +1,6 @@
 """Long work over sources, cut into units: which are this job's, who does them, in which order their results are joined.
 
-Not here: any kind of work (`exporting.py`,
+`Threads` does units here, `cluster.py` on other machines. Not here: any kind of work (`exporting.py`,
 `verifying.py`, `digest.py`, `comparing.py`), progress and messages (`commands/long_work.py`).
 """
 

@@ -1,0 +1,94 @@
+"""Units of work done by the workers of a Dask cluster that runs already. Each opens the sources itself, once for all units.
+
+A worker that dies is Dask's matter: another one does what it had. Not here: the units, the order of results (`units.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+from uuid import uuid4
+
+from distributed import Client, Worker, WorkerPlugin, get_worker
+
+from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.unmounted.units import Unit, WorkSources
+
+CONNECT_SECONDS = 10.0
+"""For which a scheduler is waited for."""
+
+U = TypeVar("U", bound=Unit)
+R = TypeVar("R")
+
+
+class Cluster:
+    """The workers of the cluster whose scheduler is at `address`."""
+
+    def __init__(self, sources: WorkSources, address: str) -> None:
+        """SetupError where no scheduler answers, or it has no workers, or they have no fsbridge."""
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would log is told as lines of ours
+        try:
+            self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except (OSError, ValueError, TypeError) as error:
+            words = str(error).partition("\n")[0] or type(error).__name__
+            raise SetupError(f"{address}: no Dask scheduler answers: {words}", "name it as in tcp://HOST:8786") from None
+        self._name = f"fsbridge-{uuid4().hex}"
+        try:
+            self.threads = sum(self._client.nthreads().values())
+            if not self.threads:
+                raise SetupError(f"{address}: the cluster has no workers", "start some: dask worker ADDRESS")
+            try:
+                self._client.register_plugin(_SourcesOfWorker(self._name, sources))
+            except Exception as error:
+                hint = "install the same version of fsbridge-fuse for all of them"
+                raise SetupError(f"{address}: the workers cannot load fsbridge: {error}", hint) from None
+        except BaseException:
+            self.close()
+            raise
+        self._executor = self._client.get_executor(pure=False)
+
+    def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
+        """Have a worker do a unit."""
+        told: Future[R] = Future()
+        self._executor.submit(_done, self._name, do, unit).add_done_callback(partial(_pass_on, told))
+        return told
+
+    def close(self, seconds: float | None = None) -> None:
+        """End what has begun, and have the workers close the sources."""
+        if self._client.status == "running":
+            self._client.unregister_worker_plugin(self._name)
+        self._client.close(timeout=CONNECT_SECONDS if seconds is None else seconds)
+
+
+class _SourcesOfWorker(WorkerPlugin):
+    """The sources as one worker has them: the first unit opens them, which can say what is wrong."""
+
+    def __init__(self, name: str, sources: WorkSources) -> None:
+        self.name = name
+        self.sources = sources
+
+    def teardown(self, worker: Worker) -> None:
+        self.sources.close()
+
+
+def _done(name: str, do: Callable[[WorkSources, U], R], unit: U) -> R:
+    """Do a unit, on a worker."""
+    plugin = get_worker().plugins[name]
+    assert isinstance(plugin, _SourcesOfWorker)
+    return do(plugin.sources, unit)
+
+
+def _pass_on(told: Future[R], future: Future[R]) -> None:
+    """Pass a result on, and an error as one that says that the cluster has it, if it is none of ours."""
+    if told.cancelled():
+        return
+    error = FsbridgeError("the cluster gave it up") if future.cancelled() else future.exception()
+    if error is None:
+        told.set_result(future.result())
+    elif isinstance(error, FsbridgeError | OSError):
+        told.set_exception(error)
+    else:
+        told.set_exception(FsbridgeError(f"the cluster has not done it: {type(error).__name__}: {error}"))
