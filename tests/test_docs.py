@@ -203,6 +203,15 @@ def test_what_to_copy_and_touch_exists() -> None:
             assert (ROOT / "fsbridge" / path).exists() or (ROOT / path).exists(), path
 
 
+def test_the_house_is_the_packages() -> None:
+    (house,) = blocks(section(PAGES["docs/architecture.md"], "The house"), "text")
+    there = {path.name for path in (ROOT / "fsbridge").rglob("*") if path.suffix in ("", ".py")}
+    named = {name.rstrip("/") for name in re.findall(r"(?<![\w.])[a-z_0-9]+(?:\.py\b|/(?!\w))", house)}
+    assert named <= there | {"fsbridge"}
+    top = {path.name for path in (ROOT / "fsbridge").iterdir() if path.suffix in ("", ".py")}
+    assert top - {"__pycache__", "__init__.py"} <= named
+
+
 def test_functions_of_the_walks_exist() -> None:
     text = section(PAGES["docs/architecture.md"], "Walk 1: a chunk is read")
     text += section(PAGES["docs/architecture.md"], "Walk 2: `ls -l` of a chunk directory")
