@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,6 +176,8 @@ def test_all_that_can_be_chosen_is_described() -> None:
         assert f"`{name}`" in PAGES["docs/formats.md"], name
     for name in LAYOUTS:
         assert f"`{name}`" in PAGES["docs/layouts.md"], name
+    for extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]:
+        assert f"| `{extra}` |" in PAGES["docs/install.md"], extra
     for suffix in FILE_TYPES:
         assert f"NAME.{suffix}" in PAGES["docs/files.md"], suffix
 

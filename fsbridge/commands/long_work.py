@@ -34,7 +34,7 @@ def add_options(parser: Parser) -> None:
     shown = "do only every N-th unit of work, from the I-th on: for N jobs that share the work"
     parser.add_argument("--part", type=types.part, default=(0, 1), metavar="I/N", help=shown)
     parser.add_argument("--threads", type=types.positive, metavar="N", help="units at a time (default: processors and 1)")
-    shown = "have the workers of the Dask cluster do it whose scheduler is at ADDRESS, as tcp://HOST:8786"
+    shown = "have the workers of a Dask cluster do it; its scheduler is at ADDRESS, as tcp://HOST:8786"
     parser.add_argument("--dask", metavar="ADDRESS", help=shown)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
     arguments.add_shared(parser)
