@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Literal, TypeAlias, cast
@@ -16,6 +16,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
+from fsbridge.layouts.axes import axes_of
 from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.members import openers
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
@@ -87,17 +88,30 @@ def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
     except (FsbridgeError, OSError) as error:
         raise SetupError(f"{source}: {_reason(error)}") from None
     try:
-        return opened.format.name, list(walk(opened.root, config.limits.depth, layouts, config.is_remote))
+        x_first = opened.format.first_axis_fastest
+        return opened.format.name, list(walk(opened.root, config.limits.depth, layouts, config.is_remote, x_first))
     finally:
         opened.close()
 
 
-def walk(root: Node, depth: int, layouts: Sequence[Layout] = (), far: bool = False) -> Iterator[Row]:
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What stands above a member: attributes of the groups, the nearest first, and the member's path below the farthest.
+
+    `x_first`: the first axis of an array is x, else its last one is.
+    """
+
+    x_first: bool = False
+    groups: tuple[Mapping[str, JSON], ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def walk(root: Node, depth: int, layouts: Sequence[Layout] = (), far: bool = False, x_first: bool = False) -> Iterator[Row]:
     """One row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
 
     `far`: to open a member takes requests, so that many are opened at a time.
     """
-    yield from _node("/", root, depth, layouts, far)
+    yield from _node("/", root, depth, layouts, far, _Above(x_first))
 
 
 def table(rows: list[Row], width: int | None = None) -> str:
@@ -141,16 +155,16 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - len(ELLIPSIS) - tail]}{ELLIPSIS}{text[len(text) - tail :]}"
 
 
-def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], far: bool) -> Iterator[Row]:
+def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], far: bool, above: _Above) -> Iterator[Row]:
     if isinstance(node, Link):
         yield Row(path, "link", target=node.target)
     elif (array := as_array(node)) is not None:
-        yield _array(path, array, layouts, far)
+        yield _array(path, array, layouts, far, above)
     else:
-        yield from _group(path, cast(Group, node), depth, layouts, far)
+        yield from _group(path, cast(Group, node), depth, layouts, far, above)
 
 
-def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: bool) -> Iterator[Row]:
+def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: bool, above: _Above) -> Iterator[Row]:
     reason = note = attributes = None
     children: list[Child] = []
     try:
@@ -174,7 +188,8 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: 
         except (FsbridgeError, OSError) as error:
             yield Row(below, "unreadable", reason=_reason(error))
             continue
-        yield from _node(below, node, depth - 1, layouts, far)
+        inner = _Above(above.x_first, (attributes or {}, *above.groups), (*above.names, child.name))
+        yield from _node(below, node, depth - 1, layouts, far, inner)
 
 
 def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
@@ -194,13 +209,15 @@ def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
     return total
 
 
-def _axes(metadata: ArrayMetadata) -> list[dict[str, str | None]] | None:
-    """Return names and units of an array's dimensions, as it says itself; None if it says neither."""
+def _axes(metadata: ArrayMetadata, above: _Above) -> list[dict[str, str | None]] | None:
+    """Return names and units of an array's dimensions, as it or a group above says; None if none says either."""
+    told = axes_of(metadata, above.groups, above.names, above.x_first, lambda name: None)
     names = metadata.dimension_names or (None,) * len(metadata.shape)
     units = metadata.attributes.get("units")
     listed = units if isinstance(units, list) and len(units) == len(names) else [None] * len(names)
     axes = [
-        {"name": name, "unit": unit if isinstance(unit, str) else None} for name, unit in zip(names, listed, strict=True)
+        {"name": name or axis.name, "unit": unit if isinstance(unit, str) else axis.unit}
+        for name, unit, axis in zip(names, listed, told, strict=True)
     ]
     return axes if any(axis["name"] or axis["unit"] for axis in axes) else None
 
@@ -224,7 +241,7 @@ def _size(count: float | None) -> str:
     return f"{count:.3g}{unit}"
 
 
-def _array(path: str, array: Array, layouts: Sequence[Layout], far: bool) -> Row:
+def _array(path: str, array: Array, layouts: Sequence[Layout], far: bool, above: _Above) -> Row:
     metadata = array.metadata
     refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
     stored, reason, note, stored_bytes = None, metadata.refused, None, None
@@ -247,7 +264,7 @@ def _array(path: str, array: Array, layouts: Sequence[Layout], far: bool) -> Row
         total=math.prod(metadata.grid.counts),
         stored_bytes=stored_bytes,
         decoded_bytes=math.prod(metadata.shape) * itemsize if itemsize else None,
-        axes=_axes(metadata),
+        axes=_axes(metadata, above),
         attributes=dict(metadata.attributes),
         reason=reason,
         note=note,

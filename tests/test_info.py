@@ -131,6 +131,26 @@ def test_wide_cells_are_cut_in_the_middle(tmp_path: Path, monkeypatch: pytest.Mo
     assert "..." not in dtype
 
 
+def test_axes_are_those_that_an_image_says_of_its_levels(tmp_path: Path) -> None:
+    axes = [{"name": "t", "type": "time", "unit": "second"}, {"name": "x", "type": "space", "unit": "micrometer"}]
+    transform = [{"type": "scale", "scale": [1.0, 0.5]}]
+    scales = {"axes": axes, "datasets": [{"path": "a/0", "coordinateTransformations": transform}]}
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2, attributes={"multiscales": [scales]})
+    root.create_array("a/0", shape=(2, 2), dtype="u1")
+    root.create_array("other", shape=(2, 2), dtype="u1")
+    members = json.loads(fsbridge("info", "--json", tmp_path / "s.zarr").stdout)["members"]
+    told = {member["path"]: member.get("axes") for member in members}
+    assert told["/a/0"] == [{"name": "t", "unit": "second"}, {"name": "x", "unit": "micrometer"}]
+    assert told["/other"] is None
+
+
+def test_a_reason_says_the_name_of_a_file_once(tmp_path: Path) -> None:
+    zarr.open_group(tmp_path / "s.zarr", mode="w").create_array("a", shape=(2, 2, 2), dtype="u1")
+    found = fsbridge("info", "--layout", "files", f"{tmp_path}/s.zarr//a.png")
+    assert (found.returncode, found.stderr.count("a.png")) == (1, 1)
+    assert "the format holds 2 dimensions, the array has 3" in found.stderr
+
+
 def test_shortening() -> None:
     assert [shorten(text, 10) for text in ("abcdefghij", "abcdefghijk")] == ["abcdefghij", "abcd...ijk"]
 

@@ -29,7 +29,8 @@ class Problems:
     def tell(self, place: str, error: Exception) -> None:
         """Print that `place` cannot be read, and why."""
         self.count += 1
-        print(f"fsbridge: {printable(place)}: {printable(reason(error))}", file=sys.stderr)
+        said = reason(error).removeprefix(f"{place}: ")
+        print(f"fsbridge: {printable(place)}: {printable(said)}", file=sys.stderr)
 
     @contextmanager
     def at(self, place: str) -> Iterator[None]:
