@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import hangar_data
+import icechunk_data
 import numpy as np
 import pytest
 import zarr
@@ -70,6 +72,19 @@ def test_p12_formats_written_by_independent_writers_have_one_digest(each: dict[s
         assert digests(path) == {"/a/b": second}, name
     for url in upload(server, each).values():
         assert printed(url, *server.options) == [f"{second}  /a/b"]
+
+
+def test_p12_hangar_and_icechunk_are_digested_as_specified(tmp_path: Path) -> None:
+    icechunk_data.write(tmp_path / "icechunk")
+    found = digests(tmp_path / "icechunk")
+    assert found["/branches/main/a"] == specified(icechunk_data.CHANGED)
+    assert found["/tags/v1/a"] == specified(icechunk_data.VALUES)
+    assert found["/tags/v1/sub/deep"] == specified(icechunk_data.DEEP)
+    found, expected = digests(hangar_data.unpack("crashed", tmp_path / "hangar")), hangar_data.Expected.load("crashed")
+    for commit, column, *sample in expected.values:
+        value = expected.values[commit, column, *sample]
+        if isinstance(value, np.ndarray):
+            assert found["/".join(["/commits", commit, column, *sample])] == specified(value)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.path for case in CASES])

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import h5py
+import hangar_data
+import icechunk_data
+import lmdb
 import numpy as np
 import pytest
 import zarr
@@ -159,6 +162,31 @@ def test_hdf5_and_n5_damage(each: dict[str, Path]) -> None:
     for name in ("hdf5", "n5"):
         code, found, _ = verify(each[name])
         assert (code, len(found), found[0]["kind"]) == (1, 1, "damaged"), found
+
+
+def test_icechunk_manifests_that_name_missing_objects(tmp_path: Path) -> None:
+    icechunk_data.write(tmp_path / "repository")
+    assert verify(tmp_path / "repository")[:2] == (0, [])
+    gone = sorted((tmp_path / "repository/chunks").iterdir())[0]
+    gone.unlink()
+    code, found, _ = verify(tmp_path / "repository")
+    assert code == 1
+    assert {one["kind"] for one in found} == {"damaged"}
+    assert all(f"{gone} is missing" in str(one["reason"]) for one in found)
+
+
+def test_hangar_samples_that_are_not_what_their_digests_say(tmp_path: Path) -> None:
+    repository = hangar_data.unpack("crashed", tmp_path / "repository")
+    assert verify(repository)[:2] == (0, [])
+    records = repository / ".hangar/hash.lmdb"
+    with lmdb.open(str(records), subdir=False, lock=False) as database, database.begin() as transaction:
+        key, record = next((key, record) for key, record in transaction.cursor() if record.startswith(b"00:"))
+    fields = record.split(b":")
+    hangar_data.put(records, {key: b":".join([*fields[:2], fields[2][::-1], *fields[3:]])})
+    code, found, _ = verify(repository)
+    assert code == 1
+    assert {one["kind"] for one in found} == {"damaged"}
+    assert all("xxhash64 is" in str(one["reason"]) for one in found)
 
 
 def test_missing_cells_are_listed_and_no_finding(tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""fsspec's own tests of reading, on trees that hold what those tests expect. Not here: what stores look like through it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zarr
+from fake_tree import FakeDirectory, FakeFile
+from fsspec.tests.abstract import AbstractFixtures
+from fsspec.tests.abstract.get import AbstractGetTests
+
+from fsbridge.unmounted.filesystem import FsbridgeFileSystem
+
+
+class Prepared(FsbridgeFileSystem):
+    """The file system, over a tree in memory that fsspec's fixtures fill: of the real one nothing can be changed."""
+
+    cachable = False
+
+    def __init__(self, source: Path) -> None:
+        super().__init__(source)
+        self.tree.root = FakeDirectory()
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self._folder(path.split("/"))
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        self.makedirs(path)
+
+    def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
+        self.pipe(path, b"")
+
+    def pipe(self, path: str, value: bytes) -> None:  # type: ignore[override]
+        *folders, name = path.split("/")
+        self._folder(folders).members[name.encode()] = FakeFile(value)
+
+    def rm(self, path: str, recursive: bool = False) -> None:  # type: ignore[override]
+        *folders, name = path.split("/")
+        del self._folder(folders).members[name.encode()]
+
+    def _folder(self, names: list[str]) -> FakeDirectory:
+        folder: Any = self.tree.root
+        for name in names:
+            folder = folder.members.setdefault(name.encode(), FakeDirectory())
+        return folder  # type: ignore[no-any-return]
+
+
+class TestReading(AbstractFixtures, AbstractGetTests):
+    @pytest.fixture
+    def fs(self, tmp_path: Path) -> Prepared:
+        zarr.create_group(tmp_path / "a.zarr")
+        return Prepared(tmp_path / "a.zarr")
+
+    @pytest.fixture
+    def fs_path(self) -> str:
+        return "top"
