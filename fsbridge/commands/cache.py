@@ -24,7 +24,7 @@ def parser(program: str) -> Parser:
     )
     parser.add_argument("folder", type=types.path, metavar="DIR")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--clear", action="store_true", help="remove all of it; mounts that use it fetch anew")
+    how.add_argument("--clear", action="store_true", help="remove all of it; mounts that use it fetch again")
     how.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser
 
