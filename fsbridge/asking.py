@@ -119,8 +119,11 @@ def oldest() -> float:
 
 
 def from_now() -> as_of:
-    """Return a context for a question that is made of many: each thing is asked for once, and then remembered for it."""
-    return as_of(time.monotonic())
+    """Return a context for a question that is made of many: each thing is asked for once, and then remembered for it.
+
+    Where older answers will do for the question, they do for all of them.
+    """
+    return as_of(time.monotonic()) if context.as_of == math.inf else as_of(context.as_of, context.listed)
 
 
 class carried(Generic[T]):  # noqa: N801  # as above

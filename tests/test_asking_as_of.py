@@ -6,7 +6,7 @@ import math
 import threading
 import time
 
-from fsbridge.asking import Kept, as_of, carried, context, oldest, used
+from fsbridge.asking import Kept, as_of, carried, context, from_now, oldest, used
 from fsbridge.parallel import each
 
 
@@ -80,3 +80,13 @@ def test_another_thread_is_asked_as_its_caller_is() -> None:
         thread.start()
         thread.join()
     assert found == [(5.0, 3.0), (math.inf, math.inf), (math.inf, math.inf)]
+
+
+def test_a_question_that_is_made_of_many_takes_what_the_whole_one_may() -> None:
+    with from_now():
+        moment = context.as_of
+        assert moment == context.listed <= time.monotonic()
+        with from_now():
+            assert context.as_of == moment
+    with as_of(5.0, 3.0), from_now():
+        assert (context.as_of, context.listed) == (5.0, 3.0)

@@ -158,6 +158,7 @@ class Daemon:
         async for number in signals:
             if number == signal.SIGHUP and not self.config.foreground:
                 log.info("SIGHUP: dropping caches, reopening the log")
+                self.filesystem.ages.doubt()
                 self._drop()
                 self._reload()
                 continue
@@ -171,7 +172,6 @@ class Daemon:
         self.filesystem.inodes.park()
         self.filesystem.directories.clear()
         self.filesystem.ahead.clear()
-        self.filesystem.ages.doubt()
         confinement.start(self._give_back, "fsbridge-drop")
 
     async def _watch_forgotten(self) -> None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import re
 import socket
 import ssl
@@ -43,7 +44,7 @@ from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
 from waiting import until
 
 from fsbridge import asking
-from fsbridge.asking import WouldWait
+from fsbridge.asking import WouldWait, as_of
 from fsbridge.config import Config, Remote
 from fsbridge.errors import (
     AccessDenied,
@@ -62,6 +63,7 @@ from fsbridge.formats.format import ZARR2
 from fsbridge.formats.open import open_keyed, open_source
 from fsbridge.store import ROOT, WHOLE, Key
 from fsbridge.store.remote import answers, backends, client, faults, firsts
+from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.faults import NoRanges, Refused
@@ -76,12 +78,12 @@ A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 def opened(server: FakeS3, ttl: float = 1.0, **remote: object) -> ObjectStore:
     """The store `z` in the bucket."""
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, **remote)  # type: ignore[arg-type]
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), ttl, 60.0)
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(ttl, 60.0))
 
 
 def web(server: FakeS3, ttl: float = 1.0) -> ObjectStore:
     """The same by plain HTTP."""
-    return ObjectStore(Client(parse_url(server.url("z")), Remote()), ttl, 60.0)
+    return ObjectStore(Client(parse_url(server.url("z")), Remote()), Ages(ttl, 60.0))
 
 
 def every(store: ObjectStore) -> dict[str, Callable[[], object]]:
@@ -257,14 +259,14 @@ def test_p8_a_server_that_tells_of_the_far_future_hides_no_object(server: FakeS3
 
 def test_listings_stay_within_their_budget_p6() -> None:
     levels = Levels(10)
-    found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]))
+    found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]), 1.0)
     assert found is not None
     for key, level in found.items():
         levels.put(key, level)
-    assert levels.get(Key("d4"), 60) is not None
-    assert levels.get(Key("d0"), 60) is None
-    assert split(ROOT, iter([[client.Object(f"{i}", 1, 0, None) for i in range(11)]]), 10) is None
-    assert split(ROOT, iter([[client.Object("/".join("abcdefghijk"), 1, 0, None)]]), 10) is None
+    assert levels.get(Key("d4"), 0.0) is not None
+    assert levels.get(Key("d0"), 0.0) is None
+    assert split(ROOT, iter([[client.Object(f"{i}", 1, 0, None) for i in range(11)]]), 1.0, 10) is None
+    assert split(ROOT, iter([[client.Object("/".join("abcdefghijk"), 1, 0, None)]]), 1.0, 10) is None
 
 
 # ---- faults
@@ -428,7 +430,9 @@ def test_weak_etags_are_versions_that_no_request_can_be_bound_to(server: FakeS3,
     with pytest.raises(Stale):
         store.read_range(LARGE, 0, 10, len(BIG))
     cached = [
-        ObjectStore(Client(parse_url(server.url("z")), Remote()), 1.0, 60.0, BlockCache(str(tmp_path / "b"), 1 << 30, "z"))
+        ObjectStore(
+            Client(parse_url(server.url("z")), Remote()), Ages(1.0, 60.0), BlockCache(str(tmp_path / "b"), 1 << 30, "z")
+        )
         for _ in range(2)
     ]
     assert cached[0].read(LARGE, 1 << 30)[0] == bytes(len(BIG))
@@ -595,7 +599,7 @@ def test_p3_who_gives_credentials_says_nothing_of_objects(
     body = b"<Error><Code>AccessDenied</Code></Error>"
     server.fault = lambda request: Fault(status=status, body=body) if request.key == "role" else None
     options = Remote(region="us-east-1", endpoint=server.endpoint, absent_403=True)
-    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 1.0, 60.0)
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(1.0, 60.0))
     for call in (lambda: store.stat(A, WHOLE), lambda: list(store.list(Key("a"))), store.begin):
         with pytest.raises(error) as caught:
             call()
@@ -682,7 +686,7 @@ def test_p3_an_array_that_is_removed_from_a_web_server_is_absent(server: FakeS3)
 
 def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3) -> None:
     store = opened(server, ttl=0.0)
-    store._listings._ttl = 0.0
+    store._listings._ages = Ages(0.0, 0.0)
     assert store.begin()
     server.objects.clear()
     with pytest.raises(Stale, match="no longer there"):
@@ -763,7 +767,7 @@ def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
         for url, endpoint in ((f"{place}/z", ""), ("s3://bucket/z", place)):
             options = Remote(anonymous=True, region="us-east-1", endpoint=endpoint)
             with pytest.raises(Unreachable, match=said):
-                ObjectStore(Client(parse_url(url), options), 1.0, 60.0).begin()
+                ObjectStore(Client(parse_url(url), options), Ages(1.0, 60.0)).begin()
     text = 'HTTP error: error sending request\n\nDebug source:\nConnectError("dns error", Custom {})'  # nobody is asked here
     assert "nobody here knows the server's name" in str(faults.translate(RuntimeError(text), "http://server/z"))
 
@@ -778,7 +782,7 @@ def test_whom_amazons_own_variable_trusts_is_trusted(
     ):
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / name))
         with pytest.raises(error, match=said):
-            ObjectStore(Client(parse_url("s3://bucket/z"), options), 1.0, 60.0).begin()
+            ObjectStore(Client(parse_url("s3://bucket/z"), options), Ages(1.0, 60.0)).begin()
 
 
 @pytest.fixture
@@ -809,7 +813,7 @@ def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3, monkeypatch: pyt
         server.put(f"many/{number}", b"x", 1e9)
     server.fault = lambda request: Fault(stall=2.0) if "continuation-token" in request.query else None
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/many"), options), 60.0, 60.0)
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/many"), options), Ages(60.0, 60.0))
     assert store.begin()
     assert len(list(store.list(ROOT))) == 2000
 
@@ -1163,10 +1167,10 @@ def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(
     store = opened(server, ttl=60.0)
     walk, others = Listings._walk, iter(["other"])
 
-    def late(listings: Listings, key: Key, age: float) -> bool:
+    def late(listings: Listings, key: Key, since: float) -> bool:
         for _ in others:
             assert len(list(store.list(key))) == 3
-        return walk(listings, key, age)
+        return walk(listings, key, since)
 
     monkeypatch.setattr(Listings, "_walk", late)
     with server.counted() as requests:
@@ -1182,7 +1186,7 @@ def test_who_looks_at_known_objects_side_by_side_again_has_them_listed_at_once(s
     store = opened(server, ttl=60.0)
     store.begin()
     before = [store.read(key, 100)[1] for key in keys]
-    store._answers._ttl = 0.0  # they are too old now
+    store._answers._ages = Ages(0.0, 60.0)  # they are too old now
     server.put("z/b20/zarr.json", b"other", 1e9)
     del server.objects["z/b21/zarr.json"]
     with server.counted() as requests:
@@ -1206,7 +1210,7 @@ def test_what_lies_beside_is_not_listed_where_that_takes_longer_than_the_request
     store.begin()
     for key in keys:
         store.read(key, 100)
-    store._answers._ttl = 0.0
+    store._answers._ages = Ages(0.0, 60.0)
     for listings in (2, 0):
         with server.counted() as requests:
             for key in keys:
@@ -1222,3 +1226,23 @@ def test_a_directory_is_there_as_long_as_a_listing_of_it_is_believed(server: Fak
     with server.counted() as requests:
         assert store.stat(Key("a/c")).is_dir
     assert not requests
+
+
+def test_p9_what_a_question_does_not_accept_is_asked_again_however_long_answers_are_believed(server: FakeS3) -> None:
+    """After a SIGHUP, say: nothing will do that was asked for before."""
+    for ttl in (600.0, math.inf):
+        store = opened(server, ttl=ttl)
+        before, names = store.stat(A), [member.name for member in store.list(Key("a"))]
+        server.put(f"z/{A}", b"another text", 2e9)
+        server.put(f"z/a/new{ttl}", b"new", 2e9)
+        with as_of(time.monotonic() - 600):
+            assert (store.stat(A), [member.name for member in store.list(Key("a"))]) == (before, names)
+        with as_of(time.monotonic()):
+            assert store.stat(A).size == store.stat(A, WHOLE).size == len(b"another text")
+            assert [member.name for member in store.list(Key("a"))] == sorted([*names, f"new{ttl}"])
+            with server.counted() as requests:
+                store.stat(A), list(store.list(Key("a")))
+            assert not requests, "once is enough for one question"
+        server.put(f"z/{A}", b"a third one", 2e9)
+        with as_of(time.monotonic()):
+            assert bytes(store.read(A, 1 << 20)[0]) == b"a third one"

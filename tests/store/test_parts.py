@@ -18,6 +18,7 @@ from fsbridge.config import Remote
 from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.store import Key
+from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.client import Client, Object
 from fsbridge.store.remote.parts import PART_PAGES, PARTS, WAITING_PAGES, beneath
 from fsbridge.store.remote.store import ObjectStore
@@ -39,7 +40,7 @@ def keys(server: FakeS3) -> FakeS3:
 
 def opened(server: FakeS3) -> ObjectStore:
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 60.0, 60.0)
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(60.0, 60.0))
 
 
 def test_a_listing_of_100_000_keys_in_parts(keys: FakeS3) -> None:

@@ -13,6 +13,7 @@ from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key
+from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.revisits import Revisits
 from fsbridge.store.remote.store import ObjectStore
@@ -25,7 +26,7 @@ A, B = Key("a/c/0"), Key("a/c/1")
 def store(server: FakeS3) -> ObjectStore:
     """One that believes nothing for long."""
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    found = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 0.0, 60.0)
+    found = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(0.0, 60.0))
     for key in (A, B):
         found.read(key, 1 << 20)
     return found
@@ -40,7 +41,7 @@ def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, store:
 
 
 def test_who_looks_at_what_somebody_asks_about_waits_for_his_answer(server: FakeS3, store: ObjectStore) -> None:
-    store._answers._ttl = 60.0
+    store._answers._ages = Ages(60.0, 60.0)
     size = store.stat(A, WHOLE).size
     for wrong in (False, True):
         known = store._answers.get(A)

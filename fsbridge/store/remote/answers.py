@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 from fsbridge import asking, confinement
 from fsbridge.store import Key, Stat
+from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.client import Object, Response, is_weak, unquoted
 from fsbridge.store.remote.listing_cache import mark
 
@@ -27,8 +28,6 @@ TICK_SECONDS = 2.0
 """Seconds in which a version without a real ETag may stand for two contents: the second of its date, or two of a coarse
 clock.
 """
-DOUBTED_SECONDS = 0.2
-"""Seconds for which an answer with such a version is believed, because a reader may wait until it is settled."""
 
 DIGEST_CHARS = 32
 """Length from which an ETag identifies an object's bytes: an MD5 at least.
@@ -83,10 +82,10 @@ class KnownObject:
 
 
 class Answers:
-    """The last answers of one store by key. `ttl`: seconds for which an answer is believed. Thread-safe."""
+    """The last answers of one store by key. Thread-safe."""
 
-    def __init__(self, ttl: float) -> None:
-        self._ttl = ttl
+    def __init__(self, ages: Ages) -> None:
+        self._ages = ages
         self._lock = threading.Lock()
         self._known: OrderedDict[Key, KnownObject] = OrderedDict()
         self._kept: OrderedDict[Key, None] = OrderedDict()
@@ -101,14 +100,11 @@ class Answers:
         return self._known.get(key)
 
     def fresh(self, key: Key) -> KnownObject | None:
-        """Return the last answer if it may still be believed."""
+        """Return the last answer if it is young enough for the question."""
         known = self._known.get(key)
-        if known is None:
+        if known is None or known.asked <= self._ages.since(known.stat is None or known.stat.settled):
             return None
-        doubted = known.stat is not None and not known.stat.settled and self._ttl < math.inf
-        return (
-            known if time.monotonic() - known.asked < (min(self._ttl, DOUBTED_SECONDS) if doubted else self._ttl) else None
-        )
+        return known
 
     def put(self, key: Key, known: KnownObject) -> None:
         """Remember an answer."""
@@ -193,9 +189,10 @@ class Evidence:
             while len(self._seen) > KNOWN_OBJECTS:
                 self._seen.popitem(last=False)
 
-    def exists(self, directory: Key, age: float) -> bool:
-        """Tell whether something was seen in the directory in the last `age` seconds."""
-        return time.monotonic() - self._seen.get(directory, -math.inf) < age
+    def exists(self, directory: Key, since: float) -> bool:
+        """Tell whether something was seen in the directory after that."""
+        seen = self._seen.get(directory)
+        return seen is not None and seen > since
 
 
 def is_version(stat: Stat, etag: str) -> bool:

@@ -1,11 +1,10 @@
 """A compact cache of an object store's listings: names, sizes, times and ETags in columns, 100 bytes a member.
 
-Not here: requests (`client.py`), how long a listing may be believed (`store.py`).
+Not here: requests (`client.py`), how old a listing may be (`ages.py`).
 """
 
 from __future__ import annotations
 
-import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -19,13 +18,16 @@ MAX_MEMBERS = 400_000
 
 
 class ListedLevel:
-    """The members of one directory: names in order, with size, mtime (ns) and what stands for the ETag of each object."""
+    """The members of one directory: names in order, with size, mtime (ns) and what stands for the ETag of each object.
+
+    `asked`: when they were asked for (`time.monotonic`).
+    """
 
     __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes")
 
-    def __init__(self, prefixes: Iterable[str], objects: Iterable[Object], strip: int) -> None:
+    def __init__(self, prefixes: Iterable[str], objects: Iterable[Object], strip: int, asked: float) -> None:
         """`strip`: number of characters of the objects' keys before the name. Markers of directories are left out."""
-        self.asked = time.monotonic()
+        self.asked = asked
         self.prefixes = frozenset(prefixes)
         kept = sorted((item.key[strip:], item) for item in objects)
         kept = [(name, item) for name, item in kept if name and name not in self.prefixes]
@@ -42,10 +44,6 @@ class ListedLevel:
         position = bisect_left(self.names, name)
         return position if position < len(self.names) and self.names[position] == name else None
 
-    def age(self) -> float:
-        """Return the seconds since it was asked for."""
-        return time.monotonic() - self.asked
-
 
 def mark(etag: str | None) -> int:
     """Return 64 bits that stand for an ETag, weak or not, in this process; 0 for none."""
@@ -58,10 +56,10 @@ class Levels:
     def __init__(self, most: int = MAX_MEMBERS) -> None:
         self._levels: LRU[Key, ListedLevel] = LRU(most)
 
-    def get(self, key: Key, age: float) -> ListedLevel | None:
-        """Return the listing of `key` if it is younger than `age` seconds."""
+    def get(self, key: Key, since: float) -> ListedLevel | None:
+        """Return the listing of `key` if it was asked for after `since`."""
         level = self._levels.get(key)
-        return None if level is None or level.age() >= age else level
+        return None if level is None or level.asked <= since else level
 
     def put(self, key: Key, level: ListedLevel) -> None:
         """Remember a listing, unless it is too large by itself."""
@@ -77,13 +75,13 @@ class Levels:
 class Arriving:
     """A directory's members during a recursive listing; only names once there are too many objects."""
 
-    __slots__ = ("_begun", "_mtimes", "_objects", "_prefixes", "_strip", "many")
+    __slots__ = ("_asked", "_mtimes", "_objects", "_prefixes", "_strip", "many")
 
-    def __init__(self, strip: int) -> None:
-        """`strip`: number of characters of the keys before the name."""
+    def __init__(self, strip: int, asked: float) -> None:
+        """`strip`: number of characters of the keys before the name. `asked`: when they were asked for."""
         self.many = False
         """True if there are more objects than are remembered."""
-        self._begun = time.monotonic()
+        self._asked = asked
         self._strip = strip
         self._objects: list[Object] = []
         self._prefixes: set[str] = set()
@@ -114,15 +112,16 @@ class Arriving:
 
     def level(self) -> ListedLevel:
         """Return all members, after all pages have been taken, unless there are too `many`."""
-        level = ListedLevel(self._prefixes, self._objects, self._strip)
-        level.asked = self._begun
-        return level
+        return ListedLevel(self._prefixes, self._objects, self._strip, self._asked)
 
 
-def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS) -> dict[Key, ListedLevel] | None:
+def split(
+    root: Key, pages: Iterator[Iterable[Object]], asked: float, most: int = MAX_MEMBERS
+) -> dict[Key, ListedLevel] | None:
     """Return the listings of `root` and of every directory below it from a recursive listing.
 
-    Returns None for more than `most` objects or directories, because a key of 1 KB can imply five hundred directories.
+    `asked`: when that was asked for. Returns None for more than `most` objects or directories, because a key of 1 KB can
+    imply five hundred directories.
     """
     objects: dict[Key, list[Object]] = {root: []}
     prefixes: dict[Key, set[str]] = {root: set()}
@@ -147,4 +146,4 @@ def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS)
                     folder = folder.parent
                 folder = Key(item.key.rpartition("/")[0])
             objects[folder].append(item)
-    return {key: ListedLevel(prefixes[key], objects[key], len(key) + 1 if key else 0) for key in objects}
+    return {key: ListedLevel(prefixes[key], objects[key], len(key) + 1 if key else 0, asked) for key in objects}

@@ -5,7 +5,6 @@ Not here: the requests themselves (`client.py`), how compactly listings are reme
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat
 from fsbridge.store.remote import parts
+from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.client import PAGE_KEYS, Client
 from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, ListedLevel, split
 
@@ -33,15 +33,15 @@ LOOK_PAGES, LOOK_PART = 1, 32
 
 
 class Listings:
-    """The listings of one store. `ttl`: seconds for which a listing says what exists. Thread-safe."""
+    """The listings of one store, which say what exists while they are young enough. Thread-safe."""
 
-    def __init__(self, client: Client, ttl: float) -> None:
+    def __init__(self, client: Client, ages: Ages) -> None:
         self.listable = client.location.kind != "http"
         self.mtime_ns = 0
         """Of all directories, which have none of their own."""
         self.remembered = Levels(MAX_MEMBERS)
         self._client = client
-        self._ttl = ttl
+        self._ages = ages
         self._lock = threading.Lock()
         self._large: set[Key] = set()  # directories with more members than are remembered
         self._vast: dict[Key, int] = {}  # directories beneath which there are more objects than that
@@ -55,7 +55,7 @@ class Listings:
 
     def known(self, key: Key) -> ListedLevel | None:
         """The members of a directory, if they are known."""
-        return self.remembered.get(key, self._ttl)
+        return self.remembered.get(key, self._ages.listed())
 
     def shows(self, key: Key) -> bool:
         """Whether an object is in a listing that is at hand, and may be old."""
@@ -67,30 +67,30 @@ class Listings:
         level = self.known(key.parent)
         return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
-    def level(self, key: Key, age: float | None = None) -> ListedLevel:
-        """The members of a directory, not older than `age` seconds; empty when there is none."""
-        age = self._ttl if age is None else age
+    def level(self, key: Key, since: float | None = None) -> ListedLevel:
+        """The members of a directory, asked for after `since`; empty when there is none."""
+        since = self._ages.listed() if since is None else since
         while True:
-            level = self.remembered.get(key, age)
+            level = self.remembered.get(key, since)
             if level is not None:
                 return level
             if not self.listable:
                 raise Unlistable(f"{self._client.place(key)}: cannot be listed; members can be looked up by name")
-            if self._walk(key, self._ttl):
+            if self._walk(key, self._ages.listed()):
                 continue
             with self._once(key) as mine:
                 if mine:  # somebody may have been answered since nothing was known
-                    level = self.remembered.get(key, age)
+                    level = self.remembered.get(key, since)
                     return self._asked(key) if level is None else level
 
-    def at(self, key: Key, age: float) -> ListedLevel | None:
-        """The members of the directory that the object `key` lies in, not older than `age` seconds, if they are known."""
-        return self.remembered.get(key.parent, age)
+    def at(self, key: Key, since: float) -> ListedLevel | None:
+        """The members of the directory that the object `key` lies in, if they are known and were asked for after `since`."""
+        return self.remembered.get(key.parent, since)
 
-    def beside(self, key: Key, age: float) -> ListedLevel | None:
+    def beside(self, key: Key, since: float) -> ListedLevel | None:
         """The same; who looks at such objects in directories side by side will look at all of them, so all are listed."""
-        level = self.at(key, age)
-        return self.at(key, age) if level is None and self.listable and self._walk(key.parent, age, True) else level
+        level = self.at(key, since)
+        return self.at(key, since) if level is None and self.listable and self._walk(key.parent, since, True) else level
 
     def shown(self, key: Key) -> ListedLevel:
         """Members for somebody who lists the directory, and may look at one after the other. Errors as of `listing`."""
@@ -111,11 +111,11 @@ class Listings:
 
         `cuts`: names at which a long listing may be cut, see `parts`.
         """
-        if self._walk(key, self._ttl) and (level := self.known(key)) is not None:
+        if self._walk(key, self._ages.listed()) and (level := self.known(key)) is not None:
             yield [*level.names, *level.prefixes]
             return
         asking.before_waiting()
-        arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0)
+        arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0, time.monotonic())
         self._large.discard(key)
         try:
             for page in parts.beneath(self._client, key, cuts):
@@ -150,19 +150,20 @@ class Listings:
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """One recursive LIST in place of one for each directory; of what would be too much, none."""
-        while self.listable and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, self._ttl):
+        since = self._ages.listed()
+        while self.listable and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, since):
             with self._once(key) as mine:
-                if mine and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, self._ttl):
+                if mine and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, since):
                     self._ask_beneath(key, cuts, 2 * MAX_MEMBERS)
                     return
 
-    def _walk(self, key: Key, age: float, objects: bool = False) -> bool:
+    def _walk(self, key: Key, since: float, objects: bool = False) -> bool:
         """Somebody lists `key`, or (`objects`) looks at something in it, perhaps on his way through all that lies beside it:
-        whether that was asked for at once, `age` seconds ago at most.
+        whether that was asked for at once, after `since`.
         """
         pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key
-        while above and not self._known_beneath(above, age):
+        while above and not self._known_beneath(above, since):
             name, above = above.name, above.parent
             level = self.known(above)
             if level is None:
@@ -182,21 +183,20 @@ class Listings:
                     self._walks.popitem(last=False)
             if begun:
                 with self._once(above) as mine:
-                    if mine and not self._too_many(above, most) and not self._known_beneath(above, age):
+                    if mine and not self._too_many(above, most) and not self._known_beneath(above, since):
                         self._ask_beneath(above, list(level.prefixes), most)
-                        if time.monotonic() - now > age / 2:
+                        if time.monotonic() - now > (now - since) / 2:
                             self._slow.add(above)
-                return self._known_beneath(above, age)
+                return self._known_beneath(above, since)
         return False
 
     def _too_many(self, key: Key, most: int) -> bool:
         """Whether more than `most` objects are known to lie beneath `key`."""
         return self._vast.get(key, -1) >= most
 
-    def _known_beneath(self, key: Key, age: float) -> bool:
-        """Whether all that lies beneath `key`, or beneath what it lies in, was listed at once, `age` seconds ago at most."""
-        late = time.monotonic() - age
-        while (self._beneath.get(key) or -math.inf) < late:
+    def _known_beneath(self, key: Key, since: float) -> bool:
+        """Whether all that lies beneath `key`, or beneath what it lies in, was listed at once, and asked for since then."""
+        while (asked := self._beneath.get(key)) is None or asked < since:
             if not key:
                 return False
             key = key.parent
@@ -205,7 +205,7 @@ class Listings:
     def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int) -> None:
         begun = time.monotonic()
         try:
-            levels = split(key, parts.beneath(self._client, key, cuts, most), min(most, MAX_MEMBERS))
+            levels = split(key, parts.beneath(self._client, key, cuts, most), begun, min(most, MAX_MEMBERS))
         except TooLarge:
             levels = None
         if levels is None:
@@ -213,7 +213,6 @@ class Listings:
             return
         self._beneath.put(key, begun)
         for place, level in levels.items():
-            level.asked = begun
             self.remembered.put(place, level)
 
     def stat_at(self, level: ListedLevel, position: int) -> Stat:
@@ -225,8 +224,7 @@ class Listings:
         begun = time.monotonic()
         prefixes, objects = self._client.level(key)
         strip = len(key) + 1 if key else 0
-        level = ListedLevel((prefix[strip:] for prefix in prefixes), objects, strip)
-        level.asked = begun
+        level = ListedLevel((prefix[strip:] for prefix in prefixes), objects, strip, begun)
         self.remembered.put(key, level)
         if not key and self.mtime_ns == 0 and objects:
             self.mtime_ns = min(item.mtime_ns for item in objects)

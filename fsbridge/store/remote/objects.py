@@ -17,6 +17,7 @@ from hashlib import md5
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound
 from fsbridge.store import Key, Range, Stat, Stored
+from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.answers import Answers, Evidence, KnownObject, ServerClock, stat_of
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client, Object, Response
@@ -30,13 +31,13 @@ SMALL_BYTES = MIB
 
 
 class RemoteObjects:
-    """The objects of one remote store. `ttl`: seconds for which an answer is believed."""
+    """The objects of one remote store."""
 
-    def __init__(self, client: Client, ttl: float, listings: Listings, blocks: BlockCache | None) -> None:
-        self.answers = Answers(ttl)
+    def __init__(self, client: Client, ages: Ages, listings: Listings, blocks: BlockCache | None) -> None:
+        self.answers = Answers(ages)
         self.evidence = Evidence()
         self._client = client
-        self._ttl = ttl
+        self._ages = ages
         self._listings = listings
         self._blocks = blocks
         self._clock = ServerClock()
@@ -69,7 +70,7 @@ class RemoteObjects:
         old = self.answers.get(key) or self._from_blocks(key, read)
         etag = old.etag if old is not None and old.stat is not None and old.stat.settled else None
         if etag is not None and old is not None:
-            answer = None if self._ttl == math.inf else self._answer(key, 0, None, other_than=etag)
+            answer = None if self._ages.since() == -math.inf else self._answer(key, 0, None, other_than=etag)
             if answer is None:
                 old.asked = time.monotonic()
                 self.answers.put(key, old)
@@ -116,7 +117,7 @@ class RemoteObjects:
         """Remember the object as an answer to a request that was `asked` at that time."""
         stat = stat_of(found, self._clock, asked)
         known = KnownObject(stat, found.etag)
-        level = self._listings.remembered.get(key.parent, float("inf"))
+        level = self._listings.remembered.get(key.parent, -math.inf)
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and not self._compare(level, position, known):
             self._listings.remembered.drop(key.parent)
@@ -150,7 +151,7 @@ class RemoteObjects:
 
         Returns None if the ETag is no MD5, or if there is no listing and none is worth its price: see `Listings.beside`.
         """
-        level = None if self._alike is False else self._listings.beside(key, self._ttl)
+        level = None if self._alike is False else self._listings.beside(key, self._ages.since())
         position = None if level is None else level.find(key.name)
         if level is None or position is None:
             return None
@@ -170,7 +171,7 @@ class RemoteObjects:
         `beside`: the object is looked at again, and a listing of everything beside it may be worth its price.
         """
         fresh = self._listings.beside if beside and self._alike is not False else self._listings.at
-        level = fresh(key, self._ttl)
+        level = fresh(key, self._ages.since())
         if level is None or key.name in level.prefixes:
             return None
         position = level.find(key.name)

@@ -5,7 +5,6 @@ Client libraries take long to import, so they are imported only for a remote sto
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from fsbridge.config import Config
@@ -17,13 +16,14 @@ if TYPE_CHECKING:
 
 def object_store(location: Location, config: Config) -> ObjectStore:
     """Return the store at `location`, reached as `config` says. Asks nothing of the server."""
+    from fsbridge.store.remote.ages import Ages
     from fsbridge.store.remote.blocks import BlockCache
     from fsbridge.store.remote.client import Client
     from fsbridge.store.remote.store import ObjectStore
     from fsbridge.store.remote.urls import identity
 
-    remote, ttl = config.remote, math.inf if config.immutable else config.metadata_ttl
+    remote = config.remote
     client = Client(location, remote)
     name = identity(location, client.endpoint)
     blocks = BlockCache(remote.block_cache, remote.block_cache_size, name) if remote.block_cache else None
-    return ObjectStore(client, ttl, max(ttl, remote.listing_ttl), blocks)
+    return ObjectStore(client, Ages.of(config), blocks)

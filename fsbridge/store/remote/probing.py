@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import logging
 import secrets
+import time
 import urllib.parse
 
 from fsbridge import confinement
@@ -52,7 +53,8 @@ def begin(client: Client, listings: Listings) -> bool:
 
 def _anything(client: Client, listings: Listings) -> bool:
     """Tell whether the root has members. For a long listing, which continues meanwhile, the first page decides."""
-    found = Answer(lambda: len(listings.level(ROOT, 0.0)), lambda work: confinement.start(work, "fsbridge-root"))
+    now = time.monotonic()
+    found = Answer(lambda: len(listings.level(ROOT, now)), lambda work: confinement.start(work, "fsbridge-root"))
     if found.wait(LISTING_SECONDS):
         return found.get() > 0
     return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.get() > 0

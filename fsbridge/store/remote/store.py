@@ -18,6 +18,7 @@ from fsbridge.errors import CorruptData, Stale, Unreachable
 from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, StoreAbilities, Stored
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.remote import probing
+from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.ahead import Ahead, Fetched
 from fsbridge.store.remote.answers import KnownObject
 from fsbridge.store.remote.blocks import BlockCache
@@ -28,17 +29,16 @@ from fsbridge.store.remote.revisits import Revisits
 
 
 class ObjectStore(StoreAbilities):
-    """`store.Store` for a `Client`. `ttl`: seconds for which an answer is believed, `listing_ttl`: for listings."""
+    """`store.Store` for a `Client`."""
 
     prefixes = far = True
     together = nullcontext
 
-    def __init__(self, client: Client, ttl: float, listing_ttl: float, blocks: BlockCache | None = None) -> None:
+    def __init__(self, client: Client, ages: Ages, blocks: BlockCache | None = None) -> None:
         self.client = client
-        self._ttl = ttl
-        self._listing_ttl = max(ttl, listing_ttl)
-        self._listings = Listings(client, self._listing_ttl)
-        self._objects = objects = RemoteObjects(client, ttl, self._listings, blocks)
+        self._ages = ages
+        self._listings = Listings(client, ages)
+        self._objects = objects = RemoteObjects(client, ages, self._listings, blocks)
         self._answers = objects.answers
         self._blocks = blocks
         self._ahead = Ahead(self._fetched)
@@ -123,14 +123,15 @@ class ObjectStore(StoreAbilities):
         return None if known is None else known.stat
 
     def holds(self, key: Key) -> bool:
-        if self._objects.evidence.exists(key, self._ttl):
+        if self._objects.evidence.exists(key, self._ages.since()):
             return True
         if not self.listable:
             return self.stat(key).is_dir
         try:
-            if len(self._listings.level(key, self._ttl)):
+            since = self._ages.since()
+            if len(self._listings.level(key, since)):
                 return True
-            there = len(self._listings.level(ROOT, self._ttl)) > 0
+            there = len(self._listings.level(ROOT, since)) > 0
         except CorruptData:  # the error is reported when it is listed
             return self.stat(key).is_dir
         if not there:
@@ -167,7 +168,7 @@ class ObjectStore(StoreAbilities):
 
     def _stat_anything(self, key: Key) -> Stat:
         """Return the stat of an object or a directory."""
-        if self._objects.evidence.exists(key, self._listing_ttl):
+        if self._objects.evidence.exists(key, self._ages.listed()):
             return self._directory()
         above = self._listings.known(key.parent)
         if above is not None and key.name in above.prefixes:
@@ -175,8 +176,14 @@ class ObjectStore(StoreAbilities):
         listed = self._objects.listed_stat(key)
         if listed is not None:
             return listed
-        known_object = self._listings.remembered.get(key.parent, self._ttl) is not None  # otherwise it would be absent
-        if not known_object and self.listable and len(self._listings.known(key) or self._listings.level(key, self._ttl)):
+        known_object = (
+            self._listings.remembered.get(key.parent, self._ages.since()) is not None
+        )  # otherwise it would be absent
+        if (
+            not known_object
+            and self.listable
+            and len(self._listings.known(key) or self._listings.level(key, self._ages.since()))
+        ):
             return self._directory()
         return self._objects.ask(key, WHOLE)
 
