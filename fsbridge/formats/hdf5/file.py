@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait
@@ -27,6 +27,8 @@ from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.idle_timer import IdleTimer
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
 from fsbridge.store import Stat
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +84,7 @@ class HDF5File:
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
         self._rest = IdleTimer(self.rest_child)
+        self._kept: dict[type, object] = {}
 
     def current(self) -> DataVersion:
         """Return the current version of the file. Raises Stale if a file that was open once is missing."""
@@ -176,6 +179,16 @@ class HDF5File:
         if text not in self._logged and len(self._logged) < 1000:
             self._logged.add(text)
             log.warning("%s: %s", self.path, text)
+
+    def kept(self, kind: type[T], make: Callable[[], T]) -> T:
+        """Return what another module keeps beside this file, the same object until `drop_kept`."""
+        found = self._kept.get(kind) or self._kept.setdefault(kind, make())
+        assert isinstance(found, kind)
+        return found
+
+    def drop_kept(self) -> None:
+        """Forget all that is kept so: the file is closed, or unused for long."""
+        self._kept.clear()
 
     @property
     def family(self) -> frozenset[HDF5File]:

@@ -7,7 +7,7 @@ dataset the kernel side reads ahead. Not here: how chunks are prefetched (`store
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from fsbridge.formats.hdf5 import pages
@@ -110,15 +110,6 @@ class NextDatasets:
         return member.address is not None
 
 
-_every: dict[HDF5File, NextDatasets] = {}
-
-
 def next_datasets(file: HDF5File, send: Callable[[Path], None]) -> NextDatasets:
-    """Return the object of a file, the same one until it is forgotten."""
-    return _every.get(file) or _every.setdefault(file, NextDatasets(file, send))
-
-
-def forget(files: Collection[HDF5File]) -> None:
-    """Drop what is kept for files that are closed."""
-    for file in files:
-        _every.pop(file, None)
+    """Return the object of a file, the same one until the file rests."""
+    return file.kept(NextDatasets, lambda: NextDatasets(file, send))

@@ -10,7 +10,7 @@ from fsbridge.children.client import error_of
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooDeep, Unsupported
 from fsbridge.formats.format import HDF5
-from fsbridge.formats.hdf5 import answers, next_datasets, pages
+from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.answers import HDF5Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.exact import HDF5Exact, exact
@@ -60,12 +60,13 @@ class HDF5Source(SourceAbilities):
         return self.file
 
     def rest(self) -> None:
-        next_datasets.forget(self.file.family)  # children, descriptors and pages are dropped by their own limits
+        for file in self.file.family:
+            file.drop_kept()  # children, descriptors and pages are dropped by their own limits
 
     def close(self) -> None:
         """End the child process and close the file."""
         pages.forget(self.file.family)
-        next_datasets.forget(self.file.family)
+        self.rest()
         self.file.close()
 
 

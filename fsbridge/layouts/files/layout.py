@@ -346,7 +346,8 @@ class FilesGroup(OpenGroup):
         """The group and all below it as one HDF5 file."""
         names, depth = self.path.member.names, self.path.member.context.config.limits.depth
         name = f"{'/'.join(names) or self._files.root_name}.h5"
-        return self._files.groups.find(names, lambda: Making(name, partial(group_file, self, names, depth)))
+        files = self._files.groups
+        return files.find(names, lambda: Making(name, partial(group_file, self, names, depth), files.room))
 
     def _again(self, name: str) -> DescriptionFile | None:
         """The description of an array as it is now."""

@@ -26,7 +26,7 @@ from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5 import making, nodes
-from fsbridge.layouts.files.h5.making import Making
+from fsbridge.layouts.files.h5.making import Making, Room
 from fsbridge.layouts.files.h5.nodes import H5Group, H5Handle
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin
 from fsbridge.layouts.files.h5.walk import Walk, Walked
@@ -157,7 +157,7 @@ def test_p11_what_failed_in_the_background_keeps_nothing_of_who_waited(monkeypat
         return weakref.ref(held)
 
     monkeypatch.setattr(SkeletonWriter, "_started", fails)
-    making, writer = Making("s.h5", fails), SkeletonWriter()
+    making, writer = Making("s.h5", fails, Room()), SkeletonWriter()
     writer.begin()
     last = Batch([], b"")
     for wait in (lambda: making.wait(PATIENCE), lambda: writer.finish(last, {}), lambda: writer.send(last)):
@@ -388,9 +388,10 @@ def test_p7_files_of_stores_that_hang_do_not_stop_those_of_others(monkeypatch: p
         assert goes_on.wait(PATIENCE)
         return made
 
-    hung = [Making(f"hung{number}.h5", hangs) for number in range(3)]
+    room = Room()
+    hung = [Making(f"hung{number}.h5", hangs, room) for number in range(3)]
     try:
-        assert Making("healthy.h5", lambda began: made).wait(10.0) is made
+        assert Making("healthy.h5", lambda began: made, room).wait(10.0) is made
     finally:
         goes_on.set()
     assert [one.wait(PATIENCE) for one in hung] == [made] * 3

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from fsbridge import confinement
 from fsbridge.asking import before_waiting
@@ -23,27 +24,45 @@ _FILES_AT_A_TIME, _STALLED_SECONDS = 2, 10.0
 _AGAIN_SECONDS = 0.5
 """What those wait who ask after somebody has waited in vain: the kernel asks for one name of a directory at a time."""
 
-_changed = threading.Condition()
-_at_work: dict[Making, tuple[int, float]] = {}
-"""How many objects each has found, and when that was first seen (`time.monotonic`)."""
 
+class Room:
+    """The files of one mount that are being made: how many objects each has found, and when that was first seen."""
 
-def _is_room() -> bool:
-    """Whether another file may be made now (the lock is held)."""
-    now = time.monotonic()
-    for making, (count, _) in _at_work.items():
-        if making._count != count:
-            _at_work[making] = making._count, now
-    return sum(now - since < _STALLED_SECONDS for _, since in _at_work.values()) < _FILES_AT_A_TIME
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._at_work: dict[Making, tuple[int, float]] = {}
+
+    @contextmanager
+    def taken(self, making: Making) -> Iterator[None]:
+        """Return a context in which `making` is at work; it begins when few others are."""
+        with self._changed:
+            while not self._is_free():
+                self._changed.wait(_AGAIN_SECONDS)
+            self._at_work[making] = 0, time.monotonic()
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._at_work[making]
+                self._changed.notify()
+
+    def _is_free(self) -> bool:
+        """Whether another file may be made now (the lock is held)."""
+        now = time.monotonic()
+        for making, (count, _) in self._at_work.items():
+            if making.count != count:
+                self._at_work[making] = making.count, now
+        return sum(now - since < _STALLED_SECONDS for _, since in self._at_work.values()) < _FILES_AT_A_TIME
 
 
 class Making:
     """One file while it is made. `make` fills the walk that it is given, or another one after that."""
 
-    def __init__(self, name: str, make: Callable[[Callable[[Walk], None]], Walked]) -> None:
+    def __init__(self, name: str, make: Callable[[Callable[[Walk], None]], Walked], room: Room) -> None:
         """`name`: of the file, for the log."""
         self._name = name
         self._make = make
+        self._room = room
         self._walk: Walk | None = None
         self._begun = time.monotonic()
         self._over = threading.Event()
@@ -64,31 +83,24 @@ class Making:
             before_waiting()
         if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):
             self._late = True
-            raise TimedOut(f"{self._name} is still being made, with {self._count} groups and arrays so far: ask again later")
+            raise TimedOut(f"{self._name} is still being made, with {self.count} groups and arrays so far: ask again later")
         if self.found is None:
             assert self._error is not None
             raise anew(self._error)
         return self.found
 
     @property
-    def _count(self) -> int:
+    def count(self) -> int:
+        """How many groups and arrays it has so far."""
         return 0 if self._walk is None else self._walk.specification.count
 
     def _run(self) -> None:
         try:
-            with _changed:
-                while not _is_room():
-                    _changed.wait(_AGAIN_SECONDS)
-                _at_work[self] = 0, time.monotonic()
-            try:
+            with self._room.taken(self):
                 self.found = self._make(self._began)
-            finally:
-                with _changed:
-                    del _at_work[self]
-                    _changed.notify()
             if self._late:
                 seconds = time.monotonic() - self._begun
-                log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self._count, seconds)
+                log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self.count, seconds)
         except FsbridgeError as error:
             self._error = error.anew()
             if self._late:

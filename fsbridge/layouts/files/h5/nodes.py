@@ -15,7 +15,7 @@ from fsbridge.decoded import Touched
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
-from fsbridge.layouts.files.h5.making import Making
+from fsbridge.layouts.files.h5.making import Making, Room
 from fsbridge.layouts.files.h5.specification import stored
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walked
@@ -89,6 +89,7 @@ class H5Files:
     """The virtual files of groups: each made once and kept while what it shows is still so."""
 
     def __init__(self, config: Config) -> None:
+        self.room = Room()
         self._patience = config.read_deadline * _PATIENCE
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()
