@@ -74,15 +74,26 @@ def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator
             document = None
         except FsbridgeError:  # whoever opens it is told
             continue
+        if document is None and copy == {}:  # attributes of a group that has none, which need no document
+            continue
         if document is None:
             yield f"{name} has a copy of {path}, which is not there"
         elif _own(document.values) != _own(copy):
             yield f"{name} has a copy of {path} that is not what is stored there"
 
 
+_ABSENT: dict[str, JSON] = {"attributes": {}, "storage_transformers": [], "dimension_names": None}
+"""Members of a document that may be left out, and what that means: some writers spell it out in copies only."""
+
+
 def _own(document: JSON) -> JSON:
-    """A document without the copies in it."""
-    return {k: v for k, v in document.items() if k != "consolidated_metadata"} if isinstance(document, dict) else document
+    """A document without the copies in it and without what goes without saying."""
+    if not isinstance(document, dict):
+        return document
+    own = {k: v for k, v in document.items() if k != "consolidated_metadata" and (k not in _ABSENT or v != _ABSENT[k])}
+    if own.get("chunk_key_encoding") == {"name": "default", "configuration": {"separator": "/"}}:
+        own["chunk_key_encoding"] = {"name": "default"}
+    return own
 
 
 def _above(directory: Key) -> Iterator[Key]:
