@@ -81,12 +81,27 @@ class Remote:
     """Seconds for which a listing is remembered: one costs as much as a dozen reads."""
 
 
+def parse_place(text: str) -> tuple[str, str]:
+    """SOURCE and PATH of `SOURCE//PATH`; the path is empty where none is given.
+
+    The path begins behind the last `//` that does not belong to a URL's scheme: no path of a tree has one.
+    """
+    source, slashes, path = text.rpartition("//")
+    return (source, path) if slashes and source and not source.endswith((":", ":/")) else (text, "")
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """One mount. Sizes in bytes, times in seconds."""
 
     source: str
     mountpoint: str
+    inside: tuple[str, ...] = ()
+    """Names that lead to the group or array that is shown as the root, in the source's own spelling."""
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    """Patterns of `fnmatch` for paths of groups and arrays: what matches none of `include` is not shown, nor what matches
+    one of `exclude`, with all that is below."""
     layout: str = "zarr3"
     """Names of layouts, separated by commas."""
     chunk_separator: str = "."
@@ -146,6 +161,11 @@ class Config:
     """Kernel timeout of entries and attributes (P9); 0 made `ls -l` 73 times slower."""
     limits: Limits = field(default_factory=Limits)
     remote: Remote = field(default_factory=Remote)
+
+    @property
+    def place(self) -> str:
+        """The source, and what of it is the root, as the command line has it: `SOURCE//PATH`."""
+        return "//".join([self.source, *filter(None, ["/".join(name.replace("/", "%2F") for name in self.inside)])])
 
     @property
     def is_remote(self) -> bool:

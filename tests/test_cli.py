@@ -27,12 +27,34 @@ def test_defaults_are_those_of_the_config() -> None:
     assert parse() == Config("/store", "/mnt")
 
 
+def test_a_path_in_the_source(tmp_path: Path) -> None:
+    (tmp_path / "plain" / "dir").mkdir(parents=True)
+    (tmp_path / "a.n5").mkdir()
+    (tmp_path / "a.n5" / "attributes.json").touch()
+    (tmp_path / "a.n5" / "dir").mkdir()
+    for text, expected in {
+        f"{tmp_path}/a.n5//dir": (f"{tmp_path}/a.n5", ("dir",)),
+        f"{tmp_path}/a.n5//dir/x%2Fy/": (f"{tmp_path}/a.n5", ("dir", "x/y")),
+        f"{tmp_path}/plain//dir": (f"{tmp_path}/plain/dir", ()),
+        f"{tmp_path}/plain//not/there": (f"{tmp_path}/plain", ("not", "there")),
+        "s3://bucket/a.zarr//dir": ("s3://bucket/a.zarr", ("dir",)),
+    }.items():
+        found = mount.parse("fsbridge mount", [text, "/mnt"])
+        assert (found.source, found.inside) == expected
+        if expected[1]:
+            assert found.place == text.rstrip("/")
+    with pytest.raises(SetupError, match="no path of a tree"):
+        mount.parse("fsbridge mount", [f"{tmp_path}/a.n5//../x", "/mnt"])
+
+
 OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--foreground"], "foreground", {"foreground": True}),
     (["--debug"], "debug", {"foreground": True, "log_level": "debug"}),
     (["--layout", "files"], "layout=files", {"layout": "files"}),
     (["--layout", "zarr3,n5"], "layout=zarr3+n5", {"layout": "zarr3,n5"}),
     (["--chunk-separator", "/"], "chunk_separator=/", {"chunk_separator": "/"}),
+    (["--include", "a/*"], "include=a/*", {"include": ("a/*",)}),
+    (["--exclude", "b"], "exclude=b", {"exclude": ("b",)}),
     (["--consolidated"], "consolidated", {"consolidated": True}),
     (["--files", "npy,nii"], "files=npy+nii", {"files": ("npy", "nii"), "layout": "files"}),
     (["--spill-dir", "/a"], "spill_dir=/a", {"spill_dir": "/a"}),

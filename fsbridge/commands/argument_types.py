@@ -23,6 +23,13 @@ def path(text: str) -> str:
     return text
 
 
+def pattern(text: str) -> str:
+    """A pattern for paths that is not empty: it would match nothing."""
+    if not text.strip("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pattern of a path in the store; write 'volumes/*'")
+    return text
+
+
 def size(text: str) -> int:
     try:
         return mount_options.size(text)

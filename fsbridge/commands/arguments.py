@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.mount_options import nearest
-from fsbridge.config import Config, Remote
+from fsbridge.config import Config, Remote, parse_place
 from fsbridge.errors import SetupError
 from fsbridge.layouts.files.filetypes import CHOICES
 
@@ -25,6 +25,8 @@ FORMATS = ("auto", "zarr3", "zarr2", "n5", "hangar", "icechunk", "hdf5", "zip", 
 SOURCE = "a store: a directory (of several, too), an HDF5 or zip file, or a URL as s3://BUCKET/PATH"
 
 PLACE = "a store, and a path in it as a mount shows it"
+
+SOURCE_AND_PATH = f"{SOURCE}; with //PATH the group or array there is what is mounted"
 
 
 class _HelpOfLines(argparse.HelpFormatter):
@@ -111,6 +113,16 @@ def add_tree(parser: Parser) -> None:
     add("--no-verify", action="store_true", help="do not verify checksums that readers may skip")
 
 
+def add_selection(parser: Parser) -> None:
+    """Add `--include` and `--exclude`."""
+    add = parser.group(SHOW).add_argument
+    every: dict[str, Any] = {"action": "append", "default": [], "type": types.pattern, "metavar": "GLOB"}
+    shown = "show only groups and arrays whose path, or one above, matches GLOB; * matches / too (repeatable)"
+    add("--include", dest="include_nodes", help=shown, **every)
+    shown = "groups and arrays whose path matches GLOB do not exist, nor what is below (repeatable)"
+    add("--exclude", dest="exclude_nodes", help=shown, **every)
+
+
 def add_permissions(parser: Parser) -> None:
     """Add the options that name what may be opened besides SOURCE: `--hdf5-plugins` and `--allow-external`."""
     parser.group(ACCESS).add_argument(
@@ -179,6 +191,8 @@ def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: A
     """The Config of a command that has all shared options, for the source `given`; `more` are its other fields."""
     optional = {name: getattr(args, name) for name in ("cache_size", "files", "spill_size")}
     more |= {name: value for name, value in optional.items() if value is not None}
+    if "include_nodes" in args:
+        more |= {"include": tuple(args.include_nodes), "exclude": tuple(args.exclude_nodes)}
     if args.spill_dir is not None:
         more["spill_dir"] = absolute(args.spill_dir)
     return Config(
@@ -197,6 +211,30 @@ def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: A
         remote=remote(args),
         **more,
     )
+
+
+def source_and_path(text: str) -> tuple[str, tuple[str, ...]]:
+    """SOURCE, and the names in PATH, of `SOURCE//PATH`.
+
+    A plain directory in whose path someone wrote `//` is itself what is meant, where no store stands before it.
+    """
+    from fsbridge.tree import unescape
+
+    source, path = parse_place(text)
+    plain = os.path.isdir(source) and not looks_like_a_store(source)
+    if path and "://" not in text and (os.path.lexists(text) if plain else not os.path.lexists(source)):
+        return text, ()
+    shown = [name for name in path.split("/") if name not in ("", ".")]
+    names = [unescape(os.fsencode(name)) for name in shown]
+    if None in names or ".." in shown:
+        raise SetupError(f"{text}: {path} is no path of a tree", f"look for it with: fsbridge info {source}", USAGE)
+    return source, tuple(name for name in names if name is not None)
+
+
+def looks_like_a_store(path: str) -> bool:
+    """Return whether a path is a file, or a directory with a document that stores have."""
+    names = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")
+    return os.path.isfile(path) or any(os.path.isfile(os.path.join(path, name)) for name in names)
 
 
 def source(text: str) -> str:

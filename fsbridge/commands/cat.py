@@ -27,6 +27,7 @@ def parser(program: str) -> Parser:
     )
     parser.add_argument("places", type=types.path, metavar="SOURCE//PATH", nargs="+", help=arguments.PLACE)
     arguments.add_shared(parser)
+    arguments.add_selection(parser)
     return parser
 
 

@@ -15,7 +15,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.pipes import show
-from fsbridge.config import Config
+from fsbridge.config import Config, parse_place
 
 TABLE_COLUMNS = 120
 """Width of the table where there is no terminal and no COLUMNS in the environment."""
@@ -44,8 +44,6 @@ def run(program: str, argv: Sequence[str]) -> int:
     Exit code 0, or 1 when a member cannot be read. Raises SetupError if SOURCE cannot.
     """
     args = parser(program).parse_args(argv)
-    from fsbridge.unmounted.virtual import parse_place
-
     whole, path = parse_place(args.source)
     if path and ("://" in whole or os.path.lexists(whole)):
         from fsbridge.commands import ls

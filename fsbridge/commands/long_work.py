@@ -86,8 +86,8 @@ class LongWork:
     def _perform(
         self, make: Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]], problems: Problems
     ) -> None:
+        from fsbridge.config import parse_place
         from fsbridge.unmounted.units import WorkSources, perform
-        from fsbridge.unmounted.virtual import parse_place
 
         given = [parse_place(place) for place in self._given]
         named = list(dict.fromkeys(source for source, _ in given))

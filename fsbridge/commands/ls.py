@@ -35,6 +35,7 @@ def parser(program: str) -> Parser:
     parser.add_argument("-l", action="store_true", dest="long", help="with type, size and time, and where links lead")
     parser.add_argument("-R", action="store_true", dest="recursive", help="with all that is below, as whole paths")
     arguments.add_shared(parser)
+    arguments.add_selection(parser)
     return parser
 
 

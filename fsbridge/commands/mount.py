@@ -33,7 +33,7 @@ def parser(program: str) -> Parser:
         "example: fsbridge mount brain.n5 /mnt/brain --layout files --cache-size 1G\n" + EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("source", type=types.path, metavar="SOURCE", help=arguments.SOURCE)
+    parser.add_argument("source", type=types.path, metavar="SOURCE", help=arguments.SOURCE_AND_PATH)
     parser.add_argument(
         "mountpoint",
         type=types.path,
@@ -45,6 +45,7 @@ def parser(program: str) -> Parser:
     add("-d", "--debug", action="store_true", help="stay in the foreground, log all that is done")
     arguments.add_format(parser)
     arguments.add_tree(parser)
+    arguments.add_selection(parser)
     add = parser.group(arguments.SHOW).add_argument
     add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*")
     arguments.add_permissions(parser)
@@ -103,11 +104,13 @@ def parse(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
     args = options.parse_args([*defaults.words(), *argv[:words], *ours, *argv[words:]])
     if defaults.source is not None:
         args.source = defaults.source.value
+    source, inside = arguments.source_and_path(args.source)
     optional = {name: getattr(args, name) for name in ("metadata_ttl", "uid", "gid", "umask")}
     return arguments.config(
         args,
-        args.source,
+        source,
         arguments.absolute(args.mountpoint),
+        inside=inside,
         xattrs=args.xattrs,
         allow_other=args.allow_other,
         foreground=args.foreground or args.debug,
@@ -148,16 +151,10 @@ def _mount(config: Config) -> int:
     from fsbridge.mount.lifecycle import mount
 
     source, mountpoint = config.source, config.mountpoint
-    if os.path.isdir(source) and not os.listdir(source) and _looks_like_a_store(mountpoint):
+    if os.path.isdir(source) and not os.listdir(source) and arguments.looks_like_a_store(mountpoint):
         raise SetupError(
             f"{source} is an empty directory, and {mountpoint} is a store",
             f"the other way round: fsbridge mount {shlex.quote(mountpoint)} {shlex.quote(source)}",
             USAGE,
         )
     return mount(config)
-
-
-def _looks_like_a_store(path: str) -> bool:
-    """Return whether a path is a file, or a directory with a document that stores have."""
-    names = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")
-    return os.path.isfile(path) or any(os.path.isfile(os.path.join(path, name)) for name in names)

@@ -29,8 +29,9 @@ def parser(program: str) -> Parser:
         epilog="exit codes: the program's own, or 128 and the number of the signal that ended it; "
         "127 there is no such program; before it runs: 1 wrong usage or no such store; 2 system error; 32 mount failure",
     )
-    parser.add_argument("source", type=types.path, metavar="SOURCE", help=arguments.SOURCE)
+    parser.add_argument("source", type=types.path, metavar="SOURCE", help=arguments.SOURCE_AND_PATH)
     arguments.add_shared(parser)
+    arguments.add_selection(parser)
     return parser
 
 
@@ -46,7 +47,8 @@ def run(program: str, argv: Sequence[str]) -> int:
         raise SetupError("there is no program to run behind --", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     from fsbridge.mount.private import run_with_mount
 
-    config = arguments.config(args, args.source)
+    source, inside = arguments.source_and_path(args.source)
+    config = arguments.config(args, source, inside=inside)
 
     def placed(path: str) -> tuple[list[str], dict[str, str]]:
         return [word.replace(HERE, path) for word in wanted], {**os.environ, "FSBRIDGE_MOUNT": path}

@@ -29,6 +29,7 @@ def parser(program: str) -> Parser:
         "-L", type=types.positive, dest="depth", metavar="DEPTH", help="as many levels of directories at most"
     )
     arguments.add_shared(parser)
+    arguments.add_selection(parser)
     return parser
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fsbridge.commands import arguments
+from fsbridge.config import parse_place
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.parallel import apart
 from fsbridge.printable import printable
-from fsbridge.unmounted.virtual import VirtualTree, parse_place, reason
+from fsbridge.unmounted.virtual import VirtualTree, reason
 
 FAILED = 1
 """The exit code of a command that could not read something, and has told what."""

@@ -19,6 +19,7 @@ from fsbridge.formats.hdmf.groups import HdmfDialect
 from fsbridge.formats.locate import FIRST_BYTES, is_directory, local_store, remote_object
 from fsbridge.formats.not_a_store import check_format, strange_directory, strange_file, unreadable
 from fsbridge.formats.registry import FORMATS
+from fsbridge.formats.selected import selected
 from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
@@ -46,12 +47,17 @@ def open_source(path: str, config: Config) -> Source:
         else:
             source = _open_directory(path, config) if is_directory(path) else _open_file(path, config)
         try:
+            source = selected(source, config)
             _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
         except BaseException:
             source.close()
             raise
     except SetupError:
         raise
+    except NotFound as error:
+        if not config.inside:
+            raise _refused(path, error) from None
+        raise SetupError(f"{config.place}: nothing is there: {error}", f"look for it with: fsbridge info {path}") from None
     except OSError as error:
         if error.filename in config.external_folders:
             raise SetupError(
@@ -86,7 +92,9 @@ def _opener(form: str, path: str, config: Config, store: Store | None = None) ->
     """What formats are handed for the other stores that they are made of or lead to (`format.Opener`)."""
     if store is not None:
         return open_keyed(_inside(path, store, config).name if form == "auto" else form, store, config)
-    return open_source(path, replace(config, format="auto")) if form == "auto" else open_path(form, path, config)
+    if form == "auto":
+        return open_source(path, replace(config, format="auto", inside=(), include=(), exclude=()))
+    return open_path(form, path, config)
 
 
 def _asked(config: Config) -> Format | None:

@@ -106,7 +106,8 @@ class SourceMember:
     @property
     def source(self) -> str:
         """The path in the source's own file system."""
-        return "/".join((self.context.config.source.rstrip("/") or "/", *self.names))
+        config = self.context.config
+        return "/".join((config.source.rstrip("/") or "/", *config.inside, *self.names))
 
     def decoded(self, array: Array) -> DecodedArray:
         """The chunks of one version of the array that is here, which all layouts share."""

@@ -211,7 +211,7 @@ class Daemon:
                 with contextlib.suppress(trio.RunFinishedError):
                     self._end()
             return
-        log.info("%s is mounted on %s", self.config.source, self.config.mountpoint)
+        log.info("%s is mounted on %s", self.config.place, self.config.mountpoint)
         notify("READY=1")
         self._warm_up()
 
@@ -219,7 +219,7 @@ class Daemon:
 def kernel_options(config: Config) -> set[str]:
     """Options for libfuse: always read-only and with the kernel's own permission checks."""
     options = {"ro", "default_permissions", *config.kernel_options}
-    for name, value in (("subtype", "fsbridge"), ("fsname", config.source)):
+    for name, value in (("subtype", "fsbridge"), ("fsname", config.place)):
         given = [option for option in options if option.startswith(f"{name}=")]
         options.difference_update(given)
         options.add(f"{name}={_octal(given[-1].partition('=')[2] if given else value)}")

@@ -148,7 +148,7 @@ def _say_where(config: Config) -> None:
         lines.append("fsbridge: there is no syslog here, so the daemon's log is lost; --log-file FILE keeps it")
     if sys.stderr is not None and sys.stderr.isatty():
         point = shlex.quote(config.mountpoint)
-        lines.append(f"{printable(config.source)} is mounted: ls {point}; to unmount: fsbridge umount {point}")
+        lines.append(f"{printable(config.place)} is mounted: ls {point}; to unmount: fsbridge umount {point}")
     with contextlib.suppress(OSError, AttributeError):  # closed by the caller
         sys.stderr.write("".join(f"{line}\n" for line in lines))
         sys.stderr.flush()
@@ -237,7 +237,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
 
 def _facts(config: Config, tree: Tree) -> dict[str, str]:
     """What is said of the mount to those who ask, and never changes."""
-    said = {"mountpoint": config.mountpoint, "source": config.source, "layout": config.layout, "version": __version__}
+    said = {"mountpoint": config.mountpoint, "source": config.place, "layout": config.layout, "version": __version__}
     return {**said, "format": tree.format}
 
 

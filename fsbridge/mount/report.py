@@ -54,7 +54,7 @@ class Report:
     def words(self) -> str:
         """One line for systemd. Does not block."""
         cache, state = self._cache_use(), WAITING if self._waits() else SERVING
-        return f"{printable(self._config.source)}: {state}, cache {cache['used'] >> 20} of {cache['size'] >> 20} MiB"
+        return f"{printable(self._config.place)}: {state}, cache {cache['used'] >> 20} of {cache['size'] >> 20} MiB"
 
     def _status(self, _question: Mapping[str, Any], _descriptors: list[int]) -> dict[str, Any]:
         counters, slow = self._filesystem.counters, self._slow()

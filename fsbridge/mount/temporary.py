@@ -50,7 +50,7 @@ def words(options: dict[str, Value]) -> list[str]:
         elif value not in (None, False):
             several = not isinstance(value, str | os.PathLike | int | float)
             text = ",".join(value) if several else str(value)  # type: ignore[arg-type]
-            repeated = several and name in ("allow_external", "hdf5_plugins")
+            repeated = several and name in ("allow_external", "hdf5_plugins", "include", "exclude")
             found += [f"{option}={one}" for one in value] if repeated else [f"{option}={text}"]  # type: ignore[union-attr]
     return found
 

@@ -19,11 +19,11 @@ from fsspec import AbstractFileSystem
 from fsspec.spec import AbstractBufferedFile
 from fsspec.utils import stringify_path
 
-from fsbridge.config import Config, Remote
+from fsbridge.config import Config, Remote, parse_place
 from fsbridge.errors import FsbridgeError
 from fsbridge.store.remote.urls import is_url, local_path, parse_url
 from fsbridge.tree import Attrs
-from fsbridge.unmounted.virtual import VirtualTree, decode, parse_place, split
+from fsbridge.unmounted.virtual import VirtualTree, decode, split
 
 SCHEMES = {
     "file": "",
@@ -70,6 +70,7 @@ class FsbridgeFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
             source = _chained(fo, target_protocol)
         if files is not None:
             plain["files"] = tuple(files)
+        plain |= {name: tuple(plain[name]) for name in ("inside", "include", "exclude") if name in plain}
         config = Config(
             source=_normal(os.fspath(source)),
             mountpoint="",

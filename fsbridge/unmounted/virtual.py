@@ -222,15 +222,6 @@ class VirtualTree:
                 self._known.popitem(last=False)
 
 
-def parse_place(text: str) -> tuple[str, str]:
-    """SOURCE and PATH of `SOURCE//PATH`; the path is empty where none is given.
-
-    The path begins behind the last `//` that does not belong to a URL's scheme: no path of a tree has one.
-    """
-    source, slashes, path = text.rpartition("//")
-    return (source, path) if slashes and source and not source.endswith(":") else (text, "")
-
-
 def split(path: str) -> tuple[bytes, ...]:
     """The names in a path."""
     names = path.encode("utf-8", "surrogateescape").split(b"/")

@@ -16,8 +16,9 @@ from conftest import MountFunction
 from fake_s3 import FakeS3
 from source_places import config, numbers, remote, tree_of, upload, write_all, write_each
 
+from fsbridge.config import parse_place
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
-from fsbridge.unmounted.virtual import VirtualTree, open_file, parse_place
+from fsbridge.unmounted.virtual import VirtualTree, open_file
 
 
 def tree_in_process(tree: VirtualTree) -> dict[str, bytes | None]:
@@ -165,6 +166,8 @@ def test_what_is_no_store_is_said_as_by_mount(tmp_path: Path) -> None:
         ("s3://bucket/a.zarr", "s3://bucket/a.zarr", ""),
         ("s3://bucket/a.zarr//b/zarr.json", "s3://bucket/a.zarr", "b/zarr.json"),
         ("//a", "//a", ""),
+        ("file:///a.zarr", "file:///a.zarr", ""),
+        ("file:///a.zarr//b", "file:///a.zarr", "b"),
     ],
 )
 def test_places(text: str, source: str, path: str) -> None:

@@ -67,7 +67,7 @@ class Files:
         self.briefly = "h5" not in self.wanted
         self.groups = H5Files(config)
         self.tree = SourceTree()
-        self.root_name, self.full_root_name = store_name(config.source), full_store_name(config.source)
+        self.root_name, self.full_root_name = store_name(config.place), full_store_name(config.place)
 
     def selective(self, format: Format) -> bool:
         return True

@@ -1,0 +1,301 @@
+"""What is shown of a source: a sub-tree of it, and the groups and arrays that patterns choose. The rest does not exist.
+
+It stands between a format and the layouts, so that no file of any layout tells of what is left out. Links that lead out of
+the sub-tree are refused. Not here: what a command calls the options (`commands/arguments.py`), files of an export.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import accumulate, islice
+from typing import ClassVar, Literal, cast
+
+from fsbridge.asking import before_waiting
+from fsbridge.config import Config
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, TooDeep
+from fsbridge.exact import Exact
+from fsbridge.metadata import JSON, Format
+from fsbridge.model import Array, Brief, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
+from fsbridge.parallel import each
+
+MAX_LINKS = 40
+"""Links that a path to a sub-tree may lead through, as Linux has it."""
+
+OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
+"""Members far away that are opened at a time to learn whether they are groups, and how many before the first is listed."""
+
+WILD = "*?["
+
+
+def selected(source: Source, config: Config) -> Source:
+    """`source`, or what `config` says is to be shown of it."""
+    if not (config.inside or config.include or config.exclude):
+        return source
+    return SelectedSource(source, config)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Patterns of `fnmatch` for whole paths from what is mounted; `*` matches `/` too.
+
+    A pattern stands for all that is below what it matches. `far`: to open a member takes requests.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    far: bool = False
+
+    def excludes(self, path: str) -> bool:
+        """Whether nothing is here, nor below."""
+        return _matches(path, self.exclude)
+
+    def includes(self, path: str) -> bool:
+        """Whether all is here, and below."""
+        return not self.include or _matches(path, self.include)
+
+    def leads_on(self, path: str) -> bool:
+        """Whether anything below a path may be included."""
+        return any(_may_match_below(pattern, path) for pattern in self.include)
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _may_match_below(pattern: str, path: str) -> bool:
+    literal = pattern[: min((pattern.index(sign) for sign in WILD if sign in pattern), default=len(pattern))]
+    below = f"{path}/"
+    return literal.startswith(below) or (literal != pattern and below.startswith(literal))
+
+
+class SelectedSource(SourceAbilities):
+    """`model.Source` of a part of another source, which it owns."""
+
+    def __init__(self, source: Source, config: Config) -> None:
+        self._source = source
+        self._inside = config.inside
+        self._choice = Choice(
+            tuple(pattern.strip("/") for pattern in config.include),
+            tuple(pattern.strip("/") for pattern in config.exclude),
+            config.is_remote,
+        )
+        self._above: tuple[str, ...] = ()  # where the sub-tree was found last
+
+    @property
+    def format(self) -> Format:
+        """That of the sub-tree."""
+        return self._source.format_at(self._above)
+
+    @property
+    def root(self) -> Group | Array:
+        """What is at the path of the sub-tree now, links followed; NotFound if nothing is."""
+        self._above, node = self._find()
+        if as_array(node) is not None:
+            return node
+        return SelectedGroup(cast(Group, node), self._above, (), self._choice, not self._choice.include)
+
+    def format_at(self, path: Sequence[str]) -> Format:
+        return self._source.format_at((*self._above, *path))
+
+    def together(self) -> AbstractContextManager[None]:
+        return self._source.together()
+
+    @property
+    def rests(self) -> bool:
+        return self._source.rests
+
+    @property
+    def anchor(self) -> object:
+        return self._source.anchor
+
+    def rest(self) -> None:
+        self._source.rest()
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _find(self) -> tuple[tuple[str, ...], Group | Array]:
+        above, ahead, links = list[tuple[str, Group | Array]](), list(reversed(self._inside)), 0
+        root = self._source.root
+        while ahead:
+            name = ahead.pop()
+            here = above[-1][1] if above else root
+            if as_array(here) is not None:
+                raise NotFound(f"{_text([name for name, _ in above])} is an array: {name!r} is not in it")
+            node = cast(Group, here).child(name)
+            if not isinstance(node, Link):
+                above.append((name, node))
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise TooDeep("too many links in a row")
+            place = _joined([name for name, _ in above], node.target)
+            ahead += reversed(place)
+            above.clear()  # from the root once more: what is above has no links in it
+        return tuple(name for name, _ in above), above[-1][1] if above else root
+
+
+def _joined(names: Sequence[str], target: str) -> list[str]:
+    """The path from the root that a link in the group at `names` leads to; AccessDenied where it leads above the root."""
+    if not _stays(names, target):
+        raise AccessDenied(f"a link leads out of the source: {target}")
+    place = list(names)
+    for part in _parts(target):
+        place = place[:-1] if part == ".." else [*place, part]
+    return place
+
+
+def _stays(names: Sequence[str], target: str) -> bool:
+    """Whether a link in the group at `names` never leads above the root on its way."""
+    depths = accumulate((-1 if part == ".." else 1 for part in _parts(target)), initial=len(names))
+    return min(depths) >= 0
+
+
+def _parts(target: str) -> list[str]:
+    return [part for part in target.split("/") if part not in ("", ".")]
+
+
+def _text(names: Sequence[str]) -> str:
+    """A path as patterns match it, and messages show it: as a mount has it, which has no `/` in a name."""
+    return "/".join(name.replace("/", "%2F") for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedGroup(GroupAbilities):
+    """`model.Group`: a group without the members that are not chosen.
+
+    `above`: the path of the sub-tree in the source; `names`: that of this group in the sub-tree. `whole`: all of the group
+    is included, because its path or one above matches.
+    """
+
+    kind: ClassVar[Literal["group"]] = "group"
+
+    group: Group
+    above: tuple[str, ...]
+    names: tuple[str, ...]
+    choice: Choice
+    whole: bool
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.group.mtime_ns
+
+    def directory_ns(self) -> int | None:
+        return self.group.directory_ns()
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return self.group.attributes()
+
+    def native(self) -> Mapping[str, JSON]:
+        """The documents, without the copies of members' documents that some have: those may be of what is left out."""
+        found = self.group.native()
+        if not self._chooses:
+            return found
+        kept = {name: document for name, document in found.items() if name not in (".zmetadata", "external links")}
+        for name, document in kept.items():
+            if isinstance(document, dict) and "consolidated_metadata" in document:
+                kept[name] = {key: value for key, value in document.items() if key != "consolidated_metadata"}
+        return kept
+
+    def contradictions(self) -> Iterator[str]:
+        return self.group.contradictions()
+
+    def exact(self) -> Exact | None:
+        """As the HDF5 file has it; None where that tells of members that are left out, or of a root above the sub-tree."""
+        if self._chooses:
+            return None
+        found = self.group.exact()
+        return found if found is not None and found.nested <= len(self.names) else None
+
+    def brief(self, name: str) -> Brief | None:
+        return self.group.brief(name) if self._takes(name) else None
+
+    @property
+    def costly(self) -> bool:
+        return self.group.costly
+
+    def lacks(self, name: str) -> bool:
+        return self._takes(name) is False or self.group.lacks(name)
+
+    def foresee(self) -> None:
+        self.group.foresee()
+
+    def children(self) -> Iterator[Child]:
+        found = (child for child in self.group.children() if self._takes(child.name) is not False)
+        if self.whole:
+            yield from map(self._listed, found)
+            return
+        while batch := list(islice(found, OPENED_AHEAD)):
+            if self.choice.far:
+                before_waiting()
+                shown = each(self._is_here, batch, OPENED_AT_ONCE)
+            else:
+                shown = list(map(self._is_here, batch))
+            yield from (self._listed(child) for child, here in zip(batch, shown, strict=True) if here)
+
+    def child(self, name: str) -> Node:
+        takes = self._takes(name)
+        if takes is False:
+            raise NotFound(f"/{_text((*self.names, name))}: left out by --include or --exclude")
+        node = self.group.child(name)
+        if takes is None and node.kind != "group":
+            raise NotFound(f"/{_text((*self.names, name))}: left out by --include")
+        if isinstance(node, Link):
+            return self._link(name, node.target)
+        if as_array(node) is not None:
+            return node
+        return SelectedGroup(cast(Group, node), self.above, (*self.names, name), self.choice, takes is True)
+
+    @property
+    def _chooses(self) -> bool:
+        return bool(self.choice.include or self.choice.exclude)
+
+    def _takes(self, name: str) -> bool | None:
+        """Whether a member is shown; None: only if it is a group, for something that may be below it."""
+        if not self._chooses:
+            return True
+        path = _text((*self.names, name))
+        if self.choice.excludes(path):
+            return False
+        if self.whole or self.choice.includes(path):
+            return True
+        return None if self.choice.leads_on(path) else False
+
+    def _is_here(self, child: Child) -> bool:
+        """Whether a member that may have to be a group is shown; what cannot be opened may be one, and tells its error."""
+        if self._takes(child.name):
+            return True
+        if child.link is not None:
+            return False
+        try:
+            return self.group.child(child.name).kind == "group"
+        except NotFound:
+            return False
+        except PASSING:
+            raise
+        except (FsbridgeError, OSError):
+            return True
+
+    def _listed(self, child: Child) -> Child:
+        """A member as it is listed; a link that is refused shows as something that cannot be opened."""
+        if child.link is None:
+            return child
+        try:
+            return child._replace(link=self._link(child.name, child.link).target)
+        except AccessDenied:
+            return child._replace(link=None)
+
+    def _link(self, name: str, target: str) -> Link:
+        """A link of this group that does not leave the sub-tree on its way; AccessDenied where it leads out of it."""
+        if _stays(self.names, target):
+            return Link(target)
+        above = len(self.above)
+        whole = (*self.above, *self.names)
+        place = _joined(whole, target) if above and _stays(whole, target) else []
+        if not place or tuple(place[:above]) != self.above:
+            path = f"/{_text((*self.names, name))}"
+            raise AccessDenied(f"{path}: a link to {target}, which is outside of the part that is mounted")
+        return Link("/".join([".."] * len(self.names) + place[above:]) or ".")
