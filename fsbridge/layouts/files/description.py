@@ -43,7 +43,7 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
 
     All but the name, the axes and the attributes is made once for arrays that are alike.
     """
-    parts = None if collisions else _parts(view)
+    parts = None if collisions else _parts(Described(view))
     if parts is None:
         return _text(_document(view, collisions))
     around, axes, attributes = parts
@@ -62,9 +62,9 @@ class Length(NamedTuple):
         return self.fixed + self.named * len(name)
 
 
-def length(view: View) -> Length | None:
+def length(alike: Described) -> Length | None:
     """What the descriptions take of all arrays that differ in nothing but their names; None where that cannot be told."""
-    parts = _parts(view)
+    parts = _parts(alike)
     if parts is None:
         return None
     around, axes, attributes = parts
@@ -76,12 +76,13 @@ def is_plain(name: str) -> bool:
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
 
 
-def _parts(view: View) -> tuple[_Around, bytes, bytes] | None:
+def _parts(alike: Described) -> tuple[_Around, bytes, bytes] | None:
     """What is around axes and attributes, and these; None where the name or what is told cannot be put together so."""
+    view = alike.view
     if not is_plain(view.name):
         return None
     try:
-        return _around(_Alike(view)), _compact(_axes(view)).encode(), _compact(dict(view.attributes)).encode()
+        return _around(alike), _compact(_axes(view)).encode(), _compact(dict(view.attributes)).encode()
     except (ValueError, TypeError):  # NaN, which JSON has not, text that UTF-8 has not, or what cannot be compared
         return None
 
@@ -94,7 +95,7 @@ class _Around(NamedTuple):
     named: int
 
 
-class _Alike(Alike):
+class Described(Alike):
     """A view that is equal to another when they differ in their name, the axes' spacing and units, and attributes only."""
 
     def __init__(self, view: View) -> None:
@@ -108,7 +109,7 @@ class _Alike(Alike):
 
 
 @lru_cache(maxsize=256)
-def _around(key: _Alike) -> _Around:
+def _around(key: Described) -> _Around:
     """Raises ValueError where what is told of arrays cannot be told from somebody's name."""
     view = key.view
     named_axes = tuple(Axis(axis.name) for axis in view.axes)

@@ -28,12 +28,13 @@ _NAMINGS = tuple(dict.fromkeys(one.can_name for one in FILE_TYPES.values() if on
 class Alike:
     """A view that is equal to another when the same file types fit. One look tells of shared metadata."""
 
-    __slots__ = ("_parts", "beside", "view")
+    __slots__ = ("_parts", "base", "beside", "view")
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, other: Alike | None = None) -> None:
+        """`other`: of the same view, which saves another look at it."""
         self.view = view
-        named = tuple([can_name(view.name) for can_name in _NAMINGS])
-        self.beside: tuple[object, ...] = (_sizes(view), view.x_first, named, color_axis(view), narrow(view))
+        self.base: tuple[object, ...] = _base(view) if other is None else other.base
+        self.beside = self.base
         """What matters besides the array's metadata."""
         self._parts: tuple[object, ...] | None = None
 
@@ -56,6 +57,11 @@ class Alike:
         metadata, dtype = self.view.metadata, self.view.metadata.dtype
         numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
         return metadata.order, dtype.native, numpy, dtype.itemsize, dtype.serializer, metadata.varlength
+
+
+def _base(view: View) -> tuple[object, ...]:
+    named = tuple([can_name(view.name) for can_name in _NAMINGS])
+    return _sizes(view), view.x_first, named, color_axis(view), narrow(view)
 
 
 def _sizes(view: View) -> tuple[object, ...]:

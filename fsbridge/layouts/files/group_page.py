@@ -13,12 +13,12 @@ from typing import cast
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound
+from fsbridge.layouts.conventions import greatest
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.description import reading_lines
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.fitting import reasons
 from fsbridge.layouts.files.groups import Around, OpenGroup
 from fsbridge.layouts.files.levels import members as levels
+from fsbridge.layouts.files.listed_rows import MOST_ROWS, Rows, array_row
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.page import MemberRow, WebPage, page
 from fsbridge.layouts.files.selection import whole
@@ -30,20 +30,19 @@ from fsbridge.tree import MAX_NAME
 NAME = "index.html"
 """What the page is called."""
 
-MOST_ROWS = 2000
-"""Members that a page shows."""
 
-
-def group_page(shown: OpenGroup, group: Group, store: str) -> bytes:
-    """Return the page of a group; `store` is what the whole store is called."""
-    before_waiting()
-    member, around, attributes = shown.path.member, shown.fresh(), group.attributes()
-    members = list(islice(group.children(), MOST_ROWS + 1))
+def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = None) -> bytes:
+    """Return the page of a group; `store` is what the whole store is called, `seen` what a listing has just found."""
+    if seen is None:
+        before_waiting()
+    member, attributes = shown.path.member, group.attributes()
+    around = shown.fresh() if seen is None else shown.last_around()
+    members = list(islice(group.children(), MOST_ROWS + 1)) if seen is None else seen.members
     more = members[MOST_ROWS:]
     members = sorted(members[:MOST_ROWS], key=lambda child: _in_order(child.name))
     names = member.names
     with member.context.together():
-        rows = list(_rows(shown, group, members, around))
+        rows = list(_rows(shown, group, members, around, seen or Rows()))
     told = WebPage(
         title=names[-1] if names else store,
         store=f"/{'/'.join(names)} in {store}" if names else "the whole store",
@@ -58,8 +57,7 @@ def group_page(shown: OpenGroup, group: Group, store: str) -> bytes:
 
 def array_page(array: OpenArray, store: str, format: str) -> bytes:
     """Return the page of a store that is one array."""
-    around = Around(array.above, Neighbours())
-    rows = [array_row(array.name, array.view(), around)]
+    rows = [array_row(array.name, array.view(), Neighbours())]
     return page(WebPage(store, "the whole store", format, [], dict(array.metadata.attributes), rows))
 
 
@@ -68,24 +66,11 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def array_row(name: str, view: View, around: Around, remark: str | None = None) -> MemberRow:
-    """Return the row of an array that is called `name`."""
-    fits, stem, leave = reasons(view), file_name(name, frozenset()), around.neighbours.leave
-    suffixes = [
-        suffix
-        for suffix in ("json", *(suffix for suffix, reason in fits.items() if reason is None))
-        if leave(name, suffix) and len(stem) + 1 + len(suffix) <= MAX_NAME
-    ]
-    preview = next((suffix for suffix in ("preview.svg", "preview.png") if suffix in suffixes), None)
-    lines = reading_lines(view) if "raw" in suffixes else {}
-    lines = {language: text for language, text in lines.items() if language != "c"}
-    return MemberRow(name, "array", stem, suffixes, preview, view, view.metadata.codec, lines, remark)
-
-
-def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around) -> Iterator[MemberRow]:
+def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around, seen: Rows) -> Iterator[MemberRow]:
     for child, opener in openers(group, members, shown.path.member.context.config.is_remote):
         try:
-            yield _row(shown, group, child, opener, around)
+            known = None if child.link is not None else seen.row(child.name, around.neighbours)
+            yield known or _row(shown, group, child, seen.opener(child.name) or opener, around)
         except NotFound:
             continue  # removed meanwhile
         except (FsbridgeError, OSError) as error:
@@ -101,8 +86,9 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: A
     if child.link is None and around.surroundings.impartial and (brief := group.brief(child.name)) is not None:
         x_first = member.context.format_at(names).first_axis_fastest
         axes = around.surroundings.axes(brief.metadata, names, x_first, brief.shared)
-        view = View(child.name, brief.metadata, whole(brief.metadata.shape), axes, x_first)
-        return array_row(child.name, view, around)
+        most = greatest(brief.metadata)
+        view = View(child.name, brief.metadata, whole(brief.metadata.shape), axes, x_first, greatest=most)
+        return array_row(child.name, view, around.neighbours)
     node: Node = Link(child.link) if child.link is not None else opener()
     remark = None
     if isinstance(node, Link):
@@ -112,7 +98,7 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: A
         node = resolved
     array = as_array(node)
     if array is not None:
-        return array_row(child.name, shown.opened(child.name, array, around).view(), around, remark)
+        return array_row(child.name, shown.opened(child.name, array, around).view(), around.neighbours, remark)
     pyramid = levels(cast(Group, node).attributes())
     leave = partial(around.neighbours.leave, child.name)
     preview = "preview.png" if pyramid and leave("preview.png") else None

@@ -153,6 +153,10 @@ class OpenGroup(GroupDirectory):
         except (AccessDenied, CorruptData, Unsupported):  # nothing tells which names are taken; files are found by theirs
             return self.around(())
 
+    def last_around(self) -> Around:
+        """The same as of the last listing, however long that has taken."""
+        return self._kept.last or self.fresh()
+
     def look_around(self, members: Iterable[Child]) -> Around:
         """What stands around the arrays of the group, among all its `members`, which are being listed."""
         return self._kept.put(self.around(members))

@@ -27,6 +27,7 @@ from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.levels import images
+from fsbridge.layouts.files.listed_rows import Rows
 from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_group
 from fsbridge.layouts.files.named import file_of
 from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
@@ -117,11 +118,13 @@ class FilesGroup(OpenGroup):
     def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group, layout.shared, layout.tree)
         self._files = layout
+        self._rows: Rows | None = None  # of the listing that goes on, if it has a page
         self._unopened: set[str] = set()  # those of the last listing that could not be opened: nobody knows what they are
 
     def members(self, group: Group) -> Iterable[Child]:
         """Of few members each is asked for once: which names can be taken for those of files must be known first."""
         self._unopened = set()
+        self._rows = Rows() if "html" in self._files.wanted else None
         members = group.children()
         first = list(islice(members, _LISTED_ONCE))
         if len(first) < _LISTED_ONCE:
@@ -132,7 +135,9 @@ class FilesGroup(OpenGroup):
 
     def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
         """A group's directory, the files of an array, links to either."""
-        name = file_name(child.name, _TAKEN)
+        name, rows = file_name(child.name, _TAKEN), self._rows
+        if rows is not None:
+            rows.member(child)
         if child.link is None and (files := self._listed_briefly(group, child.name, name)) is not None:
             return files
         try:
@@ -149,11 +154,14 @@ class FilesGroup(OpenGroup):
             return self._listed_link(node, name, child)
         array = as_array(node)
         if array is None:
+            if rows is not None:
+                rows.group(child.name, cast(Group, node))
             entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
             return [entry, *self._listed_files(group, child, name, cast(Group, node))]
-        around = self._kept.last or self.fresh()  # that of this listing, however long it takes
+        around = self.last_around()  # that of this listing, however long it takes
         opened = self.opened(child.name, array, around)
-        files = listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
+        again = partial(self._again, child.name)
+        files = listed_files(opened, self._files.wanted, name, around.neighbours, again, rows)
         return files if self._is_described(group, child.name, around) else files[1:]
 
     def _listed_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
@@ -195,7 +203,7 @@ class FilesGroup(OpenGroup):
 
     def _listed_briefly(self, group: Group, child: str, name: bytes) -> list[Entry] | None:
         """The files of an array that need not be opened for that; None where it must be seen what the member is."""
-        around, member = self._kept.last or self.fresh(), self.path.member
+        around, member = self.last_around(), self.path.member
         names, limit = (*member.names, child), member.context.config.limits.depth
         if len(names) > limit or not (self._files.briefly and around.surroundings.impartial):
             return None
@@ -204,8 +212,8 @@ class FilesGroup(OpenGroup):
         x_first = member.context.format_at(names).first_axis_fastest
         axes = around.surroundings.axes(found.metadata, names, x_first, found.shared)
         opener, coordinate = partial(self._briefly_listed, child), around.surroundings.coordinate
-        wanted, others = self._files.wanted, around.neighbours
-        return listed_briefly(self._shared, found, names, axes, x_first, coordinate, wanted, name, others, opener)
+        wanted, others, rows = self._files.wanted, around.neighbours, self._rows
+        return listed_briefly(self._shared, found, names, axes, x_first, coordinate, wanted, name, others, opener, rows)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
         """A file that a listing has told of without opening the array."""
@@ -218,7 +226,7 @@ class FilesGroup(OpenGroup):
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
-        around = self._kept.last or self.fresh()
+        around = self.last_around()
         shown = listed(self.opened(child.name, array, around).view(), self._files.wanted)
         suffixes = [suffix for suffix in shown if around.neighbours.leave(child.name, suffix)]
         ends = [b"." + suffix.encode() for suffix in ("json", *suffixes)]
@@ -312,17 +320,17 @@ class FilesGroup(OpenGroup):
             name = files.full_root_name if has_child(group, files.root_name) else files.root_name
             yield [listed_group(escape(name), "h5", mtime_ns, self._as_h5)]
         yield from super().entries()
-        around = self._kept.last or self.fresh()
-        if "html" in files.wanted and PAGE not in around.neighbours.names:
-            yield [Entry(PAGE.encode(), Attrs("file", None, mtime_ns), partial(self.found, group, PAGE))]
+        rows, self._rows = self._rows, None
+        if rows is not None and PAGE not in self.last_around().neighbours.names:
+            yield [self._page_file(rows).entry(PAGE.encode())]
         if not (self.path.member.names or has_child(group, "store") or has_child(group, STORE_DOCUMENT)):
             yield [listed_group(b"store", "json", mtime_ns, partial(group_document, self))]
 
-    def _page_file(self) -> DocumentFile:
-        return DocumentFile(self._present_page, self._page(), self.group.mtime_ns)
+    def _page_file(self, seen: Rows | None = None) -> DocumentFile:
+        return DocumentFile(self._present_page, self._page(seen), self.group.mtime_ns)
 
-    def _page(self) -> bytes:
-        return group_page(self, self.group, self._files.full_root_name)
+    def _page(self, seen: Rows | None = None) -> bytes:
+        return group_page(self, self.group, self._files.full_root_name, seen)
 
     def _present_page(self) -> bytes | None:
         shown = self.path.present()

@@ -14,12 +14,13 @@ from typing import NamedTuple, TypeAlias, cast
 from fsbridge.layouts.axes import Coordinate
 from fsbridge.layouts.conventions import element_unit, greatest, missing_value, packing
 from fsbridge.layouts.files.arrays import OpenArray, Shared
-from fsbridge.layouts.files.description import Length, is_plain, length
+from fsbridge.layouts.files.description import Described, Length, is_plain, length
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.layouts.files.filetypes.georeference import georeference
 from fsbridge.layouts.files.fitting import Alike, listed
 from fsbridge.layouts.files.h5.nodes import H5Array
+from fsbridge.layouts.files.listed_rows import Rows
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
 from fsbridge.layouts.files.selection import whole
@@ -34,16 +35,24 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 class _SharedLengths(NamedTuple):
     """Of arrays with the same metadata, axes, and plain names: the length of descriptions, the files' suffixes and lengths.
 
-    A length is None where it must be found for each array.
+    A length is None where it must be found for each array. `alike`: one of the arrays.
     """
 
+    alike: Described
     description: Length | None
     files: tuple[tuple[str, Length | None], ...]
 
 
-def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again) -> list[Entry]:
-    """The entries of an array's files; those whose names something else has taken are left out."""
+def listed_files(
+    array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again, rows: Rows | None = None
+) -> list[Entry]:
+    """The entries of an array's files; those whose names something else has taken are left out.
+
+    `rows`: of the page of the group.
+    """
     told, mtime_ns = _told(array.shared, array.view(), wanted), array.mtime_ns()
+    if rows is not None:
+        rows.array(array.view(), told.alike)
     entries = [_description_entry(array, name + b".json", others, again, told)]
     for suffix, bytes_of in told.files:
         if not others.leave(array.name, suffix):
@@ -69,6 +78,7 @@ def listed_briefly(
     name: bytes,
     others: Neighbours,
     opener: Callable[[str], AnyNode],
+    rows: Rows | None = None,
 ) -> list[Entry] | None:
     """The same of an array that nobody has opened, at the path `names`; `opener` opens its file of a suffix.
 
@@ -82,6 +92,8 @@ def listed_briefly(
     told = _told(shared, view, wanted) if found.shared else _of_its_own(view, wanted)
     if told.description is None:
         return None
+    if rows is not None:
+        rows.array(view, told.alike)
     identity, token = shared.named(names, found.version)
     mtime_ns = max(found.mtime_ns, found.touched_ns)
     attrs = Attrs("file", told.description.of(array), found.mtime_ns)
@@ -120,7 +132,8 @@ def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _SharedLengths:
 
 def _of_its_own(view: View, wanted: Sequence[str]) -> _SharedLengths:
     """The same of an array that shares its metadata with nobody."""
-    return _SharedLengths(length(view), _lengths(_Headed(view), tuple(wanted)))
+    alike = Described(view)
+    return _SharedLengths(alike, length(alike), _lengths(_Headed(view, alike), tuple(wanted)))
 
 
 class _Headed(Alike):
@@ -128,8 +141,8 @@ class _Headed(Alike):
     the packing, the unit, what stands for missing elements, and the place on the earth.
     """
 
-    def __init__(self, view: View) -> None:
-        super().__init__(view)
+    def __init__(self, view: View, other: Alike) -> None:
+        super().__init__(view, other)
         name = None if is_plain(view.name) else view.name
         # 1.0 and 1 are equal, and are written apart.
         said = [tell(view.metadata) for tell in (packing, element_unit, missing_value)]

@@ -20,7 +20,7 @@ import numpy as np
 
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.units import symbol
-from fsbridge.metadata import JSON, Axis
+from fsbridge.metadata import JSON, Axes, Axis
 from fsbridge.printable import printable
 
 _STYLE = """
@@ -57,7 +57,7 @@ class MemberRow:
     """A member of the group. `path`: what the names of its files begin with, or that of its directory; None: there are none.
 
     `suffixes`: of its files; `preview`: that of its picture; `lines`: how to read it, by language; `remark`: about a link, a
-    pyramid, or what is wrong.
+    pyramid, or what is wrong; `html`: the row itself, where it has been made.
     """
 
     name: str
@@ -66,9 +66,11 @@ class MemberRow:
     suffixes: Sequence[str] = ()
     preview: str | None = None
     view: View | None = None
+    axes: str = ""
     codec: str = ""
     lines: Mapping[str, JSON] = field(default_factory=dict)
     remark: str | None = None
+    html: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _parts(told: WebPage) -> Iterator[str]:
         heads = "".join(f"<th>{head}</th>" for head in ("", "Name", "Shape", "Axes", "Type", "Chunks", "Size"))
         yield f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"
         for row in told.rows:
-            yield _row(row)
+            yield row.html or row_html(row)
         yield "</tbody>\n</table>\n"
     if told.more:
         yield f"<p>The group has more members; this page shows the first {len(told.rows):,}.</p>\n"
@@ -161,7 +163,8 @@ def _lines(text: str) -> str:
     return escape("\n".join(printable(line) for line in text.split("\n")))
 
 
-def _row(row: MemberRow) -> str:
+def row_html(row: MemberRow) -> str:
+    """Return the row of the table."""
     name, href = shown(row.name), "" if row.path is None else link(row.path)
     if row.kind == "group" and href:
         name = f'<a class="main" href="{href}/index.html">{name}/</a>'
@@ -185,9 +188,7 @@ def _row(row: MemberRow) -> str:
     grid, dtype = view.metadata.grid, view.metadata.dtype
     facts = {
         "Shape": " \u00d7 ".join(map(str, view.shape)) or "scalar",
-        "Axes": "; ".join(_axis(axis, number) for number, axis in enumerate(view.axes))
-        if any(axis != Axis() for axis in view.axes)
-        else "",
+        "Axes": row.axes,
         "Type": dtype.native if view.dtype is None else _dtype(view.dtype),
         "Chunks": ", ".join(part for part in (" \u00d7 ".join(map(_edge, grid.edges)), row.codec) if part),
         "Size": _bytes(view.selection.size * dtype.itemsize) if dtype.itemsize else "varying",
@@ -205,6 +206,12 @@ def _dtype(dtype: np.dtype[Any]) -> str:
 
 def _edge(edge: int | tuple[int, ...]) -> str:
     return str(edge) if isinstance(edge, int) else f"({', '.join(map(str, edge[:4]))}{', …' if len(edge) > 4 else ''})"
+
+
+def axes_text(axes: Axes) -> str:
+    """Return what a row says of axes; nothing where nothing is known of any."""
+    known = any(axis != Axis() for axis in axes)
+    return "; ".join([_axis(axis, number) for number, axis in enumerate(axes)]) if known else ""
 
 
 def _axis(axis: Axis, number: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from fake_model import fake_array
 
 from fsbridge.layouts.files import description as module
-from fsbridge.layouts.files.description import _document, _text, description, is_plain, length
+from fsbridge.layouts.files.description import Described, _document, _text, description, is_plain, length
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.selection import whole
 from fsbridge.metadata import Axis
@@ -53,7 +53,7 @@ def test_descriptions_are_the_same_whichever_came_before(first: int) -> None:
 
 
 def test_the_length_of_a_description_is_known_without_it() -> None:
-    known = [(one, found) for one in VIEWS if (found := length(one)) is not None]
+    known = [(one, found) for one in VIEWS if (found := length(Described(one))) is not None]
     assert {one.name for one, _ in known} == {"a", "b.c-1"}
     assert all(found.of(one.name) == len(description(one, ())) for one, found in known)
     assert not is_plain("LISTED")
@@ -64,7 +64,7 @@ def test_arrays_that_differ_in_spacing_and_attributes_have_most_of_it_made_once(
     module._around.cache_clear()
     for number in range(20):
         axis = Axis("z", "micrometer", 1.0 + number, float(number))
-        length(view(f"a{number}", values, axis, attributes={"number": number}))
+        length(Described(view(f"a{number}", values, axis, attributes={"number": number})))
     assert module._around.cache_info().misses == 1
 
 
@@ -73,7 +73,7 @@ def test_names_of_fields_are_not_taken_for_the_name_of_the_array(dtype: Any) -> 
     for name in ("a", "longer"):
         one = view(name, np.zeros(3, dtype), Axis())
         assert description(one, ()) == _text(_document(one, ()))
-        assert length(one) is None
+        assert length(Described(one)) is None
 
 
 def test_arrays_that_differ_in_shape_have_one_document_made_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,5 +81,5 @@ def test_arrays_that_differ_in_shape_have_one_document_made_each(monkeypatch: py
     monkeypatch.setattr(module, "_document", lambda view, collisions: made.append(view) or _document(view, collisions))
     module._around.cache_clear()
     for number in range(1, 20):
-        length(view("a", np.zeros((number, 4), "<u2"), Axis()))
+        length(Described(view("a", np.zeros((number, 4), "<u2"), Axis())))
     assert len(made) == 19

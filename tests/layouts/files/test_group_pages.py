@@ -170,6 +170,24 @@ def test_a_store_that_is_one_array_has_a_page(store: Path) -> None:
     ]
 
 
+def test_p2_a_listing_tells_the_size_of_the_page_that_is_read(store: Path) -> None:
+    """It makes rows of arrays that are alike once; a look at the page alone asks for each."""
+    root = zarr.open_group(store, mode="a")
+    for number in range(8):
+        root.create_array(f"n{number:04d}", shape=(30, 40 + number % 3), chunks=(16, 16), dtype="u2")
+    root.create_array("odd <name>", shape=(3,), chunks=(3,), dtype="f4")
+    root.create_array("x" * 240, shape=(3,), chunks=(3,), dtype="f4")
+    root.create_array("labels", shape=(4, 4), chunks=(4, 4), dtype="u8", attributes={"maxId": 9})
+    (store / "n0003/zarr.json").write_text("{")
+    for more in (False, True):
+        if more:
+            root.create_array("a.tif", shape=(3,), chunks=(3,), dtype="f4")
+        listed = [entry for entries in tree_of(store).root.entries() for entry in entries if entry.name == b"index.html"]
+        found = content(tree_of(store).root, "index.html")
+        assert [entry.attrs.size for entry in listed] == [len(found)]
+        assert listed[0].version == cast(Any, tree_of(store).root.lookup(b"index.html")).version
+
+
 def test_attributes_are_shown_as_text_and_collapsed_where_they_are_long(store: Path) -> None:
     document = html(content(tree_of(store).root, "index.html"))
     details = document.find(".//details")

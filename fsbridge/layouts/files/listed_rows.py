@@ -1,0 +1,102 @@
+"""What a listing finds of a group's members, for the page of the group: it costs little more than the listing then.
+
+Rows of arrays that are alike are made once, and put together with each one's name and axes. Not here: rows of single members
+(`group_page.py`), their HTML (`page.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from fsbridge.layouts.files.description import Described, is_plain, reading_lines
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.fitting import reasons
+from fsbridge.layouts.files.names import Neighbours
+from fsbridge.layouts.files.page import MemberRow, axes_text, row_html, shown
+from fsbridge.layouts.member_names import file_name
+from fsbridge.layouts.members import Opener
+from fsbridge.model import Child, Group
+from fsbridge.tree import MAX_NAME
+
+MOST_ROWS = 2000
+"""Members that a page shows."""
+
+_NAME, _AXES = "fsbridge-NAME-7d1f", "fsbridge-AXES-7d1f"
+"""Stand for those of an array in what is remembered; no text of a stranger's has them there."""
+
+_LONGEST = 200
+"""Characters of a name that leave room for every suffix."""
+
+
+class _Seen(NamedTuple):
+    view: View
+    alike: Described
+
+
+class Rows:
+    """The members that one listing has come across so far."""
+
+    def __init__(self) -> None:
+        self.members: list[Child] = []
+        """The first ones, in the order of the listing."""
+        self._groups: dict[str, Group] = {}
+        self._arrays: dict[str, _Seen] = {}
+
+    def member(self, child: Child) -> None:
+        """Take a member down."""
+        if len(self.members) <= MOST_ROWS:
+            self.members.append(child)
+
+    def array(self, view: View, alike: Described) -> None:
+        """The same of what is known of an array; `alike`: of one like it."""
+        if len(self._arrays) <= MOST_ROWS:
+            self._arrays[view.name] = _Seen(view, alike)
+
+    def group(self, name: str, group: Group) -> None:
+        """The same of a group."""
+        if len(self._groups) <= MOST_ROWS:
+            self._groups[name] = group
+
+    def opener(self, name: str) -> Opener | None:
+        """What opens a group again, without opening it."""
+        group = self._groups.get(name)
+        return None if group is None else lambda: group
+
+    def row(self, name: str, neighbours: Neighbours) -> MemberRow | None:
+        """The row of an array; None if it must be looked at for it."""
+        seen = self._arrays.get(name)
+        if seen is None:
+            return None
+        plain = is_plain(name) and len(name) <= _LONGEST and not neighbours.names
+        html = _somebodys(seen.alike) if plain else None
+        if html is None:
+            return array_row(name, seen.view, neighbours)
+        return MemberRow(name, "array", html=html.replace(_NAME, name).replace(_AXES, shown(axes_text(seen.view.axes))))
+
+
+def array_row(name: str, view: View, neighbours: Neighbours, remark: str | None = None) -> MemberRow:
+    """Return the row of an array that is called `name`."""
+    fits, stem, leave = reasons(view), file_name(name, frozenset()), neighbours.leave
+    suffixes = [
+        suffix
+        for suffix in ("json", *(suffix for suffix, reason in fits.items() if reason is None))
+        if leave(name, suffix) and len(stem) + 1 + len(suffix) <= MAX_NAME
+    ]
+    preview = next((suffix for suffix in ("preview.svg", "preview.png") if suffix in suffixes), None)
+    lines = reading_lines(view) if "raw" in suffixes else {}
+    lines = {language: text for language, text in lines.items() if language != "c"}
+    codec, axes = view.metadata.codec, axes_text(view.axes)
+    return MemberRow(name, "array", stem, suffixes, preview, view, axes, codec, lines, remark)
+
+
+@lru_cache(maxsize=256)
+def _somebodys(alike: Described) -> str | None:
+    """The row of anybody like that; None where it cannot be told from its name."""
+    view = replace(alike.view, name=_NAME)
+    dtype = view.metadata.dtype
+    told = (dtype.native, dtype.name, repr(dtype.numpy), view.metadata.codec)
+    if any(_NAME in text or _AXES in text for text in told):
+        return None
+    return row_html(replace(array_row(_NAME, view, Neighbours()), axes=_AXES))
