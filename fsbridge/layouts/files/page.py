@@ -48,6 +48,9 @@ _POLICY = (
 _LONGEST_TEXT, _LONGEST_PRE = 300, 65536
 """Characters that are shown of a name, and of attributes."""
 
+_UNBROKEN = 24
+"""Characters of a shape or a size that stay on one line."""
+
 _OPEN_LINES = 12
 """Lines of attributes that are shown without being asked for."""
 
@@ -107,7 +110,7 @@ def _parts(told: WebPage) -> Iterator[str]:
         ]
         yield f"<nav>{' / '.join(links)} /</nav>\n"
     arrays, groups = (sum(row.kind == kind for row in told.rows) for kind in ("array", "group"))
-    yield f'<h1>{title}</h1>\n<p class="facts">{shown(told.format)} · {_count(groups, "group")}, {_count(arrays, "array")}'
+    yield f'<h1>{title}</h1>\n<p class="facts">{shown(told.format)} · {_counts(arrays, groups)}'
     yield f" · {shown(told.store)}</p>\n"
     yield from _attributes(told.attributes)
     if told.rows:
@@ -119,6 +122,11 @@ def _parts(told: WebPage) -> Iterator[str]:
     if told.more:
         yield f"<p>The group has more members; this page shows the first {len(told.rows):,}.</p>\n"
     yield "</body>\n</html>\n"
+
+
+def _counts(arrays: int, groups: int) -> str:
+    """How many there are of either, if any."""
+    return ", ".join(_count(n, thing) for n, thing in ((groups, "group"), (arrays, "array")) if n) or "empty"
 
 
 def _count(number: int, thing: str) -> str:
@@ -193,10 +201,9 @@ def row_html(row: MemberRow) -> str:
         "Chunks": ", ".join(part for part in (" \u00d7 ".join(map(_edge, grid.edges)), row.codec) if part),
         "Size": _bytes(view.selection.size * dtype.itemsize) if dtype.itemsize else "varying",
     }
-    cells += "".join(
-        f'<td class="fact{" number" if name == "Size" else ""}" data-is="{name}">{shown(text)}</td>'
-        for name, text in facts.items()
-    )
+    for name, text in facts.items():
+        kept = " number" if name in ("Shape", "Size") and len(text) < _UNBROKEN else ""
+        cells += f'<td class="fact{kept}" data-is="{name}">{shown(text)}</td>'
     return f"<tr>{cells}</tr>\n"
 
 
