@@ -123,13 +123,18 @@ class OpenGroup(GroupDirectory):
 
     def below(self, path: tuple[str, ...]) -> OpenArray:
         """The array at a path below the group; NotFound where there is none."""
+        here = self.at(path[:-1])
+        return here.opened(path[-1], here.member_array(path[-1]))
+
+    def at(self, path: Sequence[str]) -> OpenGroup:
+        """The group at a path below this one; NotFound where there is none."""
         here = self
-        for name in path[:-1]:
+        for name in path:
             node = here.group.child(name)
             if isinstance(node, Link) or as_array(node) is not None:
                 raise NotFound(f"{name!r} is no group")
             here = cast(OpenGroup, here.directory(name, cast(Group, node)).present())
-        return here.opened(path[-1], here.member_array(path[-1]))
+        return here
 
     def pyramid(self) -> JSON:
         """What `GROUP.ome.tif` consists of; None where nothing tells that the group is one."""

@@ -32,6 +32,7 @@ from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_
 from fsbridge.layouts.files.named import file_of
 from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
+from fsbridge.layouts.files.plate_files import plate_file
 from fsbridge.layouts.files.previews.pyramids import SUFFIX as PREVIEW
 from fsbridge.layouts.files.previews.pyramids import level_of, pyramid_preview
 from fsbridge.layouts.files.pyramids import PyramidFile
@@ -255,6 +256,8 @@ class FilesGroup(OpenGroup):
                 return group_document(self) if file is None else file
         if name == PAGE:
             return self._page_file()
+        if (file := plate_file(self, name, self._files.root_name)) is not None:
+            return file
         if name in self._unopened:  # who copies what is listed must not take it for removed
             raise Stale(f"{name!r} could not be opened when it was listed: list it again")
         raise NotFound(f"{name!r} is no file of this group")

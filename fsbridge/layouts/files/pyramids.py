@@ -27,7 +27,7 @@ from fsbridge.tree import Attrs, Buffer, Entry
 
 def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
     """What the file of these images consists of; Unfit where TIFF cannot hold it."""
-    return pyramid([[array.view() for array in levels] for levels in images])
+    return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
 
 
 def described(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:

@@ -7,7 +7,8 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from xml.etree import ElementTree
 
 import h5py
 import numpy as np
@@ -16,6 +17,7 @@ import tensorstore
 import tifffile
 import zarr
 from conftest import MountFunction
+from PIL import Image
 from tree_walker import content
 
 from fsbridge.config import Config
@@ -267,3 +269,112 @@ def test_listed_and_read_through_a_mount(tmp_path: Path, mount: MountFunction) -
     with tifffile.TiffFile(mounted / "cells.ome.tif") as file:
         for level, values in zip(file.series[0].levels, LEVELS, strict=True):
             np.testing.assert_array_equal(level.asarray(), values)
+
+
+def plate(folder: Path) -> tuple[Path, dict[str, np.ndarray[Any, Any]]]:
+    """Two rows of three wells, of which there are three with two fields each, as OME-NGFF 0.4 says it."""
+    rng, images = np.random.default_rng(5), {}
+    wells = [("A/1", 0, 0), ("A/3", 0, 2), ("B/2", 1, 1)]
+    told = {
+        "version": "0.4",
+        "name": "screen",
+        "rows": [{"name": "A"}, {"name": "B"}],
+        "columns": [{"name": "1"}, {"name": "2"}, {"name": "3"}],
+        "wells": [{"path": path, "rowIndex": row, "columnIndex": column} for path, row, column in wells],
+    }
+    root = zarr.create_group(folder / "p.zarr", zarr_format=2, attributes={"plate": told})
+    for number, (path, _, _) in enumerate(wells):
+        fields = [{"path": "0"}, {"path": "1"}]
+        well = root.create_group(path, attributes={"well": {"version": "0.4", "images": fields}})
+        for field in ("0", "1"):
+            scales = {"version": "0.4", "axes": [{"name": name} for name in "cyx"], "datasets": [{"path": "0"}]}
+            values = rng.integers(0, 1000, (2, 64, 64)).astype("<u2")
+            values[:, : 20 * (number + 1)] = 9000
+            array = well.create_group(field, attributes={"multiscales": [scales]}).create_array(
+                "0", shape=values.shape, chunks=(1, 64, 64), dtype="<u2"
+            )
+            array[...] = values
+            images[f"{path}/{field}"] = values
+    return folder / "p.zarr", images
+
+
+def test_p12_a_plate_places_the_files_of_its_fields(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source, images = plate(tmp_path)
+    document = ElementTree.fromstring(content(find(source, "p.companion.ome"), 50_000))
+    space = {"": "http://www.openmicroscopy.org/Schemas/OME/2016-06"}
+    shown = document.find("Plate", space)
+    assert shown is not None
+    assert (shown.get("Name"), shown.get("Rows"), shown.get("Columns")) == ("screen", "2", "3")
+    placed = {
+        (well.get("Row"), well.get("Column")): [str(one.get("ID")) for one in well.findall("WellSample/ImageRef", space)]
+        for well in shown.findall("Well", space)
+    }
+    files = {str(image.get("ID")): image.find("Pixels/TiffData/UUID", space) for image in document.findall("Image", space)}
+    assert len({None if file is None else file.text for file in files.values()}) == 6, "each file has a name of its own"
+    wells = {("0", "0"): "A/1", ("0", "2"): "A/3", ("1", "1"): "B/2"}
+    assert placed.keys() == wells.keys()
+    for place, well in wells.items():
+        for field, identity in zip(("0", "1"), placed[place], strict=True):
+            told = files[identity]
+            assert told is not None
+            assert told.get("FileName") == f"{well}/{field}.ome.tif"
+            with tiff(find(source, f"{well}/{field}.ome.tif")) as file:
+                assert tifffile.xml2dict(file.ome_metadata or "")["OME"]["UUID"] == told.text
+                np.testing.assert_array_equal(file.asarray(), images[f"{well}/{field}"])
+
+
+def test_a_plate_s_picture_has_its_wells_in_their_places(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source, _ = plate(tmp_path)
+    with Image.open(io.BytesIO(content(find(source, "plate.png"), 50_000))) as picture:
+        pixels = np.asarray(picture.convert("RGBA")).astype(int)
+    side = 96
+    assert pixels.shape == (2 * side, 3 * side, 4)
+    cells = pixels.reshape(2, side, 3, side, 4).swapaxes(1, 2)[:, :, : side - 2, : side - 2]
+    opaque = (cells[..., 3] == 255).all(axis=(2, 3))
+    np.testing.assert_array_equal(opaque, [[True, False, True], [False, True, False]])
+    bright = [(cells[place][..., :3].sum(-1).mean(-1) > 300).mean() for place in ((0, 0), (0, 2), (1, 1))]
+    np.testing.assert_allclose(bright, [20 / 64, 40 / 64, 60 / 64], atol=0.03)
+
+
+def test_p3_a_plate_with_a_damaged_well_is_an_error_and_no_dark_place(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source, _ = plate(tmp_path)
+    (source / "B/2/0/0/0.0.0").write_bytes(b"no chunk")
+    node = find(source, "plate.png")
+    with pytest.raises(FsbridgeError):
+        cast(Any, node).measured()
+    (source / "A/1/.zattrs").write_text("{")
+    with pytest.raises(FsbridgeError):
+        find(source, "p.companion.ome")
+
+
+def test_p9_a_changed_well_is_another_picture(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source, _ = plate(tmp_path)
+    node: Any = find(source, "plate.png")
+    before = content(node, 50_000)
+    array: Any = zarr.open_array(source / "A/1/0/0")
+    array[...] = 3
+    with pytest.raises(Stale):
+        node.open()
+    assert content(find(source, "plate.png"), 50_000) != before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rows": []},
+        {"columns": [{}]},
+        {"wells": [{"path": "../x", "rowIndex": 0, "columnIndex": 0}]},
+        {"wells": [{"path": "A/1", "rowIndex": 2, "columnIndex": 0}]},
+        {"wells": [{"path": "A/1", "rowIndex": True, "columnIndex": 0}]},
+        {"wells": [{"path": path, "rowIndex": 0, "columnIndex": 0} for path in ("A/1", "A/3")]},
+        {"rows": [{"name": str(number)} for number in range(2000)]},
+    ],
+)
+def test_plates_that_make_no_sense_are_none(wrong: dict[str, Any], tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source, _ = plate(tmp_path)
+    root = zarr.open_group(source)
+    told: Any = root.attrs["plate"]
+    root.attrs["plate"] = {**told, **wrong}
+    for name in ("plate.png", "p.companion.ome"):
+        with pytest.raises(NotFound):
+            find(source, name)

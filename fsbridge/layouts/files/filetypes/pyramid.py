@@ -85,9 +85,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Pyramid:
-    """The whole file: `images`, each of the levels that are sub-images of the first one's pages."""
+    """The whole file: `images`, each of the levels that are sub-images of the first one's pages; `path`: of the group."""
 
     images: tuple[tuple[Level, ...], ...]
+    path: str = ""
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -128,7 +129,8 @@ class Pyramid:
             if level.samples > 1:
                 shown, shape, letters = level.order[-3:], (*level.shape[-2:], level.samples), ["Y", "X", "S"]
             told.append((level, letters, shape, ome_metadata(level.view, shown, letters, shape)))
-        same = uuid5(NAMESPACE_OID, repr([(shape, level.dtype.str, metadata) for level, _, shape, metadata in told]))
+        identity = [(shape, level.dtype.str, metadata) for level, _, shape, metadata in told]
+        same = uuid5(NAMESPACE_OID, self.path + repr(identity))
         document = OmeXml(UUID=f"urn:uuid:{same}")
         for level, letters, shape, metadata in told:
             stored = (level.planes, 1, 1, level.shape[-2], level.shape[-1], level.samples)
@@ -237,12 +239,15 @@ def _aligned(position: int) -> int:
     return -(-position // 8) * 8
 
 
-def pyramid(images: Sequence[Sequence[View]]) -> Pyramid:
-    """The file of the levels of each image, the largest first. Unfit where TIFF cannot hold them."""
+def pyramid(images: Sequence[Sequence[View]], path: str = "") -> Pyramid:
+    """The file of the levels of each image, the largest first. Unfit where TIFF cannot hold them.
+
+    `path`: of the group in its store. Images that are alike in all else, as those of wells are, are others by it.
+    """
     found: list[tuple[Level, ...]] = []
     for views in images:
         found += _series([_level(view, views[0]) for view in views])
-    whole = Pyramid(tuple(found))
+    whole = Pyramid(tuple(found), path)
     pages = sum(level.planes for level in whole.levels)
     tiles = sum(level.planes * math.prod(level.grid) for level in whole.levels)
     if pages > MAX_PAGES or tiles > MAX_TILES:

@@ -1,0 +1,93 @@
+"""`plate.png`: the wells of a plate in their places, each as the preview of its first field's coarsest level.
+
+Not here: which wells there are (`layouts/files/plates.py`), previews of arrays (`picture.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import Stale
+from fsbridge.layouts.files.nodes import SAMPLE_SECONDS, ArrayFile
+from fsbridge.layouts.files.plates import Plate, Well
+from fsbridge.layouts.files.previews.png import png, samples
+from fsbridge.layouts.nodes import BytesHandle, SingleFile
+from fsbridge.tree import Attrs
+
+_LARGEST, _WIDEST = 96, 1536
+"""Pixels of a well, at most; of all columns."""
+_GAP = 2
+_EMPTY = (128, 128, 128, 40)
+"""Of places without a well, or with one that has no image: red, green, blue, and how opaque."""
+
+
+class PlatePicture(SingleFile):
+    """The picture. Its version is that of all previews in it."""
+
+    def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
+        """`wells`: the preview of each that has an image. `again` finds it anew, for an open."""
+        before_waiting()
+        self._plate = plate
+        self._wells = wells
+        self._again = again
+        self.version: Hashable = (plate, tuple((well, preview.version) for well, preview in wells.items()))
+
+    size_seconds = SAMPLE_SECONDS
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", None, max((preview.attrs().mtime_ns for preview in self._wells.values()), default=0))
+
+    def measured(self) -> Attrs:
+        return self.attrs()._replace(size=len(self._made()))
+
+    def settle(self) -> None:
+        for preview in self._wells.values():
+            preview.settle()
+
+    def open(self) -> BytesHandle:
+        """Stale when a well has changed."""
+        if self._again().version != self.version:
+            raise Stale("the plate has changed")
+        return BytesHandle(self._made(), self.version)
+
+    def _made(self) -> bytes:
+        before_waiting()
+        plate = self._plate
+        side = max(8, min(_LARGEST, _WIDEST // len(plate.columns)))
+        out = np.zeros((len(plate.rows) * side, len(plate.columns) * side, 4), np.uint8)
+        cells = out.reshape(len(plate.rows), side, len(plate.columns), side, 4).swapaxes(1, 2)
+        cells[:, :, : side - _GAP, : side - _GAP] = _EMPTY
+        for well, preview in self._wells.items():
+            handle = preview.open()
+            try:
+                picture = _fitted(samples(bytes(handle.read(0, handle.size))), side - _GAP)
+            finally:
+                handle.close()
+            cell = cells[well.row, well.column]
+            cell[: side - _GAP, : side - _GAP] = (0, 0, 0, 255)
+            top, left = ((side - _GAP - extent) // 2 for extent in picture.shape[:2])
+            cell[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+        return png(out, {"Title": plate.name or "plate", "Software": "fsbridge"})
+
+
+def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:
+    """Red, green, blue and alpha of a picture that is as large as fits into a square."""
+    height, width = pixels.shape[:2]
+    scale = side / max(height, width)
+    rows, columns = (_nearest(extent, scale) for extent in (height, width))
+    small = pixels[rows[:, None], columns]
+    count = small.shape[-1]
+    opaque = np.full((*small.shape[:2], 1), 255, np.uint8) if count in (1, 3) else small[..., -1:]
+    colors = small[..., :1].repeat(3, -1) if count < 3 else small[..., :3]
+    return np.concatenate([colors, opaque], -1)
+
+
+def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
+    """The element for each pixel of a side."""
+    places = (np.arange(max(1, round(extent * scale))) + 0.5) / scale
+    return np.minimum(places.astype(np.intp), extent - 1)
