@@ -21,6 +21,7 @@ from fsbridge.layouts.files.levels import members as levels
 from fsbridge.layouts.files.listed_rows import MOST_ROWS, Rows, array_row
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.page import MemberRow, WebPage, page
+from fsbridge.layouts.files.plates import PICTURE, plate_of
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.member_names import file_name
 from fsbridge.layouts.members import Opener, openers
@@ -51,6 +52,7 @@ def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = N
         attributes=attributes,
         rows=rows,
         more=bool(more),
+        picture=None if plate_of(attributes) is None else PICTURE,
     )
     return page(told)
 

@@ -33,6 +33,7 @@ from fsbridge.layouts.files.named import file_of
 from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.plate_files import plate_file
+from fsbridge.layouts.files.plates import PICTURE, plate_of
 from fsbridge.layouts.files.previews.pyramids import SUFFIX as PREVIEW
 from fsbridge.layouts.files.previews.pyramids import level_of, pyramid_preview
 from fsbridge.layouts.files.pyramids import PyramidFile
@@ -326,6 +327,8 @@ class FilesGroup(OpenGroup):
         rows, self._rows = self._rows, None
         if rows is not None and PAGE not in self.last_around().neighbours.names:
             yield [self._page_file(rows).entry(PAGE.encode())]
+        if "preview" in files.wanted and plate_of(group.attributes()) is not None:
+            yield [Entry(PICTURE.encode(), Attrs("file", None, mtime_ns), partial(self.found, group, PICTURE))]
         if not (self.path.member.names or has_child(group, "store") or has_child(group, STORE_DOCUMENT)):
             yield [listed_group(b"store", "json", mtime_ns, partial(group_document, self))]
 

@@ -34,6 +34,7 @@ td,th{border-top:1px solid var(--line);padding:.45rem .6rem;text-align:left;vert
 th{border:0;font-weight:600;color:var(--dim)}
 td.look{width:100px}
 img{display:block;width:96px;height:96px;object-fit:contain;image-rendering:auto;background:var(--back)}
+img.all{width:auto;height:auto;max-width:100%;background:none}
 td.name a.main{font-weight:600}
 pre{background:var(--back);padding:.6rem;overflow:auto;max-height:24rem;margin:.4rem 0}
 .number{white-space:nowrap}
@@ -78,7 +79,10 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """What a page tells. `above`: names of the groups from the root down to the one above; `more`: some are left out."""
+    """What a page tells. `above`: names of the groups from the root down to the one above; `more`: some are left out.
+
+    `picture`: the file of a picture of all of it.
+    """
 
     title: str
     store: str
@@ -87,6 +91,7 @@ class WebPage:
     attributes: Mapping[str, JSON]
     rows: Sequence[MemberRow]
     more: bool = False
+    picture: str | None = None
 
 
 def page(told: WebPage) -> bytes:
@@ -112,6 +117,8 @@ def _parts(told: WebPage) -> Iterator[str]:
     arrays, groups = (sum(row.kind == kind for row in told.rows) for kind in ("array", "group"))
     yield f'<h1>{title}</h1>\n<p class="facts">{shown(told.format)} · {_counts(arrays, groups)}'
     yield f" · {shown(told.store)}</p>\n"
+    if told.picture is not None:
+        yield f'<p><a href="./{told.picture}"><img class="all" loading="lazy" alt="" src="./{told.picture}"></a></p>\n'
     yield from _attributes(told.attributes)
     if told.rows:
         heads = "".join(f"<th>{head}</th>" for head in ("", "Name", "Shape", "Axes", "Type", "Chunks", "Size"))

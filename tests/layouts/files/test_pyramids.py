@@ -336,6 +336,15 @@ def test_a_plate_s_picture_has_its_wells_in_their_places(tmp_path: Path, find: C
     np.testing.assert_allclose(bright, [20 / 64, 40 / 64, 60 / 64], atol=0.03)
 
 
+def test_a_plate_s_page_shows_its_picture(tmp_path: Path, mount: MountFunction) -> None:
+    source, _ = plate(tmp_path)
+    mounted = mount(source, "--layout", "files", "--files", "html,preview").path
+    assert 'src="./plate.png"' in (mounted / "index.html").read_text()
+    assert {"index.html", "plate.png"} <= {*os.listdir(mounted)}
+    assert (mounted / "plate.png").stat().st_size == len((mounted / "plate.png").read_bytes())
+    assert 'src="./plate.png"' not in (mounted / "A/index.html").read_text()
+
+
 def test_p3_a_plate_with_a_damaged_well_is_an_error_and_no_dark_place(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
     source, _ = plate(tmp_path)
     (source / "B/2/0/0/0.0.0").write_bytes(b"no chunk")
