@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
@@ -140,7 +140,9 @@ def _gdal(view: View) -> list[Tag]:
     said = {} if factor is None else {"scale": repr(factor[0]), "offset": repr(factor[1])}
     if unit is not None:
         # Twice, as GDAL's own writer: its reader stops at an & otherwise.
-        said["unittype"] = escape(escape(unit)).encode("ascii", "xmlcharrefreplace").decode()
+        said["unittype"] = (
+            html.escape(html.escape(unit, quote=False), quote=False).encode("ascii", "xmlcharrefreplace").decode()
+        )
     if said:
         items = [f'<Item name="{name.upper()}" sample="0" role="{name}">{value}</Item>' for name, value in said.items()]
         tags.append((42112, "s", 0, f"<GDALMetadata>{''.join(items)}</GDALMetadata>", False))
