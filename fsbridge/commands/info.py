@@ -26,7 +26,8 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Show the hierarchy of SOURCE as a table, without mounting it.",
-        epilog="exit codes: 0 all metadata can be read; 1 wrong usage, no such store, or some cannot. No chunk is read.",
+        epilog="example: fsbridge info brain.n5//volumes/raw --layout files\n"
+        "exit codes: 0 all metadata can be read; 1 wrong usage, no such store, or some cannot. No chunk is read.",
     )
     place = "a store; of a path in it, what the layout has there, or why nothing"
     parser.add_argument("source", type=types.path, metavar="SOURCE[//PATH]", help=place)

@@ -13,7 +13,11 @@ from fsbridge.errors import SetupError
 
 def parser(program: str) -> Parser:
     """Return the parser of `umount`."""
-    parser = Parser(prog=program, description="Unmount fsbridge mounts; their daemons end.", epilog=EPILOG)
+    parser = Parser(
+        prog=program,
+        description="Unmount fsbridge mounts; their daemons end.",
+        epilog=f"example: fsbridge umount /mnt/brain\n{EPILOG}",
+    )
     parser.add_argument("mountpoints", type=types.path, metavar="MOUNTPOINT", nargs="+")
     parser.add_argument("-l", "--lazy", action="store_true", help="detach it now, even while files are open")
     return parser
