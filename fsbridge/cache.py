@@ -123,7 +123,7 @@ class ChunkCache:
             self._over(key, running)
 
     def holds(self, key: Hashable) -> bool:
-        """Whether the chunk is decoded or being decoded."""
+        """True if the chunk is decoded or being decoded."""
         with self._lock:
             return key in self._entries or key in self._loads
 
@@ -199,7 +199,7 @@ class ChunkCache:
             self._over(key, running)
 
     def _over(self, key: Hashable, running: Decoding) -> None:
-        """A decoding has ended. Its lock goes first: so whoever waits knows, also where there is no memory for the rest."""
+        """A decoding has ended. Its lock goes first: so whoever waits knows, also if there is no memory for the rest."""
         running.under_way.release()
         with self._lock:
             if self._loads.get(key) is running:
@@ -287,7 +287,7 @@ class ChunkCache:
         self._lent[id(lent)] = lent
 
     def permits(self, size: int, besides: int) -> bool:
-        """Whether a chunk of `size` bytes can be decoded, which takes `besides` more."""
+        """True if a chunk of `size` bytes can be decoded, which takes `besides` more."""
         return capacity_of(size) + besides <= self.budget
 
     def refusal(self, size: int, limit: int, needed: int) -> TooLarge:

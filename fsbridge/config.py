@@ -169,12 +169,12 @@ class Config:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the source is a URL: a request waits for the network then, and many can wait at once."""
+        """True if the source is a URL: a request waits for the network then, and many can wait at once."""
         return "://" in self.source
 
     @property
     def for_everybody(self) -> bool:
-        """Whether only that is shown which everybody may read: others are let in, and nobody has said which of them."""
+        """True if only that is shown which everybody may read: others are let in, and nobody has said which of them."""
         return self.allow_other and (self.uid, self.gid, self.umask) == (None, None, None)
 
     @property
@@ -196,7 +196,7 @@ class Config:
 
     @property
     def uses_network(self) -> bool:
-        """Whether anything may be read from elsewhere."""
+        """True if anything may be read from elsewhere."""
         return self.is_remote or bool(self.external_urls)
 
     @property

@@ -50,7 +50,7 @@ class Needs:
     """To read and to run."""
     writable: tuple[str, ...] = ()
     network: bool = False
-    """Whether they may connect to servers."""
+    """True if they may connect to servers."""
 
 
 class _Rules:
@@ -70,7 +70,7 @@ class _Rules:
         return [_identity(path) for path in self._needs.data]
 
     def hold(self) -> bool:
-        """Whether what they are about is still there, and the calling thread may read it as far as its user may."""
+        """True if what they are about is still there, and the calling thread may read it as far as its user may."""
         return self._found == self._identities() and not any(map(_walled, self._needs.data))
 
     def renewed(self) -> _Rules:
@@ -79,7 +79,7 @@ class _Rules:
 
 
 class _Begun(threading.Event):
-    """Whether a thread has begun, for which `Thread.start` would wait for ever if it ended before it could say so."""
+    """True if a thread has begun, for which `Thread.start` would wait for ever if it ended before it could say so."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return super().wait(BEGUN_SECONDS if timeout is None else timeout)
@@ -94,7 +94,7 @@ class _Wanted:
         self._turn = threading.Lock()
 
     def start(self) -> None:
-        """Start a thread; RuntimeError or MemoryError where there is no room for it."""
+        """Start a thread; RuntimeError or MemoryError if there is no room for it."""
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         thread._started = _Begun()  # type: ignore[attr-defined]
         thread.start()
@@ -239,7 +239,7 @@ def refused() -> None:
 
 
 def outgrown() -> bool:
-    """Whether the calling thread has to make way for another one."""
+    """True if the calling thread has to make way for another one."""
     wall, rules = _wall, _here.rules
     return wall is not None and rules is not None and rules is not wall.rules
 
@@ -253,7 +253,7 @@ def outside(call: Callable[[], T]) -> T:
 
 
 def apart(call: Callable[[], object], name: str) -> None:
-    """Run `call` on a thread of its own in front of the wall; OSError where there is no room for a thread."""
+    """Run `call` on a thread of its own in front of the wall; OSError if there is no room for a thread."""
     if _wall is None or _starts is None:
         try:
             threading.Thread(target=call, name=name, daemon=True).start()
@@ -272,7 +272,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _walled(path: str) -> bool:
-    """Whether only the wall keeps the calling thread from reading what is at `path`: access(2) does not know of it."""
+    """True if only the wall keeps the calling thread from reading what is at `path`: access(2) does not know of it."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
     except PermissionError:

@@ -32,7 +32,7 @@ class Decoding:
         self.under_way.acquire()
 
     def wait(self, deadline: float) -> bool:
-        """Wait for its end; False where it has no memory at `deadline` (monotonic seconds), and so may never end."""
+        """Wait for its end; False if it has no memory at `deadline` (monotonic seconds), and so may never end."""
         if not self.under_way.acquire(timeout=max(0.0, deadline - time.monotonic())):
             if not self.placed:
                 return False
@@ -57,7 +57,7 @@ class Unasked:
         """Bytes of their buffers."""
 
     def permits(self, size: int) -> bool:
-        """Whether there may be another one, with a buffer of `size` bytes."""
+        """True if there may be another one, with a buffer of `size` bytes."""
         return self.nbytes + size <= self._most
 
     def add(self, key: Hashable, size: int) -> None:

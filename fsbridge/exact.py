@@ -24,7 +24,7 @@ class Origin(Protocol):
     """The version of a file that was asked, or of whatever else an object was made of. Equal ones tell the same."""
 
     def current(self) -> bool:
-        """Whether it is still of that version (blocking)."""
+        """True if it is still of that version (blocking)."""
 
 
 class Exact(Protocol):

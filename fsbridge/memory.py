@@ -138,7 +138,7 @@ class Spare:
         return len(self._free.get(capacity, ()))
 
     def hot(self, capacity: int) -> bool:
-        """Whether one of that size has been filled before."""
+        """True if one of that size has been filled before."""
         return self.count(capacity) > self._untouched.get(capacity, 0)
 
     def other(self, capacity: int) -> int | None:

@@ -56,9 +56,9 @@ class DataType:
 
     `name`: the Zarr v3 `data_type` that describes it (a string or `{"name", "configuration"}`).
     `itemsize`: bytes of one element; 0 for variable length.
-    `endian`: byte order of the decoded bytes; None where there is none (one-byte and opaque types, variable length).
+    `endian`: byte order of the decoded bytes; None if there is none (one-byte and opaque types, variable length).
     `serializer`: the Zarr v3 array-to-bytes codec that describes a decoded chunk.
-    `numpy`: the same bytes as a numpy dtype (byte order included); None where numpy has no such type.
+    `numpy`: the same bytes as a numpy dtype (byte order included); None if numpy has no such type.
     `native`: how the source itself spells the type; differs from `name` where Zarr has no such type.
     `element`: of an optional element, what it is when it is there; None for all other types.
     """
@@ -109,7 +109,7 @@ class ChunkGrid:
 
     @property
     def regular(self) -> bool:
-        """Whether every chunk has the same shape."""
+        """True if every chunk has the same shape."""
         return self._every is not None
 
     def chunk_shape(self, index: Index) -> tuple[int, ...]:
@@ -123,14 +123,14 @@ class ChunkGrid:
         return math.prod(self.chunk_shape(index))
 
     def contains(self, prefix: Index) -> bool:
-        """Whether `prefix` (a grid position or its beginning) lies in the grid."""
+        """True if `prefix` (a grid position or its beginning) lies in the grid."""
         return len(prefix) <= len(self.edges) and all(0 <= i < n for i, n in zip(prefix, self.counts, strict=False))
 
 
 class Axis(NamedTuple):
     """What one dimension of an array means: element i lies at `offset + i * scale`, in `unit` ("nanometer", "second", ...).
 
-    `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None where none is given.
+    `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None if none is given.
     """
 
     name: str | None = None
@@ -150,7 +150,7 @@ class ArrayMetadata:
     `order`: memory order of a decoded chunk as a Zarr v3 `transpose` order (None: C order): the decoded bytes are those
     of `numpy.transpose(chunk, order)` in C order.
     `fill`: one element's bytes (fixed-size types, in the decoded byte order), or the str/bytes itself (variable
-    length); None where the source has none, which means zeros or the empty element. `fill_spelling`: the same as the Zarr v3
+    length); None if the source has none, which means zeros or the empty element. `fill_spelling`: the same as the Zarr v3
     `fill_value` of a type whose values only its name tells (bfloat16, structs); else None.
     `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks).
     `native`: the source's own metadata documents by name, for extended attributes.

@@ -61,7 +61,7 @@ class ChunkAbilities(Protocol):
     def commit(self) -> Hashable:
         """Return a value that differs whenever many chunks have changed at once.
 
-        They change by a commit, or because another directory has taken the place of the array's. None where chunks change
+        They change by a commit, or because another directory has taken the place of the array's. None if chunks change
         one by one.
         """
         return None
@@ -100,7 +100,7 @@ class Chunks(ChunkAbilities, Protocol):
         """
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        """Bytes [start, stop) of the decoded chunk without decoding all of it; None where the codec allows no short cut."""
+        """Bytes [start, stop) of the decoded chunk without decoding all of it; None if the codec allows no short cut."""
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         """Decoded size in bytes of a chunk whose `chunk_bytes` is None (may have to decode it)."""
@@ -123,7 +123,7 @@ class OpenChunk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundChunk:
-    """An `OpenChunk` of any chunks: nothing is held open, so reading finds it once more."""
+    """An `OpenChunk` of any chunks: nothing is held open, so reading finds it again."""
 
     chunks: Chunks
     index: Index
@@ -206,11 +206,11 @@ class GroupAbilities(MemberAbilities, Protocol):
 
     @property
     def costly(self) -> bool:
-        """Whether looking for a member takes requests, so that `lacks` is worth a call."""
+        """True if looking for a member takes requests, so that `lacks` is worth a call."""
         return False
 
     def lacks(self, name: str) -> bool:
-        """Whether a listing that is at hand, and may be old, has no such member."""
+        """True if a listing that is at hand, and may be old, has no such member."""
         return False
 
     def foresee(self) -> None:
@@ -252,7 +252,7 @@ class ArrayAbilities(MemberAbilities, Protocol):
 
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
-        """How an HDF5 file has elements that the array shows in another byte order; None where they are the same."""
+        """How an HDF5 file has elements that the array shows in another byte order; None if they are the same."""
         return None
 
 
@@ -277,11 +277,11 @@ class Array(ArrayAbilities, Protocol):
     def chunks(self) -> Chunks: ...
 
     def current(self) -> bool:
-        """Whether the store still holds this version of the metadata (blocking)."""
+        """True if the store still holds this version of the metadata (blocking)."""
 
     @property
     def fetch(self) -> Callable[[Index], object] | None:
-        """Has a chunk's stored bytes sent before anybody asks, and raises nothing; None where only decoding needs them."""
+        """Has a chunk's stored bytes sent before anybody asks, and raises nothing; None if only decoding needs them."""
 
 
 Together: TypeAlias = Callable[[], AbstractContextManager[None]]
@@ -310,7 +310,7 @@ class SourceAbilities(Protocol):
 
     @property
     def rests(self) -> bool:
-        """Whether the source need not stay open for its nodes: `rest` gives up what they can open again."""
+        """True if the source need not stay open for its nodes: `rest` gives up what they can open again."""
         return False
 
     @property

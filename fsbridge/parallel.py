@@ -34,7 +34,7 @@ class Answer(Generic[T]):
         start(partial(self._make, call))
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is here within so many seconds."""
+        """True if it is here within so many seconds."""
         return self._here.wait(max(0.0, seconds))
 
     def get(self) -> T:

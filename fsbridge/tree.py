@@ -49,7 +49,7 @@ class NodeAbilities(Protocol):
     def settle(self) -> None:
         """Find out the present version, because the node turned out to have another version than a look-up said.
 
-        The kernel looks the node up once more, and no more than once: the open that follows must not be the first to see a
+        The kernel looks the node up again, and no more than once: the open that follows must not be the first to see a
         change. Only for nodes whose version may be outdated although nobody has opened them. May block, and raise what an
         open does.
         """
@@ -239,7 +239,7 @@ class File(Node, Protocol):
         """
 
     def measured(self) -> Attrs:
-        """`attrs`, with the size that it leaves None where finding it out takes as long as reading does."""
+        """`attrs`, with the size that it leaves None if finding it out takes as long as reading does."""
 
     def open(self) -> Handle:
         """Open the present version; Stale if the object is no longer the one this node stands for."""
@@ -278,7 +278,7 @@ class Space(Protocol):
     def fetch(self, position: int) -> bool:
         """Have what the file at `position` is made of sent, if it is far away; waits for little and raises nothing.
 
-        False where it cannot be done apart from making the file.
+        False if it cannot be done apart from making the file.
         """
 
     def prefetch(self, positions: Sequence[int]) -> int | None:

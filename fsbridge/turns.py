@@ -30,7 +30,7 @@ class Turns:
         self._read: dict[Hashable, tuple[float, float]] = {}  # when it was first read, and when it was read last
 
     def concern(self, size: int) -> bool:
-        """Whether so many bytes are much."""
+        """True if so many bytes are much."""
         return size * LARGE_PART > self._budget
 
     def read(self, key: Hashable, size: int) -> None:
@@ -40,7 +40,7 @@ class Turns:
             self._read[key] = self._read.get(key, (now, now))[0], now
 
     def keeps(self, key: Hashable, now: float) -> bool:
-        """Whether a chunk has its turn."""
+        """True if a chunk has its turn."""
         first, last = self._read.get(key, (0.0, 0.0))
         return now - first < TURN_SECONDS and now - last < BETWEEN_SECONDS
 

@@ -18,7 +18,7 @@ from fsbridge.commands.pipes import show
 from fsbridge.config import Config, parse_place
 
 TABLE_COLUMNS = 120
-"""Width of the table where there is no terminal and no COLUMNS in the environment."""
+"""Width of the table if there is no terminal and no COLUMNS in the environment."""
 
 
 def parser(program: str) -> Parser:

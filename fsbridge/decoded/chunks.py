@@ -25,7 +25,7 @@ _SEQUENTIAL_BYTES = 64 * 1024
 """Bytes of a first read from which on somebody seems to want the whole chunk; a random reader asks for less."""
 
 _SELECTIVE_PART = 4
-"""A chunk is decoded whole once more than this part (a quarter) of it was asked for piece by piece."""
+"""A chunk is decoded whole again than this part (a quarter) of it was asked for piece by piece."""
 
 _FAR_BYTES = 4 << 20
 """Stored bytes of a chunk far away up to which it is always decoded whole: a part takes two requests, one by one."""
@@ -149,7 +149,7 @@ class DecodedChunks:
             return
 
     def holds(self, index: Index) -> bool:
-        """Whether a chunk is decoded in the version that it has as far as is known (does not block)."""
+        """True if a chunk is decoded in the version that it has as far as is known (does not block)."""
         try:
             with without_waiting():
                 key = (self, index, settled(self.find(index)))
@@ -205,7 +205,7 @@ class DecodedChunks:
         found.sort(key=itemgetter(0))
 
     def _open_one(self, index: Index, place: int, found: list[tuple[int, OpenChunk]]) -> bool:
-        """Whether that is done with; else it takes waiting."""
+        """True if that is done with; else it takes waiting."""
         try:
             found.append((place, open_chunk(self.array.chunks, index, found[-1][1] if found else None)))
         except WouldWait:
@@ -310,7 +310,7 @@ class DecodedChunk:
         """Nothing is held; the cache forgets by itself."""
 
     def _selective(self, offset: int, stop: int) -> bool:
-        """Whether the reader seems to want parts of the chunk only: not one after the other, and little so far."""
+        """True if the reader seems to want parts of the chunk only: not one after the other, and little so far."""
         if self._of.array.fetch is not None and self.info.stored <= _FAR_BYTES:
             return False
         sequential = offset == self._next and (offset > 0 or stop >= min(_SEQUENTIAL_BYTES, self.size))

@@ -128,7 +128,7 @@ class ArrayVersion:
                 return info
 
     def current(self) -> bool:
-        """Whether the metadata and every chunk that was touched are still those of this version.
+        """True if the metadata and every chunk that was touched are still those of this version.
 
         False, too, where looking takes too long for an open: then its reader begins with a version and pages of its own.
         """

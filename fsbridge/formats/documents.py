@@ -94,14 +94,14 @@ class DocumentReader:
         return self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def again(self, key: Key, version: Hashable) -> Document:
-        """The document at `key` of that version, once more; Stale where it is another one by now, or gone."""
+        """The document at `key` of that version, again; Stale where it is another one by now, or gone."""
         document = self.read(key)
         if document is None or document.stat.version != version:
             raise Stale(f"{self._store.describe(key)}: has changed")
         return document
 
     def knows(self, key: Key) -> bool:
-        """Whether a document has been read once, so that only a change of it would have to be sent."""
+        """True if a document has been read once, so that only a change of it would have to be sent."""
         return self._known.get(key) is not None
 
     def known(self, key: Key) -> Document | None:
@@ -110,11 +110,11 @@ class DocumentReader:
 
     @property
     def vouched_for(self) -> bool:
-        """Whether the store may know documents by their bytes, so that `adopt` is worth a call."""
+        """True if the store may know documents by their bytes, so that `adopt` is worth a call."""
         return self._store.vouches
 
     def shown(self, key: Key) -> bool:
-        """Whether the store knows without a request that it has a document."""
+        """True if the store knows without a request that it has a document."""
         return self._store.shows(key)
 
     def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
@@ -132,7 +132,7 @@ class DocumentReader:
             self._store.revisit(key)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
-        """Whether the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""
+        """True if the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""
         if stat is not None and not stat.settled:
             now = self.read(key)
             return now is not None and now.stat.version == stat.version

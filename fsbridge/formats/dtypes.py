@@ -89,13 +89,13 @@ def padded_fill(raw: bytes, itemsize: int, place: str) -> bytes | None:
 
 
 def endian(stored: np.dtype[Any]) -> Literal["little", "big"] | None:
-    """Byte order of an unstructured type; None where it has none."""
+    """Byte order of an unstructured type; None if it has none."""
     order = stored.str[0]
     return "little" if order == "<" else "big" if order == ">" else None
 
 
 def is_packed(stored: np.dtype[Any]) -> bool:
-    """Whether a struct's fields, and those of the structs in it, follow each other without gap or overlap."""
+    """True if a struct's fields, and those of the structs in it, follow each other without gap or overlap."""
     position = 0
     for name in stored.names or ():
         field, offset = _fields(stored)[name][:2]
@@ -124,7 +124,7 @@ def normaliser(stored: np.dtype[Any], keep_arrays: bool = False) -> Decoder | No
 
 
 def _name(stored: np.dtype[Any]) -> JSON:
-    """Zarr v3's `data_type`; `raw_bytes` where there is no other."""
+    """Zarr v3's `data_type`; `raw_bytes` if there is no other."""
     core = _CORE.get((stored.kind, stored.itemsize))
     if core is not None:
         return core

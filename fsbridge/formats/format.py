@@ -37,7 +37,7 @@ class CandidateDirectory:
     key: Key
 
     def has(self, name: str, directory: bool = False) -> bool:
-        """Whether it holds an object of that name, or a directory; of one that a listing shows nothing is asked."""
+        """True if it holds an object of that name, or a directory; of one that a listing shows nothing is asked."""
         if not directory and self.store.shows(self.key / name):
             return True
         try:
@@ -73,7 +73,7 @@ class CandidateFile:
     read: Callable[[int, int], bytes]
 
     def has(self, magic: bytes, offset: int = 0) -> bool:
-        """Whether these bytes stand at `offset`. OSError and PASSING where nobody can tell; what may not be read: no."""
+        """True if these bytes stand at `offset`. OSError and PASSING where nobody can tell; what may not be read: no."""
         if offset + len(magic) > self.size:
             return False
         try:

@@ -19,7 +19,7 @@ FIRST_BYTES = MIB
 
 
 def is_directory(path: str) -> bool:
-    """Whether a directory lies there, else a file; SetupError for anything else, OSError for nothing."""
+    """True if a directory lies there, else a file; SetupError for anything else, OSError for nothing."""
     mode = os.stat(path).st_mode
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for whoever writes to it
         raise SetupError(f"{path}: neither a directory nor a file", HINT)
@@ -32,6 +32,6 @@ def local_store(path: str, config: Config) -> Store:
 
 
 def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
-    """The single object at `location`: the store that it lies in, its key and its size. NotFound where there is none."""
+    """The single object at `location`: the store that it lies in, its key and its size. NotFound if there is none."""
     store, key = object_store(location.parent, config), Key.parse(location.name)
     return store, key, store.stat(key, (0, FIRST_BYTES)).size

@@ -46,7 +46,7 @@ class Ages:
         return self.ttl - (time.monotonic() - asked)
 
     def is_outdated(self, asked: float, begun: float) -> bool:
-        """Whether an error that rests on answers of the time `asked`, before the question was `begun`, is asked about again.
+        """True if an error that rests on answers of the time `asked`, before the question was `begun`, is asked about again.
 
         An absence or a damage is told as of now, where asking costs little.
         """

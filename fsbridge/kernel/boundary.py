@@ -118,7 +118,7 @@ class Reporter:
             self._more[path] = self._more.get(path, 0) + 1
 
     def _speak(self, *subject: str) -> bool:
-        """Whether `subject` has been silent for long enough to be logged."""
+        """True if `subject` has been silent for long enough to be logged."""
         now = time.monotonic()
         key = (subject[0], subject[1])
         last = self._silent.get(key)

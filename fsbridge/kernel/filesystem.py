@@ -76,7 +76,7 @@ class Filesystem(pyfuse3.Operations):
         return "?" if inode is None else self.inodes.path(inode)
 
     def outdated(self, handler: str, subject: Any) -> None:
-        """The kernel looks the path up again: what is remembered must not tell it the same once more."""
+        """The kernel looks the path up again: what is remembered must not tell it the same again."""
         self.ages.doubt()
         self.directories.doubt(self._inode_of(handler, subject))
 

@@ -131,7 +131,7 @@ class Reading:
         self._members: dict[bytes, Entry] | None = None
         self.base: int | None = None
         self.attrs: Attrs | None = None
-        """Of the directory itself, not older than the rest; None where nobody has asked for them."""
+        """Of the directory itself, not older than the rest; None if nobody has asked for them."""
         self.below: dict[int, Reading] = {}
         self.named: dict[bytes, Reading] = {}
         self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
@@ -186,13 +186,13 @@ class Listing:
         return max(0.0, listed_lifetime(ttl, self.shown.extent) - (time.monotonic() - self.asked))
 
     def at(self, position: int) -> bool:
-        """Whether `batch` holds the entry at `position`, or the listing ends there. Goes there where that needs no store."""
+        """True if `batch` holds the entry at `position`, or the listing ends there. Goes there where that needs no store."""
         while position >= self.end and self._ready:
             self._step(self._ready.popleft())
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
     def begins(self, ttl: float) -> bool:
-        """Whether the kernel, which asks for the beginning, may be shown what has been read already."""
+        """True if the kernel, which asks for the beginning, may be shown what has been read already."""
         untouched, self._untouched = self._untouched, False
         return untouched and time.monotonic() - self._begun < max(JUST_SECONDS, listed_again(ttl, self.shown.extent))
 
@@ -232,7 +232,7 @@ class Listing:
                     return
 
     def goes_on(self, ready: int) -> bool:
-        """Whether there is more to read, and less than `ready` batches wait for the kernel."""
+        """True if there is more to read, and less than `ready` batches wait for the kernel."""
         return self._stream is not None and not self._ended and len(self._ready) < ready
 
     def ahead(self) -> None:
@@ -250,7 +250,7 @@ class Listing:
 
     @property
     def holds(self) -> bool:
-        """Whether the store may hold something open for this listing."""
+        """True if the store may hold something open for this listing."""
         return self._stream is not None and not self._ended
 
     def close(self) -> None:
@@ -302,7 +302,7 @@ _TIMED = (Numbered, Dated)  # a tuple is looked through several times as fast as
 
 
 def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
-    """All that a listing shows, in few batches; None where that is much, or takes long. Blocks; raises what it raises."""
+    """All that a listing shows, in few batches; None if that is much, or takes long. Blocks; raises what it raises."""
     begun = time.monotonic()
     most = _most(shown)
     found: list[Sequence[Entry]] = []

@@ -222,7 +222,7 @@ class InodeTable:
         self._count(inode)
 
     def knows(self, inode: int) -> bool:
-        """Whether the kernel may know that inode."""
+        """True if the kernel may know that inode."""
         return self._rows.row(inode) is not None
 
     def lookups(self, inode: int) -> int:
@@ -316,7 +316,7 @@ class InodeTable:
         return owner
 
     def _named(self, inode: int) -> bool:
-        """Whether that is a directory which can be opened again by its name."""
+        """True if that is a directory which can be opened again by its name."""
         row = self._rows.row(inode)
         return row is not None and row[0].names[row[1]] is not None
 

@@ -101,7 +101,7 @@ class _Returns:
 
     @property
     def due(self) -> bool:
-        """Whether something waits for the event loop."""
+        """True if something waits for the event loop."""
         return bool(self._calls)
 
     def put(self, call: Callable[[], object]) -> None:
@@ -294,7 +294,7 @@ class Lane:
         return False
 
     def _again(self, job: _Job[Any]) -> bool:
-        """Whether `job` failed because of this thread, and another one is to do it."""
+        """True if `job` failed because of this thread, and another one is to do it."""
         with self._lock:
             if job.error is None or job.repeated or not job.wanted:
                 return False
@@ -305,7 +305,7 @@ class Lane:
         return True
 
     def _begin(self, job: _Job[Any]) -> bool:
-        """Whether `job` is still wanted; then it has begun."""
+        """True if `job` is still wanted; then it has begun."""
         with self._lock:
             if job.wanted:
                 self._running[job] = time.monotonic()
@@ -313,7 +313,7 @@ class Lane:
             return job.begun
 
     def _end(self, job: _Job[Any]) -> bool:
-        """Whether this thread goes on: a job that took long has left a substitute, which is now one too many."""
+        """True if this thread goes on: a job that took long has left a substitute, which is now one too many."""
         with self._lock:
             del self._running[job]
             job.ended = True
@@ -372,7 +372,7 @@ class Jobs:
             lane.start(self._returns)
 
     def due(self) -> bool:
-        """Whether something waits for the event loop: a finished job, or a call of another thread."""
+        """True if something waits for the event loop: a finished job, or a call of another thread."""
         return self._returns is not None and self._returns.due
 
     def on_loop(self, call: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ stores may live in one directory, of which only some hang."""
 
 
 class Subject(NamedTuple):
-    """What a job is about: a member of a directory, both by inode (or name, where there is no inode yet)."""
+    """What a job is about: a member of a directory, both by inode (or name, if there is no inode yet)."""
 
     directory: int
     member: Hashable

@@ -60,11 +60,11 @@ class PageVersions:
         return Caching(keep=pages.emptied, direct=False)
 
     def seen(self, inode: int) -> bool:
-        """Whether the file has been open since the kernel knows it: the kernel may have its pages."""
+        """True if the file has been open since the kernel knows it: the kernel may have its pages."""
         return inode in self._open or inode in self._closed
 
     def outdated(self, inode: int, version: Hashable) -> bool:
-        """Whether the file is open in another version than this."""
+        """True if the file is open in another version than this."""
         pages = self._open.get(inode)
         return pages is not None and pages.version != version
 

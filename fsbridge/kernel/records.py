@@ -38,7 +38,7 @@ class Record:
 
     @property
     def versioned(self) -> bool:
-        """Whether this inode stands for one version of its content only."""
+        """True if this inode stands for one version of its content only."""
         return self.version is not None
 
     def open(self) -> AnyNode:
@@ -68,7 +68,7 @@ class Record:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes no other record to open it."""
+        """True if it takes no other record to open it."""
         return self.node is not None or self.opener is not None
 
     def park(self) -> None:
@@ -108,7 +108,7 @@ class Range:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes no record to open it."""
+        """True if it takes no record to open it."""
         return self.space is not None
 
     def park(self) -> None:

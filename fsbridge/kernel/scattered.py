@@ -37,7 +37,7 @@ class Scattered:
         self._never = False
 
     def declines(self, start: int, stop: int) -> bool:
-        """Whether the request is to fail, because it is read-around of which one page is wanted."""
+        """True if the request is to fail, because it is read-around of which one page is wanted."""
         size = stop - start
         if self._never:
             return False

@@ -92,7 +92,7 @@ class LoopLock:
 
 
 def is_known(version: str) -> bool:
-    """Whether pyfuse3 of that version may be made to wait in another way."""
+    """True if pyfuse3 of that version may be made to wait in another way."""
     found = re.match(r"(\d+)\.(\d+)(\.\d+)*$", version)
     return found is not None and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST
 

@@ -192,7 +192,7 @@ def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[s
 
 
 def _of_its_level(scale: Sequence[float], factors: Sequence[float], groups: Sequence[Attributes]) -> bool:
-    """Whether a level's own resolution has its factors in it already: that of a group above, times the factors.
+    """True if a level's own resolution has its factors in it already: that of a group above, times the factors.
 
     Where no group says so it is that of full size: so n5-viewer (`N5SingleScaleMetadata`) takes it, and so does Neuroglancer
     where an array is opened by itself.

@@ -221,7 +221,7 @@ class ChunkFile(NodeAbilities):
         return ChunkFile(self.of, self.at, settled(self.seen)) if self.seen is not None else None
 
     def attrs(self) -> Attrs:
-        """Size in bytes (None where only decoding the chunk can tell it) and the stored object's mtime."""
+        """Size in bytes (None if only decoding the chunk can tell it) and the stored object's mtime."""
         info = self.of.find(self.at, self.version) if self.seen is None else self.seen
         return Attrs("file", self.of.file_size(self.at), info.mtime_ns)
 

@@ -46,7 +46,7 @@ def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def missing_value(metadata: ArrayMetadata) -> int | float | None:
-    """That number; None where the source tells none, or its elements are no real numbers."""
+    """That number; None if the source tells none, or its elements are no real numbers."""
     dtype = metadata.dtype.numpy
     if dtype is None or dtype.kind not in "iuf":
         return None
@@ -99,7 +99,7 @@ def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
 
 
 def zarr2_text(metadata: ArrayMetadata) -> bool:
-    """Whether elements are text of any length that is never missing: xarray would take the empty text for "missing".
+    """True if elements are text of any length that is never missing: xarray would take the empty text for "missing".
 
     Such an array's `fill_value` is null, and an absent chunk then has empty texts for every reader.
     """
@@ -112,7 +112,7 @@ def zarr2_text(metadata: ArrayMetadata) -> bool:
 
 
 def _nothing_missing(metadata: ArrayMetadata) -> bool:
-    """Whether xarray opens the array in Zarr v2, and no attribute tells of missing elements."""
+    """True if xarray opens the array in Zarr v2, and no attribute tells of missing elements."""
     names = metadata.dimension_names if metadata.shape else ()
     return names is not None and None not in names and FILL_VALUE not in metadata.attributes
 

@@ -43,13 +43,13 @@ class Layout(Protocol):
         """File names of all documents there can be; a member of such a name gets another one, see `member_names`."""
 
     def selective(self, format: Format) -> bool:
-        """Whether arrays of that format may be left out, so that a listing must open them."""
+        """True if arrays of that format may be left out, so that a listing must open them."""
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         """Why an array is left out; None if it can be shown."""
 
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]] | None:
-        """The files that the array `name` is shown as, by how they are found; None where an array is a directory."""
+        """The files that the array `name` is shown as, by how they are found; None if an array is a directory."""
 
     def describe(self, group: Group) -> JSON:
         """What the documents of a group are made of: its attributes, say."""
@@ -132,7 +132,7 @@ class PathDirectory(NodeAbilities):
     def present(self) -> GroupDirectory | ArrayDirectory:
         """What the path shows; the same object for a group, and for one array version.
 
-        Stale where it is gone: the kernel knows it, and looks it up once more. An array's chunks may be called so now.
+        Stale where it is gone: the kernel knows it, and looks it up again. An array's chunks may be called so now.
         """
         try:
             node = self.member.present()
@@ -233,7 +233,7 @@ class GroupDirectory:
         return None if array is None else self.path.layout.refusal(array.metadata)
 
     def _left_out(self, name: str, opener: Opener) -> bool:
-        """Whether a member is an array that is left out, which is logged once; one that cannot be read is not."""
+        """True if a member is an array that is left out, which is logged once; one that cannot be read is not."""
         try:
             reason = self.refusal(opener())
         except (FsbridgeError, OSError):  # whoever opens it is told

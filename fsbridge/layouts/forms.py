@@ -46,7 +46,7 @@ class ChunkForm:
     itemsize: int
     swap: bool = False
     packed: bool = field(init=False)
-    """Whether the elements follow each other in the decoded chunk as they do in the file."""
+    """True if the elements follow each other in the decoded chunk as they do in the file."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "packed", self.steps == packed_steps(self.shape, self.itemsize))
@@ -58,12 +58,12 @@ class ChunkForm:
 
     @property
     def plain(self) -> bool:
-        """Whether the file is the decoded chunk as it is, or its beginning."""
+        """True if the file is the decoded chunk as it is, or its beginning."""
         return self.packed and not self.swap and not self.header
 
     @property
     def quick(self) -> bool:
-        """Whether a conversion takes no longer than copying: whole rows stay together."""
+        """True if a conversion takes no longer than copying: whole rows stay together."""
         return self.packed or not self.shape or self.steps[-1] == self.itemsize
 
     def extent(self, start: int, stop: int) -> tuple[int, int]:

@@ -29,7 +29,7 @@ def encode(document: JSON) -> bytes:
 
 
 def is_finite(value: JSON) -> TypeGuard[float]:
-    """Whether a value is a number that a double can hold: JSON spells integers of any length."""
+    """True if a value is a number that a double can hold: JSON spells integers of any length."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 

@@ -175,7 +175,7 @@ def child_or_none(group: Group, name: str, lacks: Callable[[str], bool] = lambda
 
 
 def has_child(group: Group, name: str) -> bool:
-    """Whether there is such a member, be it damaged."""
+    """True if there is such a member, be it damaged."""
     try:
         return child_or_none(group, name) is not None
     except FsbridgeError:

@@ -49,7 +49,7 @@ def folders() -> list[str]:
 
 
 def is_private(path: str) -> bool:
-    """Whether `path` is a folder of this user's into which nobody else can look."""
+    """True if `path` is a folder of this user's into which nobody else can look."""
     try:
         status = os.lstat(path)
     except OSError:

@@ -28,7 +28,7 @@ def enter() -> None:
 
 
 def permitted(folder: str) -> bool:
-    """Whether a process may `enter`, and mount FUSE on `folder` there: tried by a child, which leaves nothing behind."""
+    """True if a process may `enter`, and mount FUSE on `folder` there: tried by a child, which leaves nothing behind."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -55,7 +55,7 @@ class Mounted(NamedTuple):
 
 
 def is_descriptor(mountpoint: str) -> bool:
-    """Whether mount.fuse has mounted already and passes the connection (`-o drop_privileges`)."""
+    """True if mount.fuse has mounted already and passes the connection (`-o drop_privileges`)."""
     return _PASSED_DESCRIPTOR.fullmatch(mountpoint) is not None
 
 
@@ -104,7 +104,7 @@ def _check_layout_options(config: Config) -> None:
 
 
 def _check_spill(directory: str) -> None:
-    """Whether a folder that was named can hold unlinked files; the default one is missed when it is needed."""
+    """True if a folder that was named can hold unlinked files; the default one is missed when it is needed."""
     if directory == SPILL_DIR:
         return
     try:
@@ -162,7 +162,7 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
 
 
 def _means(path: str, mount: Mounted) -> bool:
-    """Whether who says `path` means `mount`: it is the store that is shown there, or lies below it. Touches no mount."""
+    """True if who says `path` means `mount`: it is the store that is shown there, or lies below it. Touches no mount."""
     path = os.path.abspath(path)
     return path == mount.source or path.startswith(f"{mount.point}/")
 
@@ -299,7 +299,7 @@ def _alias(path: str, table: list[Mounted]) -> str:
 
 
 def _cover(path: str, table: list[Mounted]) -> Mounted | None:
-    """The mount that shows `path`, a real path; None where a chroot hides it."""
+    """The mount that shows `path`, a real path; None if a chroot hides it."""
     cover: Mounted | None = None
     for mount in table:
         if _beneath(path, mount.point) and (cover is None or len(mount.point) >= len(cover.point)):

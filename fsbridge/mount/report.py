@@ -113,7 +113,7 @@ class Report:
 
 
 def _beneath(path: str, below: str) -> bool:
-    """Whether an error at `path` concerns `below`; of a chunk it is kept in which array it is."""
+    """True if an error at `path` concerns `below`; of a chunk it is kept in which array it is."""
     if path.endswith("/...") and below.startswith(path[:-3]):
         return True
     return not below or path == below or path.startswith(f"{below}/")

@@ -240,7 +240,7 @@ def _numeric(*arrays: OrderedArray) -> bool:
 
 
 def _comparable(left: OrderedArray, right: OrderedArray) -> bool:
-    """Whether elements are of one kind, so that it means something that they are equal."""
+    """True if elements are of one kind, so that it means something that they are equal."""
     if left.is_text or right.is_text:
         return left.is_text and right.is_text
     sizes = {of.array.metadata.dtype.itemsize for of in (left, right)}

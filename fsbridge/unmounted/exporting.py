@@ -50,11 +50,11 @@ class Choice:
     exclude: Sequence[str] = ()
 
     def enters(self, path: str) -> bool:
-        """Whether to look into a directory."""
+        """True if a directory is to be searched."""
         return not any(fnmatchcase(path, pattern) for pattern in self.exclude)
 
     def takes(self, path: str) -> bool:
-        """Whether a file is to be exported, as far as its path tells."""
+        """True if a file is to be exported, as far as its path tells."""
         return self.enters(path) and (not self.include or any(fnmatchcase(path, pattern) for pattern in self.include))
 
 
@@ -275,7 +275,7 @@ def _exported(sources: WorkSources, folder: Folder, file: Exported) -> Outcome:
 
 
 def _is_there(sources: WorkSources, folder: Folder, file: Exported, node: AnyNode) -> bool:
-    """Whether the file is there already. The time of one that is made of many stored objects does not tell of them all."""
+    """True if the file is there already. The time of one that is made of many stored objects does not tell of them all."""
     certain = sources.tree().config.immutable or node.slot is not None
     return _seems_there(folder, file) and (certain or _same(sources, folder, file, node))
 

@@ -33,7 +33,7 @@ class Folder:
 
     @property
     def is_directory(self) -> bool:
-        """Whether it is there, so that a single file goes into it."""
+        """True if it is there, so that a single file goes into it."""
         return os.path.isdir(self.path)
 
     def make_directory(self, path: str) -> None:
@@ -68,7 +68,7 @@ class Folder:
         return None
 
     def is_dated(self, path: str, mtime_ns: int) -> bool:
-        """Whether the file that is there was made of a stored object of that time."""
+        """True if the file that is there was made of a stored object of that time."""
         return os.lstat(self.target(path)).st_mtime_ns == mtime_ns
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:

@@ -32,7 +32,7 @@ def members(tree: VirtualTree, path: str = "") -> Iterator[OrderedMember]:
 
 
 def find_member(tree: VirtualTree, path: str) -> Group | Array:
-    """The group or array at `path`, as `members` names it; NotFound where there is none."""
+    """The group or array at `path`, as `members` names it; NotFound if there is none."""
     node: Node = tree.source.root
     for name in split(path):
         model = unescape(name)

@@ -69,11 +69,11 @@ class JobPart:
 
     @property
     def is_first(self) -> bool:
-        """Whether what is no unit is done by this job."""
+        """True if what is no unit is done by this job."""
         return not self.number
 
     def has(self, number: int) -> bool:
-        """Whether a unit of that number is this job's."""
+        """True if a unit of that number is this job's."""
         return number % self.count == self.number
 
     def has_named(self, name: str) -> bool:
@@ -91,7 +91,7 @@ class WorkSources:
     def __init__(self, configs: Sequence[Config]) -> None:
         self.configs = tuple(configs)
         self.ended = False
-        """Whether nobody wants the results any more: work ends at the next opportunity."""
+        """True if nobody wants the results any more: work ends at the next opportunity."""
         self._opening = threading.Lock()
         self._trees: dict[int, VirtualTree] = {}
         self._kept: OrderedDict[Hashable, object] = OrderedDict()

@@ -165,7 +165,7 @@ class VirtualTree:
         yield from _below("/".join(map(decode, split(path))), directory, enter, failed)
 
     def _tried(self, path: str, ask: Callable[[AnyNode], T], follow: bool) -> T:
-        """Return `ask` of the node at `path`; what has changed since it was looked up is looked up once more."""
+        """Return `ask` of the node at `path`; what has changed since it was looked up is looked up again."""
         names = split(path)
         for left in reversed(range(TRIES)):
             try:

@@ -59,7 +59,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         return stat.mtime_ns
 
     def _any(self, key: Key, stat: Stat) -> bool:
-        """Whether the array's own directory holds a chunk. A small one is listed for that, and is then known to `scan`."""
+        """True if the array's own directory holds a chunk. A small one is listed for that, and is then known to `scan`."""
         if stat.size > SMALL_DIRECTORY_BYTES:
             return next(self._members(key, 0), None) is not None
         first = list(islice(self._listed((), key, stat), 2))  # two: then it has come to its end, and is remembered

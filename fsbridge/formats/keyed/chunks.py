@@ -82,7 +82,7 @@ class KeyedChunks(ChunkAbilities):
 
     @property
     def in_parts(self) -> bool:
-        """Whether `read_range` and `step` can answer without decoding whole chunks."""
+        """True if `read_range` and `step` can answer without decoding whole chunks."""
         return self.chain.in_parts
 
     def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
@@ -93,12 +93,12 @@ class KeyedChunks(ChunkAbilities):
         encoded.decode_into(start, out)
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
-        """Decoded bytes of a chunk that `read_range` decodes together; None where it decodes none by themselves."""
+        """Decoded bytes of a chunk that `read_range` decodes together; None if it decodes none by themselves."""
         encoded = self._encoded(index, info)
         return None if encoded is None else encoded.step()
 
     def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
-        """What of the stored chunk a codec decodes; None where it has to be decoded whole."""
+        """What of the stored chunk a codec decodes; None if it has to be decoded whole."""
         where = 0, info.stored
         return self.keyed.encoded(self.chain, self.files.key(index), info, where, self.metadata.chunk_bytes(index))
 

@@ -27,7 +27,7 @@ class Dialect:
     def objects(
         self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
     ) -> tuple[DataType, Decoder] | None:
-        """Elements that are Python objects, and their decoder; None where the convention has no say.
+        """Elements that are Python objects, and their decoder; None if the convention has no say.
 
         `codec`: the configuration of what encoded them; `items`: elements of a chunk; `native`: the type as the source
         spells it; `attributes`: the array's.

@@ -183,7 +183,7 @@ class DocumentWatch:
 
 
 def _may_be_member(name: str) -> bool:
-    """Whether a link that leads nowhere may have led to a group or an array: who mirrors what is listed would delete it."""
+    """True if a link that leads nowhere may have led to a group or an array: who mirrors what is listed would delete it."""
     return name not in DOCUMENTS and not name.startswith(".")
 
 

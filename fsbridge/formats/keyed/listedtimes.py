@@ -48,7 +48,7 @@ class _MemberTimes:
             yield list(zip(coordinates, mtimes, strict=True))
 
     def says(self, coordinate: int, mtime_ns: int) -> bool:
-        """Whether the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""
+        """True if the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""
         for coordinates, mtimes in self.parts:
             if coordinates[0] <= coordinate <= coordinates[-1]:
                 position = bisect_left(coordinates, coordinate)

@@ -16,7 +16,7 @@ from fsbridge.store import ROOT, Key
 def named_members(
     documents: DocumentReader, consolidated: Sequence[str], key: Key, attributes: Mapping[str, JSON]
 ) -> list[str] | None:
-    """Names of the members of the group at `key` that metadata tell; None where they tell nothing.
+    """Names of the members of the group at `key` that metadata tell; None if they tell nothing.
 
     `consolidated`: names of the documents that may tell of others below them; `attributes`: the group's.
     """

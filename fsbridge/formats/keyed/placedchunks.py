@@ -153,7 +153,7 @@ class PlacedChunkFiles(ABC):
                 yield f"{self.store.describe(key)}: a directory that no chunk is in"
 
     def _leads(self, name: str) -> bool:
-        """Whether a directory's path is the beginning of keys."""
+        """True if a directory's path is the beginning of keys."""
         start = f"{self.keys.prefix}/" if self.keys.prefix else ""
         if self.keys.separator != "/" or not f"{name}/".startswith(start):
             return False

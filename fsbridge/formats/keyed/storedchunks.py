@@ -223,7 +223,7 @@ class FlatDirectories:
             return new
 
     def _does(self, listing: ChunkListing, now: Stat) -> bool:
-        """Whether a listing tells what is in the directory that is as `now`."""
+        """True if a listing tells what is in the directory that is as `now`."""
         if listing.state == "waiting":
             return True
         then = listing.directory

@@ -67,7 +67,7 @@ class _Walk:
         self._hits = 0
         self._most = DEPTH_DIRECTORIES
         self.waits = waits
-        """Whether reading a member is mostly waiting."""
+        """True if reading a member is mostly waiting."""
 
     def took(self, seconds: float, worked: float = 0.0, left: int = 0) -> None:
         """Reading one member took so long, of which `worked` were work; the last `left` of those wanted were not read."""
@@ -123,7 +123,7 @@ class _Numbered:
 
     def __init__(self) -> None:
         self.large = False
-        """Whether reading the next one beside the event loop is worth it: the kernel is busy with each for long enough."""
+        """True if reading the next one beside the event loop is worth it: the kernel is busy with each for long enough."""
         self.levels: dict[int, Runs] = {}
         self.unvisited: set[int] = set()
         """Inodes that nobody has entered yet; of those the kernel may never have heard, so it does not forget them."""
@@ -196,7 +196,7 @@ class Walks:
             await self._arrival(inode)
 
     def _is_counted(self, inode: int) -> bool:
-        """Whether the directory's walk must be told also of steps to what is known."""
+        """True if the directory's walk must be told also of steps to what is known."""
         record = self._inodes.record(inode)
         walk = None if record is None else self._walks.get(record.parent)
         return self._remote if walk is None else walk.waits

@@ -106,7 +106,7 @@ class Shared:
 
 
 class GroupAbove(NamedTuple):
-    """A group above an array. `group` is None where it could not be read, and so has no attributes."""
+    """A group above an array. `group` is None if it could not be read, and so has no attributes."""
 
     attributes: Attributes
     group: Group | None
@@ -146,7 +146,7 @@ class Surroundings:
 
     @property
     def impartial(self) -> bool:
-        """Whether what groups above say holds for every member: those that share their metadata have the same axes."""
+        """True if what groups above say holds for every member: those that share their metadata have the same axes."""
         if self._impartial is None:
             self._impartial = all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
         return self._impartial
@@ -183,7 +183,7 @@ class Surroundings:
             return None  # see `_read`
 
     def _values(self, array: Array) -> NDArray[np.generic] | None:
-        """All elements of an array in C order; None where they are no numbers, or too many to look at."""
+        """All elements of an array in C order; None if they are no numbers, or too many to look at."""
         metadata = array.metadata
         dtype, shape = metadata.dtype.numpy, metadata.shape
         if dtype is None or dtype.kind not in "iuf" or metadata.varlength or math.prod(shape) > 2 * COORDINATE_VALUES:

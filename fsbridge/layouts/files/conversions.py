@@ -33,7 +33,7 @@ Conversion: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None:
-    """What makes elements of type `shown` from the bits of `native` ones; None where both are the same bytes.
+    """What makes elements of type `shown` from the bits of `native` ones; None if both are the same bytes.
 
     Numbers change their byte order, and become wider where every value stays what it is; compounds change both field by
     field. Whole numbers of 64 bits become narrower ones; Misfit where one does not fit. Bytes

@@ -72,7 +72,7 @@ def length(alike: Described) -> Length | None:
 
 
 def is_plain(name: str) -> bool:
-    """Whether the name is spelled alike in all that is told of an array, and no format has to refuse it."""
+    """True if the name is spelled alike in all that is told of an array, and no format has to refuse it."""
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
 
 
@@ -178,7 +178,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def spelled(dtype: np.dtype[Any] | None) -> JSON:
-    """As numpy spells it: `<u2`, or a list of fields; None where numpy has no such type."""
+    """As numpy spells it: `<u2`, or a list of fields; None if numpy has no such type."""
     if dtype is None:
         return None
     descr = np.lib.format.dtype_to_descr(dtype)

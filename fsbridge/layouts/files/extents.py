@@ -38,7 +38,7 @@ def no_coordinate(name: str) -> None:
 class View:
     """An array, or a region of it, as a file type is to show it.
 
-    `dtype`: of one element in the decoded bytes; None where numpy has no such type. `axes`: one per dimension of the region,
+    `dtype`: of one element in the decoded bytes; None if numpy has no such type. `axes`: one per dimension of the region,
     in the array's order. `x_first`: the array's first dimension is x (N5), else its last one is. `fortran`: in memory the
     first dimension is the fastest. `image`: what is said of the image that the array is a level of. `labels`: elements
     are numbers of objects. `greatest`: what no element exceeds, if anything tells that. `coordinate`: finds a coordinate
@@ -98,7 +98,7 @@ class View:
 
     @cached_property
     def fortran(self) -> bool:
-        """Whether the elements lie in memory with the first dimension fastest (more than one dimension, all reversed)."""
+        """True if the elements lie in memory with the first dimension fastest (more than one dimension, all reversed)."""
         order = self.metadata.order
         return order is not None and len(order) > 1 and list(order) == list(range(len(order)))[::-1] and len(self.shape) > 1
 

@@ -137,7 +137,7 @@ class OpenGroup(GroupDirectory):
         return here
 
     def pyramid(self) -> JSON:
-        """What `GROUP.ome.tif` consists of; None where nothing tells that the group is one."""
+        """What `GROUP.ome.tif` consists of; None if nothing tells that the group is one."""
         names, attributes = (child.name for child in islice(self.group.children(), _MOST_MEMBERS)), self.group.attributes()
         if not levels(attributes, lambda: names) and not listed(attributes):
             return None

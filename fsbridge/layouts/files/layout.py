@@ -186,7 +186,7 @@ class FilesGroup(OpenGroup):
                 yield image.entry(name + b"." + suffix.encode())
 
     def _is_described(self, group: Group, name: str, around: Around) -> bool:
-        """Whether `NAME.json` is that of the array: a group, or a link to one, may be called so, and has the name then."""
+        """True if `NAME.json` is that of the array: a group, or a link to one, may be called so, and has the name then."""
         if f"{name}.json" not in around.neighbours.names:
             return True
         try:
@@ -264,7 +264,7 @@ class FilesGroup(OpenGroup):
         raise NotFound(f"{name!r} is no file of this group")
 
     def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
-        """The same without the members that the group `lacks`; None where there is no such file."""
+        """The same without the members that the group `lacks`; None if there is no such file."""
         node = child_or_none(group, name, lacks)
         found = None if node is None else self._called(group, name, node)
         if found is not None:
@@ -343,7 +343,7 @@ class FilesGroup(OpenGroup):
         return shown._page() if isinstance(shown, FilesGroup) else None
 
     def as_file(self, suffix: str, name: str) -> AnyNode | None:
-        """The group, which is called `name`, as one file; None where it has no such preview."""
+        """The group, which is called `name`, as one file; None if it has no such preview."""
         if suffix in ("json", "csv"):
             return group_document(self) if suffix == "json" else table_of(self)
         if suffix == PREVIEW:

@@ -28,7 +28,7 @@ _HINTS = ("downsamplingFactors", "scales", "multiScale", "pixelResolution", "res
 def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[list[A]]:
     """The levels of each image of a group, the first level first; none where it is no pyramid.
 
-    `opened` opens the array at a path below the group; NotFound where there is none.
+    `opened` opens the array at a path below the group; NotFound if there is none.
     """
     told = listed(attributes)
     if told:

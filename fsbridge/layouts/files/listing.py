@@ -82,7 +82,7 @@ def listed_briefly(
 ) -> list[Entry] | None:
     """The same of an array that nobody has opened, at the path `names`; `opener` opens its file of a suffix.
 
-    None where it must be opened for them.
+    None if it must be opened for them.
     """
     array = names[-1]
     if not is_plain(array) or others.collisions(array):
@@ -157,7 +157,7 @@ def _lengths(key: _Headed, wanted: tuple[str, ...]) -> tuple[tuple[str, Length |
 
 
 def _length(view: View, suffix: str) -> Length | None:
-    """Bytes of the file of an array like this one; None where they do not follow from the length of its name."""
+    """Bytes of the file of an array like this one; None if they do not follow from the length of its name."""
     if suffix == "h5":
         return None  # it has room for the array's own attributes
     if not FILE_TYPES[suffix].names_array:

@@ -59,7 +59,7 @@ class Neighbours:
         return cls(frozenset(odd), {array: tuple(found) for array, found in claims.items()})
 
     def leave(self, name: str, suffix: str) -> bool:
-        """Whether the file `name.suffix` is the array's: no member has that name, and none of a longer name reads so."""
+        """True if the file `name.suffix` is the array's: no member has that name, and none of a longer name reads so."""
         if not self.names:
             return True
         full, names = f"{name}.{suffix}", self.names

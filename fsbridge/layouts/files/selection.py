@@ -29,7 +29,7 @@ class Pick(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether it is a dimension from its first element on, without gaps."""
+        """True if it is a dimension from its first element on, without gaps."""
         return self.start == 0 and self.step == 1 and not self.dropped
 
 

@@ -79,7 +79,7 @@ class ElementSource:
     def __init__(
         self, elements: Elements, reader: ElementReader, supply: ChunkSupply, native: np.dtype[Any] | None, cache: ChunkCache
     ) -> None:
-        """`native`: elements of the source, None where numpy has no such type."""
+        """`native`: elements of the source, None if numpy has no such type."""
         self._elements = elements
         self._reader = reader
         self._supply = supply

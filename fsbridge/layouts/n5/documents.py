@@ -72,7 +72,7 @@ def data_type(metadata: ArrayMetadata) -> str | None:
 
 
 def reversed_axes(metadata: ArrayMetadata) -> bool:
-    """Whether the array appears with its axes reversed: unless its first dimension is the fastest already."""
+    """True if the array appears with its axes reversed: unless its first dimension is the fastest already."""
     order = metadata.order if metadata.order is not None else tuple(range(len(metadata.shape)))
     return len(order) > 1 and list(order) != sorted(order, reverse=True)
 
@@ -130,7 +130,7 @@ def _array_attributes(metadata: ArrayMetadata, spacing: Spacing, turned: bool) -
 
 
 def _describes_axes(name: str, value: JSON, rank: int) -> bool:
-    """Whether readers take the value for what `name` says of the axes; labels may be empty, but not the same twice."""
+    """True if readers take the value for what `name` says of the axes; labels may be empty, but not the same twice."""
     if not isinstance(value, list | tuple) or len(value) != rank:
         return False
     if name == "resolution":

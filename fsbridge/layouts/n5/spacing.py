@@ -103,7 +103,7 @@ def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | 
 
 
 def _values(member: SourceMember, array: Array) -> NDArray[np.float64] | None:
-    """All elements of a coordinate; None where they are no numbers, not all stored, or too many to look at."""
+    """All elements of a coordinate; None if they are no numbers, not all stored, or too many to look at."""
     metadata = array.metadata
     dtype, chunks = metadata.dtype.numpy, member.context.decoded(array)
     if dtype is None or dtype.kind not in "iuf" or metadata.varlength or len(metadata.shape) != 1:

@@ -57,13 +57,13 @@ def array_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def fortran(metadata: ArrayMetadata) -> bool:
-    """Whether decoded chunks have their first dimension fastest, which the document can say."""
+    """True if decoded chunks have their first dimension fastest, which the document can say."""
     order = metadata.order
     return order is not None and len(order) > 1 and list(order) == sorted(order, reverse=True)
 
 
 def transposed(metadata: ArrayMetadata) -> bool:
-    """Whether decoded chunks have a memory order that no document can say."""
+    """True if decoded chunks have a memory order that no document can say."""
     order = metadata.order
     return order is not None and list(order) != sorted(order) and not fortran(metadata)
 
@@ -114,6 +114,6 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
 
 
 def _says_null(native: Mapping[str, JSON]) -> bool:
-    """Whether the source is a Zarr array whose own document has no fill value, or null."""
+    """True if the source is a Zarr array whose own document has no fill value, or null."""
     document = native.get(".zarray") or native.get("zarr.json")
     return isinstance(document, Mapping) and document.get("fill_value") is None

@@ -44,7 +44,7 @@ class Arrangement:
 
     @property
     def differs(self) -> bool:
-        """Whether that is another order than a decoded chunk has."""
+        """True if that is another order than a decoded chunk has."""
         return self.order != self._native
 
     def shaped(self, view: memoryview, index: Index) -> NDArray[Any]:

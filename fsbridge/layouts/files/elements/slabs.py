@@ -42,7 +42,7 @@ class InParts(Protocol):
 
     @property
     def in_parts(self) -> bool:
-        """Whether any chunk may be decoded so."""
+        """True if any chunk may be decoded so."""
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
         """Decoded bytes of a chunk that are decoded together; None: all."""
@@ -62,7 +62,7 @@ class Piece:
 
     @property
     def is_slab(self) -> bool:
-        """Whether the chunk has more."""
+        """True if the chunk has more."""
         return self.size != self.chunk.size
 
 

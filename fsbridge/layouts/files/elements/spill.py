@@ -61,7 +61,7 @@ class SpillFile:
     """Slots of `slot` bytes in a file without a name. The chunk that was not used for the longest time makes room."""
 
     def __init__(self, spill: Spill, slot: int, reserved: int = 0) -> None:
-        """`reserved`: slots that must be there from the beginning; TooLarge where there is no room for them."""
+        """`reserved`: slots that must be there from the beginning; TooLarge if there is no room for them."""
         self._spill = spill
         self._slot = -(-slot // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         self._lock = threading.Lock()
@@ -126,7 +126,7 @@ class SpillFile:
                     self._unpin(slot)
 
     def holds(self, key: Hashable) -> bool:
-        """Whether the chunk is there."""
+        """True if the chunk is there."""
         return key in self._used
 
     def put(self, key: Hashable, data: memoryview) -> None:

@@ -85,7 +85,7 @@ class ChunkSupply:
 
     @property
     def far(self) -> bool:
-        """Whether stored bytes take long to come, however fast they are decoded."""
+        """True if stored bytes take long to come, however fast they are decoded."""
         return self._version.chunks.array.fetch is not None
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class ChunkSupply:
         return 0 if stored <= room else min(band, stored) if stored <= most else band
 
     def find(self, index: Index) -> Piece | None:
-        """The piece in this version of the array; None where its chunk is not stored. Raises Stale if that has changed."""
+        """The piece in this version of the array; None if its chunk is not stored. Raises Stale if that has changed."""
         return self.find_all([index])[0]
 
     def find_all(self, indices: Sequence[Index]) -> list[Piece | None]:
@@ -130,7 +130,7 @@ class ChunkSupply:
         return [None if chunk is None else self._slabs.piece(index, chunk) for index, chunk in pairs]
 
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
-        """Whether the piece has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
+        """True if the piece has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
         chunk = self._found.known.get(self._slabs.chunk(index), self)  # itself: nothing is known
         if chunk is self or chunk is None:
             return chunk is None, None
@@ -256,12 +256,12 @@ class ChunkSupply:
         return piece.chunk.info.stored + (piece.size if self._reordered else 0)
 
     def _fits(self, piece: Piece) -> bool:
-        """Whether a piece can be decoded as one, beside what is assembled of it for the files."""
+        """True if a piece can be decoded as one, beside what is assembled of it for the files."""
         windows = self._cache.budget // _WINDOWS_PART if piece.size > self._cache.budget // 2 else 0
         return piece.size <= self._version.chunks.max_chunk and self._cache.permits(piece.size, self._extra(piece) + windows)
 
     def _divides(self, piece: Piece) -> bool:
-        """Whether a slab can be decoded without the rest of its chunk."""
+        """True if a slab can be decoded without the rest of its chunk."""
         chunk = piece.chunk
         known = self._divided.get(chunk.index)
         if known is None:

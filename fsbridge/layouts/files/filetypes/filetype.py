@@ -39,7 +39,7 @@ class FileType:
     """A kind of whole-array file. A new one is a module that exports a record like this, and a line in `FILE_TYPES`.
 
     `suffix`: follows the array's name and a dot. `aliases`: other suffixes of the same file.
-    `plan`: makes the header, for a view that `refusal` has nothing against; None where `h5/` makes the file.
+    `plan`: makes the header, for a view that `refusal` has nothing against; None if `h5/` makes the file.
     `types`: numpy's types of elements that it can hold, as `u2`; None: `check` tells.
     `ranks`: the fewest and the most dimensions, none of them empty; None: any.
     `limits`, `check`: what else it cannot hold; `check` raises Unfit, and imports no library.
@@ -117,7 +117,7 @@ def plain(view: View, *allowed: str) -> np.dtype[Any]:
 
 
 def narrow(view: View) -> np.dtype[Any] | None:
-    """The smallest type of 16 or 32 bits that holds all elements of 64 bits, where something tells that; None where not."""
+    """The smallest type of 16 or 32 bits that holds all elements of 64 bits, where something tells that; None if not."""
     dtype = view.dtype
     if dtype is None or view.greatest is None or dtype.kind not in "iu" or dtype.itemsize != 8:
         return None

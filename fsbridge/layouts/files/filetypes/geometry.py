@@ -77,7 +77,7 @@ def _extended(view: View) -> list[int]:
 
 
 def is_geographic(axis: Axis) -> bool:
-    """Whether an axis is latitude or longitude in degrees."""
+    """True if an axis is latitude or longitude in degrees."""
     unit, name = (axis.unit or "").casefold(), (axis.name or "").casefold()
     return unit.startswith("degree") or (not unit and name in {"lat", "latitude", "lon", "longitude"})
 

@@ -29,7 +29,7 @@ _MODEL, _RASTER, _GEOGRAPHIC, _PROJECTED = 1024, 1025, 2048, 3072
 
 
 class System(NamedTuple):
-    """A coordinate reference system. `code`: EPSG's; None where it has none that is told."""
+    """A coordinate reference system. `code`: EPSG's; None if it has none that is told."""
 
     code: int | None
     geographic: bool
@@ -80,7 +80,7 @@ def _short(value: float) -> float:
 
 
 def _is_projected(view: View, axis: Axis, letter: str) -> bool:
-    """Whether an axis is the coordinate y or x of a map."""
+    """True if an axis is the coordinate y or x of a map."""
     if (axis.name or "").casefold() == letter:
         return True
     found = None if axis.name is None else view.coordinate(axis.name)
@@ -88,7 +88,7 @@ def _is_projected(view: View, axis: Axis, letter: str) -> bool:
 
 
 def _system(view: View, plain: bool) -> System | None:
-    """What a grid mapping says (CF), or `_CRS` (GDAL's Zarr); None where there is neither. `plain`: axes are degrees."""
+    """What a grid mapping says (CF), or `_CRS` (GDAL's Zarr); None if there is neither. `plain`: axes are degrees."""
     own, mapping = view.attributes.get("_CRS"), view.attributes.get("grid_mapping")
     if isinstance(own, dict):
         return _of_wkt(own.get("wkt")) or System(_code(own.get("url")), plain)
@@ -113,7 +113,7 @@ def _of_mapping(attributes: Mapping[str, JSON], plain: bool) -> System:
 
 
 def _of_wkt(wkt: JSON) -> System | None:
-    """What well-known text says; None where it is neither a geographic system nor a projected one."""
+    """What well-known text says; None if it is neither a geographic system nor a projected one."""
     kind = re.match(r"\s*(GEOG|GEOD|PROJ)[A-Z]*\s*\[", wkt) if isinstance(wkt, str) else None
     if kind is None or not isinstance(wkt, str):
         return None

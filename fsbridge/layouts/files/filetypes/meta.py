@@ -29,7 +29,7 @@ def mhd(view: View) -> FileMap:
 
 
 def nameable(name: str) -> bool:
-    """Whether a detached header can name the data file of the array `name`; readers take LIST... for a list of files."""
+    """True if a detached header can name the data file of the array `name`; readers take LIST... for a list of files."""
     return name.isprintable() and not (" " in name or "%" in name or name.startswith("LIST"))
 
 

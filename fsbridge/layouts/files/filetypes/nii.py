@@ -75,7 +75,7 @@ def _order(view: View) -> tuple[int | None, ...]:
 
 
 def _unit(units: list[str | None]) -> str | None:
-    """Micrometers where all is measured in less than millimeters; None where no length is known."""
+    """Micrometers where all is measured in less than millimeters; None if no length is known."""
     known = [length for unit in units if (length := meters(unit)) is not None]
     if not known:
         return None

@@ -43,7 +43,7 @@ def nhdr(view: View) -> FileMap:
 
 
 def nameable(name: str) -> bool:
-    """Whether a detached header can name the data file of the array `name`."""
+    """True if a detached header can name the data file of the array `name`."""
     drive = name[1:2] == ":"  # teem takes it for a path of Windows, and does not look beside the header
     return name.isprintable() and not (drive or "%" in name or name.startswith(("LIST", " ")))
 

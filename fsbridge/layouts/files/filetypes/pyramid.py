@@ -96,7 +96,7 @@ class Pyramid:
 
     @cached_property
     def big(self) -> bool:
-        """Whether it is a BigTIFF: classic TIFF ends at 4 GB."""
+        """True if it is a BigTIFF: classic TIFF ends at 4 GB."""
         heads = sum(level.planes * (512 + 16 * math.prod(level.grid)) for level in self.levels)
         return heads + sum(level.nbytes for level in self.levels) > CLASSIC_BYTES
 

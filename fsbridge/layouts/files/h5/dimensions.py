@@ -73,7 +73,7 @@ def scales(arrays: Mapping[str, Labelled]) -> Scales:
 
 
 def _is_coordinate(path: str, array: Labelled) -> bool:
-    """Whether a 1-D array is called like its dimension."""
+    """True if a 1-D array is called like its dimension."""
     axes = array.axes
     return not array.from_hdf5 and axes is not None and len(axes) == 1 and axes[0].name == path.rpartition("/")[2]
 

@@ -74,7 +74,7 @@ class Making:
 
     @property
     def over(self) -> bool:
-        """Whether `wait` tells at once how it ended."""
+        """True if `wait` tells at once how it ended."""
         return self._over.is_set()
 
     def wait(self, seconds: float) -> Walked:

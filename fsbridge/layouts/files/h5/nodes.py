@@ -131,7 +131,7 @@ class _Slot:
 
     @property
     def busy(self) -> bool:
-        """Whether the file is being made."""
+        """True if the file is being made."""
         return self._file is not None and not self._file.making.over
 
     def find(self, start: Callable[[], Making], patience: float) -> H5Group:
@@ -168,7 +168,7 @@ class H5Group(SingleFile):
         return self.making.wait(self._patience)
 
     def current(self) -> bool:
-        """Whether the file is right, as of the question (`asking`); not so where it could not be made."""
+        """True if the file is right, as of the question (`asking`); not so where it could not be made."""
         return self.making.found is not None and self._is_current.get(self._look)
 
     def _look(self) -> bool:
@@ -176,7 +176,7 @@ class H5Group(SingleFile):
         return self.walked.current() and self._unread()
 
     def _unread(self) -> bool:
-        """Whether the elements that were read are as they were."""
+        """True if the elements that were read are as they were."""
         with self._lock:
             read = list(self._read.values())
         try:

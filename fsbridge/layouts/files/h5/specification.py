@@ -60,7 +60,7 @@ class Specification:
 
     @property
     def is_typed(self) -> bool:
-        """Whether it has anything just as an HDF5 file says it."""
+        """True if it has anything just as an HDF5 file says it."""
         return bool(self._files)
 
     def typed(self, file: str, described: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -218,12 +218,12 @@ def labelled(view: View, name: str) -> Labelled | None:
 
 
 def is_labelled(view: View) -> bool:
-    """Whether a dimension of the array has a name."""
+    """True if a dimension of the array has a name."""
     return any(axis.name is not None for axis in view.axes)
 
 
 def characters(attributes: Mapping[str, JSON]) -> bool:
-    """Whether texts are written with a fixed length, as netCDF does and its readers want it.
+    """True if texts are written with a fixed length, as netCDF does and its readers want it.
 
     Readers of AnnData and NWB, which go by h5py, want texts of variable length.
     """

@@ -35,7 +35,7 @@ _WEIGHT_BYTES = 512
 class SeenGroup:
     """A group as it was: to tell whether the file still shows what there is.
 
-    `state`: of its attributes and its members; None where `origin`, the file that it lies in, tells.
+    `state`: of its attributes and its members; None if `origin`, the file that it lies in, tells.
     """
 
     group: OpenGroup
@@ -43,7 +43,7 @@ class SeenGroup:
     state: int | None
 
     def current(self) -> bool:
-        """Whether the group has the same attributes and members."""
+        """True if the group has the same attributes and members."""
         if self.group.path.present() is not self.group or (self.origin is not None and not self.origin.current()):
             return False
         group = self.group.group
@@ -60,7 +60,7 @@ class SkeletonElements:
     token: Hashable
 
     def current(self) -> bool:
-        """Whether neither its metadata nor a chunk of it has changed."""
+        """True if neither its metadata nor a chunk of it has changed."""
         self.array.current(self.token)
         return True
 
@@ -74,7 +74,7 @@ class Walked:
     mtime_ns: int
 
     def current(self) -> bool:
-        """Whether everything but the elements in chunks is as it was."""
+        """True if everything but the elements in chunks is as it was."""
         try:
             return all(watch.current() for watch in self.watched)
         except FsbridgeError:

@@ -81,7 +81,7 @@ def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Calla
 
 
 def _is_level(coarse: View, fine: View) -> bool:
-    """Whether an array can be a level of another: of the same elements, and smaller."""
+    """True if an array can be a level of another: of the same elements, and smaller."""
     if coarse.dtype != fine.dtype or len(coarse.shape) != len(fine.shape):
         return False
     return all(less <= more for less, more in zip(coarse.shape, fine.shape, strict=True))

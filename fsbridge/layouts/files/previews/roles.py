@@ -61,12 +61,12 @@ def drawable(view: View) -> np.dtype[Any]:
 
 
 def is_number(dtype: np.dtype[Any]) -> bool:
-    """Whether elements, or those of one field, can be drawn."""
+    """True if elements, or those of one field, can be drawn."""
     return dtype.kind in _KINDS and dtype.subdtype is None
 
 
 def is_table(view: View) -> bool:
-    """Whether the array is drawn as curves: it has one dimension, or few columns that are no picture."""
+    """True if the array is drawn as curves: it has one dimension, or few columns that are no picture."""
     if len(view.shape) < 2:
         return True
     if len(view.shape) > 2 or view.shape[1] > MOST_COLUMNS or view.x_first:

@@ -40,7 +40,7 @@ def numbers(
 
 
 def limits(found: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Return the values to be shown darkest and brightest; None where no element is finite.
+    """Return the values to be shown darkest and brightest; None if no element is finite.
 
     They are percentiles; the extremes where most elements are equal; and 1 apart where all are.
     """

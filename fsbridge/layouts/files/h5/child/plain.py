@@ -64,7 +64,7 @@ def attribute(value: Any) -> Any:
 
 
 def _has_integers(array: NDArray[Any], items: Sequence[Any]) -> bool:
-    """Whether the integers among `items` are themselves in `array`: numpy makes floats of -1 beside 2**63."""
+    """True if the integers among `items` are themselves in `array`: numpy makes floats of -1 beside 2**63."""
     return all(type(item) is not int or item == found for item, found in zip(items, array.reshape(-1).tolist(), strict=True))
 
 

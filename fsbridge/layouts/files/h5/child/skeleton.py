@@ -241,5 +241,5 @@ class Skeleton:
 
 
 def _is_large(item: Item) -> bool:
-    """Whether an object has an attribute that headers of before HDF5 1.8 cannot hold."""
+    """True if an object has an attribute that headers of before HDF5 1.8 cannot hold."""
     return any(len(fact.get("data", "")) > plain.ATTRIBUTE_BYTES for fact in item.get("typed", {}).get("attributes", ()))

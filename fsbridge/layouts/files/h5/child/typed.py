@@ -79,16 +79,16 @@ class Typed:
             checked(_set_comment(owner.id, raw(item["typed"]["comment"])))
 
     def knows_type(self, item: Described) -> bool:
-        """Whether the committed type of a dataset is there, if it has one."""
+        """True if the committed type of a dataset is there, if it has one."""
         committed = item.get("typed", {}).get("committed")
         return committed is None or (item["file"], committed) in self._types
 
     def elements_wait(self, item: Described) -> bool:
-        """Whether elements that belong to the skeleton may refer to objects."""
+        """True if elements that belong to the skeleton may refer to objects."""
         return _refers(_type(item["typed"]["type"])[1])
 
     def attributes_wait(self, item: Described) -> bool:
-        """Whether attributes may refer to objects, or are of committed types that are not there."""
+        """True if attributes may refer to objects, or are of committed types that are not there."""
         for described in item.get("typed", {}).get("attributes", ()):
             committed = described.get("committed")
             if committed is not None and (item["file"], committed) not in self._types:
@@ -244,7 +244,7 @@ def _type(encoded: str) -> tuple[Any, Form]:
 
 
 def _refers(kind: Form) -> bool:
-    """Whether elements hold references."""
+    """True if elements hold references."""
     return any(name in _REFERENCES or (base is not None and _refers(base)) for _, name, base in kind.pointers)
 
 
