@@ -1,6 +1,7 @@
 """How old the answers to each kind of request may be (P9): the one place that makes times of `--metadata-ttl`.
 
-Not here: what remembers answers (`store/remembered.py`), how a question tells whoever answers (`asking.py`).
+Not here: what remembers answers (`store/remembered.py`), how a question carries its age to the code that answers it
+(`asking.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fsbridge.config import Config, listed_again
 class Ages:
     """The contexts in which the questions of one mount are asked, each for one question.
 
-    A local store is opened as of now: nothing remembered will do, because opening compares versions in an order that only
+    a local store is opened as of now: no remembered answer will do, because opening compares versions in an order that only
     present answers keep. To a remote store each question is a request, so there all may be as old as attributes.
     """
 
@@ -25,35 +26,37 @@ class Ages:
         self._doubted = -math.inf
 
     def told(self) -> as_of:
-        """For attributes and look-ups."""
+        """Return the age allowed for attributes and look-ups."""
         return self._since(self.ttl)
 
     def opened(self) -> as_of:
-        """For opening a file."""
+        """Return the age allowed for opening a file."""
         if self._listed is not None or self.ttl == math.inf:
             return self._since(self.ttl)
         return as_of(math.inf, max(time.monotonic() - self.ttl, self._doubted))
 
     def listed(self, extent: int) -> as_of:
-        """For listing a directory of about `extent` members: as of now, but for what takes long to list."""
+        """Return the age allowed for listing a directory of about `extent` members: as of now, except if listing takes long.
+        """
         if self._listed is not None or self.ttl == math.inf:
             return self._since(self.ttl)
         now = time.monotonic()
         return as_of(now, max(now - listed_again(self.ttl, extent), self._doubted))
 
     def left(self, asked: float) -> float:
-        """Seconds that attributes stay valid whose oldest answer was `asked` for at that time."""
+        """Return for how many seconds attributes stay valid if the oldest answer they rest on was `asked` for at that time.
+        """
         return self.ttl - (time.monotonic() - asked)
 
     def is_outdated(self, asked: float, begun: float) -> bool:
-        """True if an error that rests on answers of the time `asked`, before the question was `begun`, is asked about again.
+        """True if the question must be asked again: its error rests on answers of the time `asked`, before it was `begun`.
 
         An absence or a damage is told as of now, where asking costs little.
         """
         return asked < begun and self._listed is None and self.ttl < math.inf
 
     def doubt(self) -> None:
-        """From now on nothing will do that was asked for before: it has turned out to be outdated."""
+        """Accept no answer from before now: one has turned out to be outdated."""
         self._doubted = time.monotonic()
 
     def _since(self, ttl: float) -> as_of:

@@ -34,10 +34,13 @@ SILENCE_SECONDS = 60.0
 """Seconds before the same damage at the same path is logged again: one failing read is several requests."""
 
 REMEMBERED_PATHS = 4096
-"""Damaged paths (and bug sites) remembered for that."""
+"""Number of damaged paths (and bug sites) remembered for that."""
 
 LINES_EACH_PATH, LINES_IN_ALL = 100, 1000
-"""Lines about one path, and in all, within `SILENCE_SECONDS`; an array's chunks have one path. What is more is counted."""
+"""Lines about one path, and in all, within `SILENCE_SECONDS`; an array's chunks have one path.
+
+Further lines are only counted.
+"""
 
 _EXPECTED = (
     errors.NotFound,
@@ -51,7 +54,10 @@ _EXPECTED = (
 _EXPECTED_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ESTALE})
 
 _OF_THE_KERNEL = 512
-"""From here on errnos are the kernel's own, which file systems let out at times (ENOTSUPP). It takes no answer with one."""
+"""From this number on errnos are the kernel's own (ENOTSUPP), which some file systems return.
+
+The kernel rejects a reply with one.
+"""
 
 
 class Reporter:
@@ -92,7 +98,7 @@ class Reporter:
         return errno.EIO
 
     def remind(self, last: bool = False) -> None:
-        """Say what was left out in the minute that has passed; `last`: in the one that has begun."""
+        """Log what was left out in the minute that has passed; `last`: also what was left out in the present one."""
         now = time.monotonic()
         if now - self._since < SILENCE_SECONDS and not last:
             return
@@ -132,12 +138,13 @@ class Reporter:
 
 
 def _answer(code: object) -> int:
-    """The errno of an OSError as the kernel may be told of it. ENOSYS would mean: never ask this handler again."""
+    """Return the errno of an OSError as the kernel may get it. Never ENOSYS: the kernel would not call this handler again.
+    """
     return code if isinstance(code, int) and 0 < code < _OF_THE_KERNEL and code != errno.ENOSYS else errno.EIO
 
 
 _WITHOUT_MEMORY = pyfuse3.FUSEError(errno.EIO)
-"""The answer that is there already."""
+"""The answer for a lack of memory, made in advance."""
 
 
 class _Guarded(Protocol):
@@ -173,7 +180,7 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
                 raise
             except Exception as error:
                 if isinstance(error, errors.Stale):
-                    with contextlib.suppress(Exception):  # no memory to forget it: the next listing tells of it once more
+                    with contextlib.suppress(Exception):  # no memory to forget it: the next listing tells of it again
                         self.outdated(handler.__name__, args[0])
                 code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
             except trio.Cancelled:  # the session ends

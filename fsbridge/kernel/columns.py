@@ -1,8 +1,8 @@
 """Many rows in little memory: columns of numbers and references, in pages sorted by the first column.
 
-A million rows as objects in dicts would take a gigabyte, most of it for finding them again; here a row takes what its values
-take, finding it two bisections, and pages whose rows are removed go back whole. Where there is no memory for a change
-nothing is changed: columns of which one has a value more would be rows of other things. Not here: what the rows mean. Not
+A million rows as objects in dicts would take a gigabyte, most of it for finding them again; here a row takes only the memory
+of its values, finding it takes two bisections, and the memory of an emptied page is freed at once. If there is no memory for
+a change, nothing is changed, because columns of different lengths would mix up the rows. Not here: what the rows mean. Not
 thread-safe.
 """
 
@@ -22,7 +22,7 @@ P = TypeVar("P", bound=tuple[MutableSequence[Any], ...])
 class Columns(Generic[P]):
     """Rows of one value per column; the first, an integer, is the key. `empty` makes a page without rows.
 
-    A row is told of as its page and its place there, which hold until the next row comes or goes.
+    A row is identified by its page and its place there, which are valid until a row is added or removed.
     """
 
     def __init__(self, empty: Callable[[], P]) -> None:
@@ -35,7 +35,7 @@ class Columns(Generic[P]):
         return self._rows
 
     def last(self, key: int) -> tuple[P, int] | None:
-        """The last row whose key is not above `key`."""
+        """Return the last row with a key of at most `key`."""
         number = bisect_right(self._lows, key) - 1
         if number < 0:
             return None
@@ -56,7 +56,7 @@ class Columns(Generic[P]):
             number -= 1
 
     def add(self, *values: Any) -> tuple[P, int]:
-        """One more row, behind those of the same key."""
+        """Add a row behind those of the same key."""
         key = values[0]
         number = max(0, bisect_right(self._lows, key) - 1)
         if not self._pages:
@@ -87,7 +87,7 @@ class Columns(Generic[P]):
         return page, row
 
     def remove(self, page: P, row: int) -> None:
-        """One row less; pages with few rows are joined."""
+        """Remove a row; pages with few rows are joined."""
         number = bisect_right(self._lows, page[0][row]) - 1
         while self._pages[number] is not page:  # several pages may begin with the same key
             number -= 1
@@ -108,7 +108,7 @@ class Columns(Generic[P]):
                     return
 
     def _part(self, page: P, rows: slice = slice(None), also: P | None = None) -> P:
-        """A page of some rows of one, and of all of another one."""
+        """Return a page made of some rows of one page and all rows of another."""
         part = self._empty()
         for column, values in zip(part, page, strict=True):
             column += values[rows]

@@ -1,7 +1,7 @@
 """Counters: what the kernel has asked of one mount, what was answered, and the last errors with their reasons.
 
 The event loop counts; another thread may look at any time, so each look takes one copy. Not here: what the cache holds
-(`../cache.py`), how long jobs take (`jobs.py`), who looks (`mount/control.py`).
+(`../cache.py`), how long jobs take (`jobs.py`), the reports made from them (`mount/control.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ KEPT_ERRORS = 100
 """Errors of which the reason is kept: enough to see a pattern, few enough to read."""
 
 REASON_CHARACTERS = 1000
-"""Characters of a reason that are kept."""
+"""Number of characters of a reason that are kept."""
 
 
 class Failure(NamedTuple):
-    """One path and reason: how often and when the kernel was told so."""
+    """How often and when the kernel got an error with one path and reason."""
 
     path: str
     errno: int
@@ -34,11 +34,11 @@ class Counters:
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
-        """By handler."""
+        """Requests by handler."""
         self.bytes_read = 0
-        """Bytes of answers to reads; what was put into the kernel's pages without being asked for is not among them."""
+        """Bytes in answers to reads. Bytes pushed into the kernel's pages without a request are not included."""
         self.errors: Counter[int] = Counter()
-        """By errno, without the ordinary answers (`boundary.py`)."""
+        """Errors by errno, without the ordinary answers (`boundary.py`)."""
         self._failures: dict[tuple[str, str], Failure] = {}  # the latest one is the last
 
     def failed(self, path: str, errno: int, reason: str) -> None:
@@ -65,11 +65,11 @@ class Accesses:
         self.tell: Callable[[str, int, int, int, float], object] | None = None
 
     def opened(self, inode: int, size: int, begun: float) -> None:
-        """A file of `size` bytes was opened; `begun`: since when (time.monotonic) somebody waited for that."""
+        """A file of `size` bytes was opened; `begun`: when its request began to wait (time.monotonic)."""
         if self.tell is not None:
             self.tell("open", inode, 0, size, time.monotonic() - begun)
 
     def loaded(self, inode: int, offset: int, size: int, begun: float) -> None:
-        """So many bytes were read for somebody who waited."""
+        """`size` bytes were read for a request that had waited since `begun`."""
         if self.tell is not None:
             self.tell("read", inode, offset, size, time.monotonic() - begun)

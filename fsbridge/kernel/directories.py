@@ -1,4 +1,4 @@
-"""What directories contain, as far as it was read lately: opening and listing one again costs no hand-over to a worker.
+"""The contents of directories that were read lately: opening and listing one again costs no hand-over to a worker.
 
 A listing is shown for no longer than a listing may be old (P9), and the least recent ones are dropped first: their members
 are opened again by name. Not here: reading directories (`readings.py`), which ones are read ahead
@@ -29,7 +29,7 @@ class Directories:
         self._ttl = ttl
         self._readings: OrderedDict[int, Reading] = OrderedDict()  # the one used last is the last
         self.nbytes = 0
-        """Memory that they take, roughly."""
+        """Memory that the directories take, roughly, in bytes."""
 
     def __len__(self) -> int:
         return len(self._readings)
@@ -49,9 +49,10 @@ class Directories:
         return (inode, reading.attrs, left) if left > 0 else None
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
-        """The node behind an inode, see `InodeTable.find`. One that is not open is opened as a remembered listing has told.
+        """The node behind an inode, see `InodeTable.find`.
 
-        However old that is: the node itself knows which version of its content it stands for.
+        A node that is not open is opened as a remembered listing has described it. The listing may be old, because the node
+        itself knows which version of its content it stands for.
         """
         found = self._inodes.find(inode)
         if isinstance(found, Parked) or (isinstance(found, Record) and not found.is_open):
@@ -77,13 +78,13 @@ class Directories:
         self.expire()
 
     def doubt(self, inode: int | None) -> None:
-        """Forget what was read of a directory and of those above it: something there is not what it was."""
+        """Forget what was read of a directory and of those above it: something there has changed."""
         while inode is not None and self._inodes.knows(inode):
             self.forget(inode)
             inode = None if inode == ROOT else self._inodes.parent(inode)
 
     def expire(self) -> None:
-        """Forget what is too old to be shown, beginning with what was not used for longest."""
+        """Forget what is too old to be shown, the least recently used first."""
         while self._readings:
             inode, reading = next(iter(self._readings.items()))
             if not self._expired(reading):

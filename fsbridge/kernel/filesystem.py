@@ -76,7 +76,7 @@ class Filesystem(pyfuse3.Operations):
         return "?" if inode is None else self.inodes.path(inode)
 
     def outdated(self, handler: str, subject: Any) -> None:
-        """The kernel looks the path up again: what is remembered must not tell it the same again."""
+        """Forget what is remembered of the path. The kernel looks it up again and must not get the outdated answer again."""
         self.ages.doubt()
         self.directories.doubt(self._inode_of(handler, subject))
 
@@ -122,7 +122,8 @@ class Filesystem(pyfuse3.Operations):
     def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
         """The node, or its present version as a node of its own where pages must not be shared.
 
-        That is while an outdated one is open, and just after a change, when two opens may see different bytes.
+        They must not be shared while an outdated version is open, or just after a change, when two opens may see different
+        bytes.
         """
         if node.slot is None or attrs.kind != "file" or self.config.immutable:
             return node
@@ -177,7 +178,9 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
-        """Names of the extended attributes that can be read: copies with attributes fail where one of them cannot."""
+        """Return the names of the extended attributes that can be read: a copy with attributes fails if one of them cannot
+        be read.
+        """
         if not self.config.xattrs:
             raise FUSEError(errno.ENOSYS)
         xattrs = await self._ask(inode, lambda node: node.xattrs())
@@ -244,7 +247,8 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def read(self, fh: int, off: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
-        """Exactly the bytes asked for, as far as the file goes: from memory, else by one job for all who wait for them."""
+        """Return exactly the bytes asked for, up to the file's end: from memory, or by one job that several requests share.
+        """
         file = self.files[fh]
         if file.unversioned:
             self.pages.used(file.inode, file.version)
@@ -252,7 +256,8 @@ class Filesystem(pyfuse3.Operations):
         if want <= 0:
             return b""
         if file.scattered is not None and file.scattered.declines(off, off + want):
-            raise FUSEError(errno.EAGAIN)  # nobody sees it: the kernel asks for the page that somebody waits for
+            # the error goes unseen: the kernel asks again for the page that a program waits for
+            raise FUSEError(errno.EAGAIN)
         data = file.handle.peek(off, want)
         if data is None:
             begun = time.monotonic()
@@ -273,15 +278,15 @@ class Filesystem(pyfuse3.Operations):
         file.handle.close()
 
     def _unread(self, base: int, space: Space | None) -> None:
-        """The kernel has forgotten a space, or it is not open any more."""
+        """Drop the read-ahead of a space that the kernel has forgotten or that is closed."""
         self.ahead.forgotten_space(base, space)
 
     def _failed_ahead(self, error: Exception) -> None:
-        """A bug met while nobody was waiting: part of the boundary. Called by the read-ahead's threads."""
+        """Report a bug in work that no request waits for: part of the boundary. Called by the read-ahead's threads."""
         self.jobs.on_loop(lambda: self.reporter.errno(error, "read-ahead", lambda: "-"))
 
     def _discard(self, handle: Handle | None) -> None:
-        """Close a handle that nobody waits for any more."""
+        """Close a handle whose request has been given up."""
         if handle is not None:
             try:
                 handle.close()
@@ -294,7 +299,8 @@ class Filesystem(pyfuse3.Operations):
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
         """Open a directory; no entry is read yet.
 
-        What has changed since it was looked up must be Stale here: the kernel looks it up again now, but not in a listing.
+        A directory that has changed since it was looked up must raise Stale here: the kernel looks it up again after a
+        failed open, but not after a failed listing.
         """
         reading = self.directories.known(inode)
         await self.ahead.entered(inode, reading is not None)
@@ -326,7 +332,7 @@ class Filesystem(pyfuse3.Operations):
             if (whole := listing.whole()) is not None:
                 self.directories.remember(listing.inode, whole)
         self.replies.entries(listing, position, token)
-        if position:  # who has asked for more than the beginning will ask for the rest
+        if position:  # a program that has asked for more than the beginning will ask for the rest
             self.ahead.shown(listing)
 
     @silent
@@ -361,8 +367,8 @@ class Filesystem(pyfuse3.Operations):
     async def _ask(self, inode: int, question: Callable[[AnyNode], T], name: bytes | None = None) -> T:
         """Return `question(node)` of the node behind `inode`; `name`: what is asked concerns that member alone.
 
-        The question runs here, on the event loop. Where it would wait, it runs again on a worker of the metadata lane. What
-        remembered answers make an error is asked again: an error is told as of now.
+        The question runs here, on the event loop. Where it would wait, it runs again on a worker of the metadata lane. If
+        remembered answers lead to an error, the question is asked again without them: errors are as of now.
         """
         found = self.directories.find(inode)
 
@@ -385,7 +391,10 @@ class Filesystem(pyfuse3.Operations):
         return await self.jobs.metadata.run(ask, deadline, subject=self._subject(inode, name))
 
     async def _sized(self, node: AnyNode, attrs: Attrs, subject: Subject) -> Attrs:
-        """With the size that only decoding tells: as slow as a read, so it takes no thread from listings or readers."""
+        """Return the attributes with the size, if only decoding tells it.
+
+        That is as slow as a read, so it has threads of its own.
+        """
         if attrs.size is not None:
             return attrs
         file = cast(File, node)

@@ -1,7 +1,7 @@
 """Open files and open directories of the mount: the handle table and the position in a listing.
 
 Not here: requests and replies (`filesystem.py`), what the handles read (`tree.py`), the kernel's pages (`pages.py`). The
-event loop's thread owns everything here, but for what says that it blocks: of one listing one such thing at a time.
+event loop's thread owns everything here, except functions that say that they block: one at a time for each listing.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BEGINNING_SECONDS = 0.05
-"""How long a directory is read while it is opened: most are over by then, and cost one job in all."""
+"""Seconds for which a directory is read while it is opened: most are complete by then and cost one job in all."""
 
 READING_ENTRIES, READING_CHUNKS = 32_768, 1024
-"""Members of a group, or chunks, up to which all of a directory is kept together."""
+"""Largest number of a group's members, and of chunks, with which a directory is kept as a whole."""
 
 DIRECTORY_BYTES, ENTRY_BYTES = 3072, 300
-"""What a directory of which all is kept costs, roughly: an array has three and takes 8 KiB itself."""
+"""Rough memory of a directory that is kept as a whole, and of each entry: an array has three directories and takes 8 KiB
+itself.
+"""
 
 JUST_SECONDS = 0.1
 """Age at which what was read when the directory was opened is still what its reader wants, also with a TTL of 0."""
 
 FIRST_ENTRIES = 16
-"""Of a listing among which the first chunk must be: a few documents are beside it."""
+"""The first chunk must be among so many first entries of a listing: a few documents come before it."""
 
 
 class HandleTable(Generic[T]):
@@ -80,8 +82,8 @@ class ReadProgress:
     __slots__ = ("ahead", "asked", "begun", "ended", "followed")
 
     def __init__(self) -> None:
-        self.ended = False  # whether its last byte was read
-        self.followed = 0  # where its reader is
+        self.ended = False  # true once its last byte was read
+        self.followed = 0  # the reader's position
         self.begun = 0  # where the reader began to read from front to back
         self.asked = 0  # bytes that the reader has asked for since
         self.ahead = 0  # up to where bytes were asked for before the reader did
@@ -110,7 +112,10 @@ class OpenFile:
         self.version = handle.version
 
     def watch(self, direct: bool) -> None:
-        """Notice who picks rows through `mmap`. `direct`: without the page cache each request is somebody's own."""
+        """Detect programs that pick rows through `mmap`.
+
+        `direct`: the page cache is bypassed, so each request is a program's own.
+        """
         self.scattered = Scattered() if self.handle.window and not direct else None
 
 
@@ -131,7 +136,7 @@ class Reading:
         self._members: dict[bytes, Entry] | None = None
         self.base: int | None = None
         self.attrs: Attrs | None = None
-        """Of the directory itself, not older than the rest; None if nobody has asked for them."""
+        """Attributes of the directory itself, not older than the rest; None if they were not asked for."""
         self.below: dict[int, Reading] = {}
         self.named: dict[bytes, Reading] = {}
         self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
@@ -151,7 +156,7 @@ class Listing:
     Positions count entries; 0 is the beginning of a new listing. `reading`: what is known of the directory already.
     """
 
-    # Of most listings all is in memory, and they change little of this.
+    # Most listings are in memory as a whole, and change little of this.
     batch: Sequence[Entry] = ()
     start = end = 0
     """Positions of the batch's first entry and of the one behind the last."""
@@ -161,8 +166,8 @@ class Listing:
     """While a job reads it on; set when that is over."""
     _stream: Iterator[Sequence[Entry]] | None = None
     _begun = 0.0
-    _all: list[Sequence[Entry]] | None = None  # since the beginning, as long as that is little
-    _untouched = False  # whether it was begun before the kernel asked for its beginning
+    _all: list[Sequence[Entry]] | None = None  # entries since the beginning, as long as they are few
+    _untouched = False  # true if it was begun before the kernel asked for its beginning
     _ended = False
     _members = 0
 
@@ -170,7 +175,7 @@ class Listing:
         self.inode = inode
         self.directory = directory
         self.reading = reading
-        """All that it shows, if that was read when it was opened."""
+        """Everything that it shows, if that was read when it was opened."""
         self.shown = cast(Contents, directory)
         """What this listing began to show; its entries are numbered by this one's space."""
         self._ready: deque[Sequence[Entry]] = deque()
@@ -186,7 +191,10 @@ class Listing:
         return max(0.0, listed_lifetime(ttl, self.shown.extent) - (time.monotonic() - self.asked))
 
     def at(self, position: int) -> bool:
-        """True if `batch` holds the entry at `position`, or the listing ends there. Goes there where that needs no store."""
+        """True if `batch` holds the entry at `position`, or the listing ends there.
+
+        Moves there if that needs no access to the store.
+        """
         while position >= self.end and self._ready:
             self._step(self._ready.popleft())
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
@@ -197,7 +205,7 @@ class Listing:
         return untouched and time.monotonic() - self._begun < max(JUST_SECONDS, listed_again(ttl, self.shown.extent))
 
     def begin(self) -> None:
-        """Read the beginning of what `restart` has begun, all of it if that is little. Blocks: for a worker thread."""
+        """Read the beginning of what `restart` has begun, or all of it if it is small. Blocks: for a worker thread."""
         self._untouched = True
         until = self._begun + BEGINNING_SECONDS
         while self._all is not None and (batch := self._next()) is not None:
@@ -210,7 +218,7 @@ class Listing:
             self._all = ready
 
     def whole(self) -> Reading | None:
-        """All of the directory, once the stream has ended; None before that, and if it is much."""
+        """Return all of the directory once the stream has ended; None before that, and if it is too large to keep."""
         if not self._ended or self._all is None:
             return None
         return Reading(self.directory, self.shown, _merged(self._all), self._begun)
@@ -218,8 +226,8 @@ class Listing:
     def fetch(self, position: int, rewind: bool) -> None:
         """Move the batch to `position` or towards it; `rewind` begins a new listing.
 
-        Blocks: for a worker thread, one at a time. Returns early after an empty batch, with which a directory says that it
-        is still at work: ask again.
+        Blocks: for a worker thread, one at a time. Returns early after an empty batch, which means that the directory is
+        still being read: call again.
         """
         if rewind or self._stream is None or position < self.start:
             self.restart()
@@ -259,7 +267,7 @@ class Listing:
         self.batch, self.end = (), self.start
 
     def restart(self) -> None:
-        """Begin a new listing, of what is there now. Blocks: for a worker thread."""
+        """Begin a new listing of the directory's present contents. Blocks: for a worker thread."""
         self._begun = time.monotonic()
         self.shown = self.directory.present()
         self._stream = iter(self.shown.entries())
@@ -302,7 +310,10 @@ _TIMED = (Numbered, Dated)  # a tuple is looked through several times as fast as
 
 
 def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
-    """All that a listing shows, in few batches; None if that is much, or takes long. Blocks; raises what it raises."""
+    """Return everything that a listing shows, in few batches; None if that is too much or takes long.
+
+    Blocks; raises the listing's errors.
+    """
     begun = time.monotonic()
     most = _most(shown)
     found: list[Sequence[Entry]] = []
@@ -315,7 +326,7 @@ def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
 
 
 def _most(shown: Contents) -> int:
-    """Members up to which all of a directory is kept together."""
+    """Return the largest number of members with which a directory is kept as a whole."""
     return READING_ENTRIES if shown.space is None else READING_CHUNKS
 
 
@@ -325,7 +336,7 @@ def _dated(batch: Sequence[Entry], asked: float) -> Sequence[Entry]:
 
 
 def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
-    """The same entries in fewer batches: each costs the kernel a request."""
+    """Return the entries in fewer batches, because each batch costs the kernel a request."""
     found: list[Sequence[Entry]] = []
     for batch in batches:
         if not batch:
@@ -369,5 +380,5 @@ def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
             if listing.reading is not None:
                 listing.reading.attrs, listing.reading.asked = attrs, oldest()
             return listing
-        except Exception:  # whatever it is, who asks for the entries meets it
+        except Exception:  # any error: the request for the entries meets it again
             return Listing(inode, directory)

@@ -1,7 +1,7 @@
 """The rows of the inode table: number, parent, name, version and lookup count of each inode that the kernel knows.
 
-An ordinary inode has a row, and so has the range of numbers of a space. Of the many nodes that a walk tells the kernel of
-there is nothing else in memory. Not here: the nodes (`inodes.py`), how rows are kept (`columns.py`). Not thread-safe.
+An ordinary inode has a row, and so has the range of numbers of a space. For most inodes this row is the only thing in
+memory. Not here: the nodes (`inodes.py`), how rows are kept (`columns.py`). Not thread-safe.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class InodeRows:
         return row
 
     def outdated(self, row: Row) -> None:
-        """Its name belongs to another one from now on."""
+        """Give the row's name up: it belongs to another inode from now on."""
         rows, at = row
         name = rows.names[at]
         key, number = hash(rows.versions[at]) if name is None else hash((rows.parents[at], name)), rows.numbers[at]

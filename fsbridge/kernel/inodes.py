@@ -4,9 +4,9 @@ Two kinds of numbers. Ordinary nodes get one number each and are known from thei
 Nodes of a `Space` (the chunk tree of one array version) get `base + position` out of a range that the space owns: one row
 and one lookup count for all of them, so ten million listed chunk files cost nothing. Numbers are never given twice.
 
-The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes
-the pages of two. The kernel may know a million of them, of which there is no more than a row (`inode_rows.py`); those used
-last have a `Record` and are kept open, the others are parked: they are opened again when they are used.
+The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes the
+pages of two. The kernel may know a million of them, and most have only a row (`inode_rows.py`). Those used last have a
+`Record` and are kept open; the others are parked: they are opened again when they are used.
 
 Not here: FUSE replies, handles. Not thread-safe: the event loop's thread owns the table; only `open` of what `find` gives
 and `known_base` are for other threads.
@@ -45,14 +45,14 @@ class InodeTable:
     """See the module's text."""
 
     def __init__(self, root: Directory, released: Callable[[int, Space | None], object] = lambda base, space: None) -> None:
-        """`released` is told of each space that is parked, or whose last number the kernel has forgotten.
+        """Call `released` for each space that is parked, or whose last number the kernel has forgotten.
 
         It gets the first number of its range, and the space if that was open.
         """
         self._rows = InodeRows(ROOT)
         self._learnt: deque[Used] = deque()
         self._opened: OrderedDict[int, Used] = OrderedDict()  # the last one used last
-        self._spaces: dict[Hashable, Range] = {}  # those of them, by identity
+        self._spaces: dict[Hashable, Range] = {}  # those of them that are spaces, by identity
         self._last: Range | None = None  # the last one that was used of those, until another one is
         self._parked: WeakValueDictionary[int, Record] = WeakValueDictionary()  # whose version a job may be finding out
         self._pinned: dict[int, Used] = {}  # those that cannot be opened again
@@ -64,7 +64,7 @@ class InodeTable:
         return len(self._rows)
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
-        """The record of an ordinary inode, or the node of a numbered one; Stale for a number nobody has."""
+        """The record of an ordinary inode, or the node of a numbered one; Stale for an unknown number."""
         last = self._last
         if last is not None and last.space is not None and 0 <= inode - last.inode < last.space.size:
             return last.space.node(inode - last.inode)
@@ -86,7 +86,8 @@ class InodeTable:
             rows, at = row
             record = self._record(row)
             if record.node is None and record.version is None:
-                rows.versions[at] = record.version = node.version  # only named by a listing so far: nothing of it is cached
+                # only named by a listing so far: none of its content is cached
+                rows.versions[at] = record.version = node.version
             if record.version == node.version:
                 if record.node is None:  # an opened node stays, and with it its space and what that has learnt
                     record.node = node
@@ -104,8 +105,8 @@ class InodeTable:
         """The inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
 
         False: the listing does not know the entry's version while a version of it is in use, so the next use of the name
-        must look it up. `remembered`: who uses it will `recall` it, so that a row is enough, but for new directories, which
-        somebody will enter.
+        must look it up. `remembered`: whatever uses the inode will `recall` it, so a row is enough, except for new
+        directories, which will be entered.
         """
         name, attrs, node, version = entry
         if isinstance(node, int):
@@ -147,7 +148,7 @@ class InodeTable:
     def base(self, parent: int, space: Space, remembered: bool = False) -> int | None:
         """First number of a space's range, allocated if need be; None for a space too large to have one.
 
-        Whoever asks must count what it tells the kernel with `count`, before control returns to the event loop.
+        The caller must report the numbers that it gives the kernel to `count`, before control returns to the event loop.
         `remembered`: as for `listed`.
         """
         if remembered and space.size <= MAX_SPACE:
@@ -175,13 +176,15 @@ class InodeTable:
         return None if owner is None else owner.inode
 
     def count(self, base: int, lookups: int) -> None:
-        """Count `lookups` replies with numbers of the range at `base`, a listing's worth; one nobody knows is given up."""
+        """Count `lookups` replies with numbers of the range at `base`, as a listing gives them; an unknown range is given
+        up.
+        """
         self._count(base, lookups)
 
     def forget(self, inode: int, lookups: int) -> bool:
         """The kernel has dropped `lookups` references; the last one frees the inode. Unknown numbers are ignored.
 
-        Whether the kernel may have no other reference; of numbered ones only their sum is known.
+        Returns true if the kernel may have no other reference; for numbered inodes only the sum is known.
         """
         if inode == ROOT or self._rows.row(inode) is None:
             return True
@@ -218,7 +221,7 @@ class InodeTable:
         return Place(rows.parents[at], rows.names[at], inode - rows.numbers[at])
 
     def again(self, inode: int) -> None:
-        """The kernel is told of an inode that it knows; counts one lookup."""
+        """Count one lookup of an inode that the kernel knows already."""
         self._count(inode)
 
     def knows(self, inode: int) -> bool:
@@ -226,7 +229,7 @@ class InodeTable:
         return self._rows.row(inode) is not None
 
     def lookups(self, inode: int) -> int:
-        """How often the kernel knows that inode; of a numbered one, all of its range."""
+        """Return the lookup count of an inode; for a numbered one, that of its whole range."""
         rows, at = self._row(inode)
         return rows.counts[at]
 
@@ -281,7 +284,7 @@ class InodeTable:
         return record
 
     def _name(self, record: Record, opener: Callable[[], AnyNode]) -> None:
-        """A listing has told how the node is opened."""
+        """Note how the node is opened, as a listing has told."""
         record.opener = opener
         if isinstance(opener, Ready):
             record.node = opener.node

@@ -39,27 +39,29 @@ DATA_THREADS = (os.cpu_count() or 1) + 2
 """Decoding needs one thread per processor; two more wait for the disk meanwhile."""
 
 SUBSTITUTE_THREADS = 60
-"""Threads that a lane may have besides, in place of those whose jobs take long: so many hung requests stop nobody else."""
+"""Extra threads that a lane may have in place of those whose jobs take long: so many hung requests do not stop others."""
 
 SIZE_THREADS, REMOTE_SIZE_THREADS = 2, 8
-"""For files whose size only making them tells: a file manager that wants a preview of each array holds up no reader."""
+"""Threads for files whose size is known only once they are made: a file manager that previews each array must not delay
+readers.
+"""
 
 METADATA_SLOW, DATA_SLOW = 1.0, 5.0
 """Seconds after which a job's thread gets a substitute: far more than a listing step or a chunk takes."""
 
 AGAIN_SECONDS = 0.05
-"""Seconds after which a thread tries again to say that a job is over, where there was no memory for that."""
+"""Seconds after which a thread tries again to say that a job is over, if there was no memory for that."""
 
 METADATA_SUSPECTED, DATA_SUSPECTED = 1.0, 10.0
 """Seconds that a job may take while another one in the same directory hangs: deadlines must not add up."""
 
 
 class Abandoned(TimedOut):
-    """A job's deadline has passed, not one of the store's own: the job goes on, or nobody has begun it yet."""
+    """A job's deadline has passed, not one of the store's own: the job goes on, or has not begun yet."""
 
 
 class _Job(Generic[T]):
-    """One call on its way. `task` is the trio task that waits for it now, `wanted` whether anybody still will."""
+    """One call on its way. `task` is the trio task that waits for it now, `wanted` is true as long as a result is wanted."""
 
     __slots__ = (
         "abandoned",
@@ -86,18 +88,18 @@ class _Job(Generic[T]):
         self.begun = self.ended = self.slow = False  # the lane's lock guards these
         self.over = False  # as the event loop knows it
         self.hung = False
-        self.repeated = False  # whether a thread that was outgrown has had it
+        self.repeated = False  # true once a thread that is one too many has taken it as its sign to end
         self.result: T | None = None
         self.error: Exception | None = None
 
 
 class _Returns:
-    """What the event loop is to do for other threads, finished jobs mostly: any number of things in one wake-up."""
+    """Calls for the event loop from other threads, mostly for finished jobs; one wake-up serves any number of them."""
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
         self._calls: deque[Callable[[], object]] = deque()
-        self._woken = False  # whether a wake-up is on its way
+        self._woken = False  # true while a wake-up is on its way
 
     @property
     def due(self) -> bool:
@@ -116,7 +118,7 @@ class _Returns:
                 raise
 
     def _deliver(self) -> None:
-        self._woken = False  # before it is looked how many there are: of what comes from here on somebody will wake it again
+        self._woken = False  # before the calls are counted: each call added from here on brings its own wake-up
         for _ in range(len(self._calls)):
             try:
                 self._calls.popleft()()
@@ -126,13 +128,13 @@ class _Returns:
 
 
 class Lane:
-    """Daemon threads that take jobs in order: `threads` of them, and substitutes for those busy for `slow` seconds.
+    """Daemon threads that take jobs in order: `threads` of them, and a substitute for each that is busy for `slow` seconds.
 
     Made by `Jobs`.
     """
 
     def __init__(self, name: str, threads: int, slow: float, suspected: float, advice: str = "") -> None:
-        """`advice`: what a deadline's error tells besides."""
+        """`advice`: text added to a deadline's error."""
         self.name = name
         self.threads = threads
         self.overdue = Overdue(suspected)
@@ -215,7 +217,7 @@ class Lane:
         raise Abandoned(f"no answer from the store within the deadline{self._advice}")
 
     def _relieve(self, job: _Job[Any]) -> None:
-        """See to it that others do not wait for a thread because `job` takes long."""
+        """Make sure that other jobs do not wait for a thread because `job` takes long."""
         with self._lock:
             if job.begun and not job.ended and not job.slow:
                 job.slow = True
@@ -225,7 +227,7 @@ class Lane:
 
     def _start_thread(self) -> None:
         confinement.start(self._work, f"fsbridge-{self.name}-{self._started + 1}")
-        self._alive += 1  # not before: where there is no memory for one, another one must be started later
+        self._alive += 1  # not before: without memory for one, another must be started later
         self._started += 1
 
     def _work(self) -> None:
@@ -258,9 +260,9 @@ class Lane:
             del job
 
     def _told(self, returns: _Returns, job: _Job[Any]) -> bool:
-        """Have the event loop told that a job is over; False if that has ended.
+        """Tell the event loop that a job is over; False if the loop has ended.
 
-        Where there is no memory for it, it is tried again: who waits for a job of which nobody is told would do so for ever.
+        Without memory for that it is tried again: otherwise the request that waits for the job would wait for ever.
         """
         while True:
             try:
@@ -273,7 +275,10 @@ class Lane:
                 return True
 
     def _over(self, job: _Job[Any]) -> None:
-        """On the event loop: tell whoever waits for a job, or has given it up. Once, however often it is called."""
+        """Resume the request that waits for a job, or clean up after one that gave it up.
+
+        On the event loop; further calls do nothing.
+        """
         if job.over:
             return
         job.over = True
@@ -286,7 +291,7 @@ class Lane:
             job.abandoned(job.result)
 
     def _make_way(self, stays: bool) -> bool:
-        """Have another thread take this one's place, if it has one; False."""
+        """Have another thread take this one's place if the thread has one; return False."""
         if stays:
             with self._lock:
                 self._alive -= 1
@@ -294,7 +299,7 @@ class Lane:
         return False
 
     def _again(self, job: _Job[Any]) -> bool:
-        """True if `job` failed because of this thread, and another one is to do it."""
+        """True if `job` failed because of this thread, and another thread is to do it."""
         with self._lock:
             if job.error is None or job.repeated or not job.wanted:
                 return False
@@ -332,7 +337,7 @@ def _do(job: _Job[Any]) -> None:
         job.error = error
         try:
             confinement.refused()
-        except Exception as outgrown:  # of any kind: without this thread the lane would answer nothing more
+        except Exception as outgrown:  # of any kind: without this thread the lane would answer nothing any more
             job.error = outgrown
     except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
         job.error = error
@@ -341,7 +346,7 @@ def _do(job: _Job[Any]) -> None:
 
 
 async def _finished(job: _Job[Any]) -> None:
-    """Wait for `job`; cancelled, nobody waits for it for the moment."""
+    """Wait for `job`. If cancelled, the job has no waiting task for the moment."""
 
     def stop(_raise_cancel: object) -> trio.lowlevel.Abort:
         job.task = None

@@ -1,8 +1,8 @@
 """Reads of open files and of open directories on workers.
 
-One read at a time of each file: it may decode what the others want, too, so they wait for it without a thread. Statements
-between two `await`s run alone, which the table of reads relies on. Not here: what is in memory already (`peek`), replies
-(`filesystem.py`), the workers (`jobs.py`).
+One read at a time of each file: it may decode what other reads want, too, so they wait for it without taking a thread.
+Statements between two `await`s run alone, which the table of reads relies on. Not here: what is in memory already (`peek`),
+replies (`filesystem.py`), the workers (`jobs.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Loads:
         try:
             data = await lane.run(lambda: handle.read(offset, size), deadline, over, subject)
         except Abandoned:
-            raise  # the read goes on without us: until it is over nobody else may take a thread for the same file
+            raise  # the read goes on without us: until it is over no other request may take a thread for the same file
         except BaseException:
             over(None)
             raise
@@ -61,7 +61,7 @@ class Loads:
         return data
 
     async def list(self, listing: Listing, position: int, rewind: bool) -> None:
-        """Bring a listing to `position`, or towards it; see `Listing.fetch`. Raises what that does, and TimedOut."""
+        """Move a listing to `position`, or towards it; see `Listing.fetch`. Raises its errors, and TimedOut."""
         deadline = trio.current_time() + self._config.metadata_deadline
         while (coming := listing.coming) is not None:
             with trio.CancelScope(deadline=deadline):

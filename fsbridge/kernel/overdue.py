@@ -1,7 +1,7 @@
-"""Hung jobs: where one has passed its deadline and still hangs, further ones are refused at once, or soon.
+"""Hung jobs: while one has passed its deadline and still hangs, further jobs are refused at once, or soon.
 
-Without this each new reader of a hung store would wait for a deadline of its own and take another thread with it. Not
-here: threads and deadlines (`jobs.py`). The event loop's thread owns everything.
+Without this each new reader of a hung store would wait for a deadline of its own and take another thread with it. Not here:
+threads and deadlines (`jobs.py`). The event loop's thread owns everything.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import NamedTuple
 from fsbridge.errors import TimedOut
 
 HUNG_MEMBERS = 8
-"""Members of one directory that may hang before the whole directory is answered at once: each costs a thread, and several
-stores may live in one directory, of which only some hang."""
+"""Members of one directory that may hang before the whole directory is answered at once: each costs a thread, and only some
+of several stores in one directory may hang.
+"""
 
 
 class Subject(NamedTuple):

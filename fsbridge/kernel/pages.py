@@ -1,4 +1,4 @@
-"""Which version the kernel's page cache holds of each file whose inode stands for several, so that no reader sees two mixed.
+"""The version in the kernel's page cache, for each file whose inode stands for several, so that no reader sees two mixed.
 
 Not here: the replies that fill the pages (`filesystem.py`). The event loop's thread owns everything here.
 """

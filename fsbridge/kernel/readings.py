@@ -1,4 +1,4 @@
-"""Reading whole directories ahead of whoever enters them, with the directories below as far as those are few.
+"""Reading whole directories before a program enters them, with the directories below them if those are few.
 
 Not here: which ones (`readahead/directories.py`), for how long they are remembered (`directories.py`), open listings
 (`handles.py`).
@@ -38,7 +38,7 @@ def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, aske
 
 
 def read_tree(ages: Ages, node: Directory) -> Reading | None:
-    """The same, and the directories below it as far as they are few."""
+    """Read all of a directory, and the directories below it if they are few; see `read_directory`."""
     reading = read_directory(ages, node)
     if reading is not None:
         _read_below(ages, reading, reading, iter(range(BELOW_DIRECTORIES)))
@@ -57,7 +57,7 @@ def _read_below(ages: Ages, top: Reading, reading: Reading, room: Iterator[int])
         try:
             below = _read_member(ages, reading, entry)
         except (FsbridgeError, OSError):
-            continue  # whoever comes for it meets that
+            continue  # the program that enters it meets the error
         if below is None:
             return
         if isinstance(entry.node, int):
@@ -92,6 +92,6 @@ def read_record(record: Record, read: Callable[[Directory], Reading | None]) -> 
 
 
 def read_numbered(ages: Ages, space: Space, position: int) -> Reading | None:
-    """All of a numbered directory; None also of an empty one, of which it is not known whether it is there. Blocks."""
+    """All of a numbered directory; None also for an empty one, which may not exist. Blocks."""
     reading = read_directory(ages, cast(Directory, space.node(position)))
     return reading if reading is not None and reading.batches else None

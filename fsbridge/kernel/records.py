@@ -1,4 +1,4 @@
-"""What the inode table holds of a node, or of a space, in use: how it is opened, and opened again once it was parked.
+"""Entries of the inode table for nodes and spaces in use: how each is opened, and opened again after it was parked.
 
 Not here: numbers and counts (`inode_rows.py`), which of them stay open (`inodes.py`). `open` is for any thread, the rest for
 the event loop's.
@@ -16,15 +16,15 @@ from fsbridge.tree import AnyNode, Directory, Space
 
 
 class Record:
-    """One ordinary inode in use. `node` is None until somebody uses what a listing has merely named, and while it is parked.
+    """One ordinary inode in use. `node` is None until a name from a listing is first used, and while it is parked.
 
-    `above` is the record of the directory it is in; None when that has none, and then the node is never parked.
+    `above` is the record of its directory; None if that has none, and then the node is never parked.
     """
 
     __slots__ = ("__weakref__", "_learnt", "above", "inode", "kind", "name", "node", "opener", "parent", "version")
 
     def __init__(self, row: Row, above: Record | None, learnt: deque[Used]) -> None:
-        """`learnt`: gets this record whenever the node has been opened."""
+        """Call `learnt` with this record whenever the node has been opened."""
         rows, at = row
         self.inode = rows.numbers[at]
         self.parent = rows.parents[at]
@@ -92,7 +92,7 @@ class Range:
         self._learnt = learnt
 
     def open(self) -> Space:
-        """The space, which is its directory's; Stale when that has another one by now. May block."""
+        """Return the space of its directory; Stale if that has another one by now. May block."""
         space = self.space
         if space is None:
             if self.above is None:
@@ -139,5 +139,5 @@ HELD = (Record, Parked)
 
 
 def opened(found: Record | Parked | AnyNode) -> AnyNode:
-    """The node of what the table has found. May block."""
+    """Return the node for what the table has found. May block."""
     return found.open() if isinstance(found, HELD) else found

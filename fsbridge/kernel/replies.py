@@ -26,11 +26,12 @@ BLOCK_SIZE = 65536
 """st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
 
 UNTOLD = -1
-"""As a size in a listing, where the kernel knows the inode already and the listing does not know all of its attributes.
+"""A size in a listing for a file whose size is not told: the kernel knows the inode already and the listing does not know
+all of its attributes.
 
 Linux (5.5, and what is maintained of those before) takes the name alone, keeps what it knows of the inode, and drops the
-reference that comes with an entry. It would believe anything else at once, for however short a time it is told to: whoever
-has the file mapped would have no pages any more, and whoever may enter a directory could not.
+reference that comes with an entry. It would believe any other size at once, even with a lifetime of zero: a program that has
+the file mapped would lose its pages, and one that may enter a directory could not enter it.
 """
 
 DOT_ENTRIES = 2
@@ -77,7 +78,7 @@ class Replies:
         return entry
 
     def dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
-        """`.` and `..` of the directory, from position `start_id` on; whether they fitted."""
+        """`.` and `..` of the directory, from position `start_id` on; true if they fitted."""
         entry = self._dot
         for position, name, number in ((0, b".", inode), (1, b"..", self._inodes.parent(inode))):
             if position >= start_id:

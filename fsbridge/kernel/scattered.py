@@ -1,9 +1,9 @@
 """Declining the kernel's read-around where a program picks rows of planes through `mmap`.
 
 At each page fault the kernel asks for as much around the page as its read-ahead is long, and of a file that is put together
-from chunks that can be hundreds of chunks for one row. A read-ahead request that fails is nobody's error: the kernel then
-asks for the one page that is waited for. A program that calls `read` is told from that by the page it asks for then, the
-first of what was declined; it is not declined anything again. Not here: reading ahead (`readahead/`), replies.
+from chunks that can be hundreds of chunks for one row. A failed read-ahead request reaches no program: the kernel then asks
+for the one page that is needed. A program that calls `read` is recognised because it then asks for the first declined page;
+nothing is declined to it again. Not here: reading ahead (`readahead/`), replies.
 
 Measured in pairs: `np.load(mmap_mode="r")[:, 512]` of 256 planes in chunks of 8 MiB takes 0.5 times as long with it, and 0.6
 times the processor time (row `files XZ large chunks` of `scripts/bench`).
@@ -17,7 +17,7 @@ LEAST_BYTES = 64 * 1024
 """Bytes of a request that may be read-around; of rows up to this long, too, the pages are asked for one by one."""
 
 FAR_REQUESTS = 2
-"""Requests, each farther from the one before than it is long, after which somebody seems to pick rows."""
+"""Number of requests, each farther from the last than it is long, after which a program seems to pick rows."""
 
 REMEMBERED = 8
 """Declined requests whose pages may still be asked for."""
@@ -37,7 +37,7 @@ class Scattered:
         self._never = False
 
     def declines(self, start: int, stop: int) -> bool:
-        """True if the request is to fail, because it is read-around of which one page is wanted."""
+        """True if the request is to fail because it is read-around, and only one page of it is needed."""
         size = stop - start
         if self._never:
             return False
@@ -50,7 +50,7 @@ class Scattered:
                 self._far = 0
             return False
         if any(begin <= start and stop <= end for begin, end in self._declined):
-            return False  # the part of it that somebody waits for: where the kernel has large folios, it may be long
+            return False  # the part of it that a program waits for: with large folios in the kernel it may be long
         if self._last is None or abs(start - self._last) > size:
             self._far += 1
         elif self._far <= FAR_REQUESTS:

@@ -1,10 +1,10 @@
-"""How the FUSE session waits for its next request: without a pass of the event loop where the request is already there.
+"""How the FUSE session waits for its next request: without a pass of the event loop if the request is already there.
 
 pyfuse3 takes a lock of trio's and waits for the device at each request; that is two passes of the event loop, which take
 three times as long as a request that is answered from memory. It looks up trio's names in its module when it uses them
-(`pyfuse3.asyncio` puts other ones there), so here are a lock that lets pass who finds it free, and a wait that looks first,
-and waits a moment for a reader who asks one thing after the other. A pyfuse3 of another version than those that were tried
-keeps its own loop, which answers the same in more time. Not here: requests (`filesystem.py`), jobs that the event
+(`pyfuse3.asyncio` puts other ones there), so here are a lock that costs no pass if it is free, and a wait that polls first,
+and lingers a moment for a program that sends one request after the other. A pyfuse3 of another version than those that were
+tried keeps its own loop, which gives the same answers more slowly. Not here: requests (`filesystem.py`), jobs that the event
 loop must not keep waiting (`jobs.py`).
 """
 
@@ -27,19 +27,19 @@ OLDEST, NEWEST = (3, 2), (3, 5)
 """Versions of pyfuse3 that take these names of trio from their module, and no others: both ends were tried."""
 
 TURN_SECONDS = 0.004
-"""How long requests that are already there are answered one after the other before what nobody has said to be due, timers
-mostly, gets its turn: each turn takes as long as a request."""
+"""How long requests that are already there are answered one after the other before the rest of the event loop (mostly
+timers) gets its turn: each turn takes as long as a request.
+"""
 
 LINGER_MILLISECONDS = 1
-"""How long the event loop waits for the next request and nothing else: one who walks has it there within microseconds."""
+"""How long the event loop waits for the next request and nothing else: a walk sends its next one within microseconds."""
 
 
 class Waiting:
     """Waits for requests, for the event loop's thread. `due` says that something else wants its turn now.
 
-    Who has waited reads from the device at once, and would wait in the kernel, with the event loop, if nothing were there.
-
-    `alone`: whether no request is under way, so that nobody waits for anything else that the event loop would do.
+    The caller reads from the device right after the wait. That read would block the event loop if no request were there.
+    `alone` returns true if no other request is under way, so that nothing else waits for the event loop.
     """
 
     def __init__(self, due: Callable[[], bool] = lambda: False, alone: Callable[[], bool] = lambda: False) -> None:
@@ -64,16 +64,16 @@ class Waiting:
 
 
 class LoopLock:
-    """One holder at a time, as `trio.Lock`, but no checkpoint where it is free, and whoever comes first takes it."""
+    """A lock like `trio.Lock`, but without a checkpoint if it is free; the first task that comes takes it."""
 
     def __init__(self) -> None:
         self._held = False
-        self._called = False  # whether one of those who wait has been woken, and has not come yet
+        self._called = False  # true if a waiting task has been woken and has not run yet
         self._waiting = trio.lowlevel.ParkingLot()
 
     @property
     def waiting(self) -> int:
-        """Those who wait and have not been woken."""
+        """Return the number of tasks that wait and have not been woken."""
         return len(self._waiting)
 
     async def __aenter__(self) -> None:
@@ -86,7 +86,7 @@ class LoopLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held = False
-        if not self._called and self._waiting:  # who finds it held again waits on, until its next holder wakes one
+        if not self._called and self._waiting:  # a task that finds it held again waits on, until its next holder wakes one
             self._called = True
             self._waiting.unpark()
 

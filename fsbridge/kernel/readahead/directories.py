@@ -29,16 +29,16 @@ from fsbridge.tree import Directory
 from fsbridge.workers import Workers
 
 MAX_WALKS = 64
-"""Directories whose members' visitors are followed at once."""
+"""Number of directories whose members' visitors are followed at once."""
 
 DEPTH_DIRECTORIES, DEPTH_SECONDS = 64, 0.05
-"""Directories read ahead of one visitor, and the work that they may be.
+"""Directories read ahead of one visitor, and the seconds of work that they may take.
 
-Of HDF5 files that are a few: the processes of those read too long ago have been ended when their visitor comes.
+Few HDF5 files fit, because the child process of a file read too early has ended by the time its visitor comes.
 """
 
 WAITING_SECONDS = 0.003
-"""Time for one directory from which on, unless half of it is work, several threads take them in turn."""
+"""Seconds for one directory from which on several threads read them in turn, unless half of the time is work."""
 
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed."""
@@ -47,7 +47,7 @@ AT_A_TIME_SECONDS = 0.01
 """How long directories are read while their visitor waits for the first of them."""
 
 PATIENCE_SECONDS = 0.1
-"""How long somebody waits for what is being read ahead, before he asks for it himself."""
+"""Seconds that a request waits for a directory that is being read ahead, before it reads the directory itself."""
 
 _Ahead: TypeAlias = tuple[int, Callable[[], "Reading | None"]]
 """The inode of a directory, and what reads it."""
@@ -70,13 +70,14 @@ class _Walk:
         """True if reading a member is mostly waiting."""
 
     def took(self, seconds: float, worked: float = 0.0, left: int = 0) -> None:
-        """Reading one member took so long, of which `worked` were work; the last `left` of those wanted were not read."""
+        """Note that reading one member took `seconds`, `worked` of them work; the last `left` members wanted were not read.
+        """
         self._read = max(self._last + 1, self._read - left)
         self.waits = seconds > max(WAITING_SECONDS, 2 * worked)
         self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
 
     def next(self, name: bytes, missing: bool) -> Sequence[bytes]:
-        """The member `name` is entered: those that are to be read now. `missing`: it itself has not been read.
+        """Return the members to read now that `name` is entered. `missing`: it itself has not been read.
 
         Only a walk that `waits` must be told of the others too.
         """
@@ -99,7 +100,8 @@ class _Walk:
         return self._order[first:end]
 
     def _find(self, name: bytes) -> int:
-        """Where a visitor is who does not take the very next member; what follows is then read in his order."""
+        """Return the position of a visitor that does not take the very next member; what follows is then read in its order.
+        """
         if not self._positions:
             self._orders.append(sorted(self._order))
             self._positions = [{member: at for at, member in enumerate(order)} for order in self._orders]
@@ -123,10 +125,10 @@ class _Numbered:
 
     def __init__(self) -> None:
         self.large = False
-        """True if reading the next one beside the event loop is worth it: the kernel is busy with each for long enough."""
+        """True if reading the next one beside the event loop pays: the kernel is busy with each for long enough."""
         self.levels: dict[int, Runs] = {}
         self.unvisited: set[int] = set()
-        """Inodes that nobody has entered yet; of those the kernel may never have heard, so it does not forget them."""
+        """Inodes that were not entered yet. The kernel may not know them, and then it never forgets them."""
 
 
 class Walks:
@@ -182,9 +184,10 @@ class Walks:
         self._unvisited.clear()
 
     async def entered(self, inode: int, known: bool) -> None:
-        """A directory is opened, of which it is `known` what it contains, or not.
+        """Have the directories read that the visitor of `inode` will want next.
 
-        Has read what its visitor will want next. Returns when the directory itself has been read, if that is under way.
+        `known`: the contents of `inode` are in memory. Returns when the directory itself has been read, if that is under
+        way.
         """
         large = False
         if self._unvisited and (numbered := self._unvisited.pop(inode, None)) is not None:
@@ -202,7 +205,7 @@ class Walks:
         return self._remote if walk is None else walk.waits
 
     async def _arrival(self, inode: int) -> None:
-        """Wait while the directory is being read, for a while."""
+        """Wait for a directory that is being read ahead, but not for long."""
         if inode not in self._awaited:
             return
         event = self._awaited[inode]
@@ -212,7 +215,7 @@ class Walks:
             await event.wait()
 
     def _read_next(self, inode: int, missing: bool) -> None:
-        """Have read what the visitor of a directory will want next; it first, if it is `missing`."""
+        """Have read what the visitor of a directory will want next; the directory itself first, if it is `missing`."""
         record = self._inodes.record(inode)
         if record is None:
             found, apart = self._next_numbered(inode, missing)
@@ -283,7 +286,10 @@ class Walks:
         return walk
 
     def _read_ahead(self, batch: Sequence[_Ahead]) -> None:
-        """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
+        """Read several directories, on one of the idle threads.
+
+        Failures are left to the request that asks for the directory.
+        """
         done: list[tuple[int, Reading]] = []
         begun, worked, read = time.monotonic(), time.thread_time(), 0
         try:
@@ -302,7 +308,7 @@ class Walks:
             self._jobs.on_loop(partial(self._arrived, batch, done, *spent, len(batch) - read))
 
     def _over(self, batch: Sequence[_Ahead]) -> None:
-        """Nothing more comes of that job."""
+        """Note that a job is over."""
         self._jobs.on_loop(partial(self._tell, [inode for inode, _ in batch]))
 
     def _arrived(

@@ -1,9 +1,9 @@
-"""Read-ahead: notice that somebody reads an array's chunk files one after the other, or one long file from front to back,
-and have the next bytes made meanwhile.
+"""Read-ahead: notice that a program reads an array's chunk files one after the other, or one long file from front to back,
+and prefetch the next bytes.
 
-Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives chunks that
-nobody has asked for a share of its budget and forgets them first), the kernel's own read-ahead within one file. What goes
-wrong here is nobody's error: the reader who really comes for the bytes meets it.
+Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives prefetched
+chunks a share of its budget and forgets them first), the kernel's own read-ahead within one file. Errors here are dropped:
+the request that really asks for the bytes meets them.
 """
 
 from __future__ import annotations
@@ -27,38 +27,43 @@ DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
 
 DEPTH_BYTES, MOST_FILES = 8 << 20, 32
-"""Of smaller files, so many bytes or files are made ready ahead."""
+"""For smaller files, the bytes or the number of files that are made ready ahead."""
 
 REMOTE_THREADS = 32
 """Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""
 
 REMOTE_MAKERS = 2 * THREADS
-"""Decoding what has arrived, or is about to: with fewer, all of them wait for chunks that come late while others are there;
-with more threads all would be ready late and at the same time, instead of one by one."""
+"""Threads that decode what has arrived or is about to.
+
+With fewer, all may wait for late chunks while others are there; with more, all files would be ready late at the same time,
+instead of one by one.
+"""
 
 RECENT_SECONDS = 5.0
-"""For which a file that was opened or made ready is not made ready again: another reader has just been there."""
+"""Seconds for which a file that was opened or made ready is not made ready again: another reader has just been there."""
 
 GAP_FILES = 4
 """Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
 
 LISTED_SECONDS = 5.0
-"""After a directory was listed, who opens a file seems to be about to read those behind it as well, and who opens the first
-file of the listing all of them."""
+"""Seconds after a listing in which a program that opens a file is expected to read those behind it as well, and one that
+opens the first file, all of them.
+"""
 
 BEHIND_SECONDS = 0.01
-"""By which a few behind it are sent later, unless they are opened by then: together all would come late, the first one, too,
-and the news that it has been read, on which more is sent."""
+"""Delay before prefetching the next few files, unless they are opened by then, so that the first one is not slowed down."""
 
 MAX_RECENT = 1024
-"""Such files of one array."""
+"""Number of recently opened or prepared files that are remembered for one array."""
 
 MAX_STREAMS = 16
-"""Readers of one array that are followed at once."""
+"""Number of readers of one array that are followed at once."""
 
 UNREAD_FILES = 4
-"""Files opened in sequence without being read to their end after which nothing is read ahead any more. Nobody asks us for
-the ends of those that are in the page cache."""
+"""Read-ahead stops after so many files opened in sequence without being read to their end.
+
+(The kernel does not ask for the ends of files in its page cache.)
+"""
 
 MAX_LISTED = 1024
 """Listings of directories of one array that are remembered."""
@@ -70,11 +75,16 @@ GAP_WINDOWS = 1
 """Windows of a long file that a read may lie before or behind the others' end: the kernel's requests overtake each other."""
 
 SEQUENTIAL_PART = 4
-"""Somebody reads from front to back once he has asked for this part (a quarter) of a window, and left out no more than this
-part of what he has passed: who picks a row of each plane through `mmap` has not."""
+"""A reader counts as sequential once it has asked for this part (a quarter) of a window and left out at most this part of
+what it has passed.
+
+A program that picks a row of each plane through `mmap` does not.
+"""
 
 SEQUENTIAL_BYTES, SEQUENTIAL_FILE_PART = 4 << 20, 16
-"""And so many bytes, or this part (a sixteenth) of a shorter file: around a few pages the kernel reads as much as a MiB."""
+"""A sequential reader must also have asked for so many bytes, or this part (a sixteenth) of a shorter file, because the
+kernel reads up to a MiB around a few pages.
+"""
 
 LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
 """Windows of a long file that are made ready ahead of its reader: between these, as many as hold so many bytes."""
@@ -83,8 +93,8 @@ LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
 class _Stream:
     """One reader: the last file opened, how many were read to their end, the furthest that was made ready.
 
-    `steps`: what is to be sent, and what to be made ready then, first the oldest; `sending`: held by who does one of them.
-    `goes_on`: set with the second file.
+    `steps`: what is to be prefetched and then made ready, the oldest first; `sending`: held by the thread that does one of
+    them. `goes_on`: set with the second file.
     """
 
     __slots__ = ("fetched", "furthest", "goes_on", "last", "read", "sending", "steps", "unread")
@@ -107,7 +117,8 @@ class _Stream:
 
 
 class Depths(NamedTuple):
-    """Files that are made ready ahead of a reader: so many when it has read its first, `growth` times as many then.
+    """How many files are made ready ahead of a reader: `first` after its first file, `growth` times as many after each
+    further one.
 
     `unread`: see `UNREAD_FILES`. `fetched`: the most files of which what they are made of is sent already, if that is far
     away: four times as many as are made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`:
@@ -133,15 +144,16 @@ def near(size: int) -> Depths:
 
 NEAR = Depths(1, 2, DEPTH_FILES)
 REMOTE = Depths(8, 4, 16, unread=8, fetched=64, listed=4, begun=16)
-"""Over the network each step costs a round trip: as much is asked for as may be on its way (`store/remote/ahead.py`) after
-one, and half of it at once where all files of a directory seem to be wanted: `cp -r`, `cat *`."""
+"""Over the network each step costs a round trip: after one file, as much is requested as may be on its way
+(`store/remote/ahead.py`), and half of that at once if all files of a directory seem to be wanted: `cp -r`, `cat *`.
+"""
 
 
 class Streams:
     """The readers of one space. `prefetch(numbers)` makes files ready, on one of `threads`; numbers are in listing order.
 
-    It tells the first for which there was no room: then that one's turn comes again with the next file that is opened.
-    `fetch(number)` has what a file is made of sent, and says whether that is done apart from making it: `makers` do it then.
+    It returns the first for which there was no room; that one is tried again when the next file is opened. `fetch(number)`
+    has what a file is made of sent, and says whether that is done apart from making it: `makers` do it then.
     """
 
     def __init__(
@@ -160,12 +172,12 @@ class Streams:
         self._prefetch = prefetch
         self._fetch = fetch
         self._lock = threading.Lock()
-        self._apart = False  # whether what was sent last is decoded apart from it
+        self._apart = False  # true if decoding what was sent last is a step of its own
         self._streams: list[_Stream] = []  # the most recently used last
         self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
 
     def opened(self, number: int, behind: int = 0) -> None:
-        """A file was opened; `behind`: so many of those behind it seem to be wanted, although nobody has read it yet."""
+        """A file was opened; `behind`: so many files behind it seem to be wanted, although it has not been read yet."""
         now = time.monotonic()
         with self._lock:
             stream = self._find(number)
@@ -213,7 +225,7 @@ class Streams:
         self._fetch_first(stream)
 
     def _fetch_first(self, stream: _Stream) -> None:
-        with stream.sending:  # one step after the other: what is made before it is sent would be sent for nobody
+        with stream.sending:  # one step after the other: fetching what is made already would be a waste
             fetched, wanted = stream.steps.popleft()
             apart = [self._fetch(other) for other in fetched]
             self._apart = any(apart)
@@ -244,7 +256,7 @@ class Streams:
         with self._lock:
             stream = self._find(number, behind=GAP_FILES)
             if stream is not None:
-                stream.read += max(1, stream.unread)  # nobody tells of files that are in the page cache to their end
+                stream.read += max(1, stream.unread)  # the kernel does not report reads from its page cache
                 stream.unread = 0
 
     def _find(self, number: int, behind: int = 0) -> _Stream | None:
@@ -258,7 +270,7 @@ class Streams:
 
 
 class Readers:
-    """Everybody who reads files of this mount, as the kernel's requests tell. For the event loop's thread."""
+    """The readers of this mount's files, as the kernel's requests show them. For the event loop's thread."""
 
     def __init__(
         self,
@@ -275,7 +287,7 @@ class Readers:
         self._listed: OrderedDict[Space, OrderedDict[int | None, float]] = OrderedDict()
 
     def listed(self, directory: AnyNode, first: int | None) -> None:
-        """A directory is about to be listed, with the entry at the position `first` of its space as the first one."""
+        """Note that a directory is about to be listed; its first entry has the position `first` of its space."""
         if directory.slot is None or self._depths is None or not self._depths.listed:
             return
         known = self._listed.setdefault(directory.slot[0], OrderedDict())
@@ -286,7 +298,7 @@ class Readers:
                 listings.popitem(last=False)
 
     def _behind(self, space: Space, position: int) -> int:
-        """How many files behind one seem to be wanted by whoever opens it, going by what was listed just before."""
+        """Return how many files behind an opened one seem to be wanted, going by what was listed just before."""
         known, late = self._listed.get(space), time.monotonic() - LISTED_SECONDS
         if known is None or self._depths is None or next(reversed(known.values())) < late:
             return 0
@@ -295,7 +307,7 @@ class Readers:
     def opened(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
         """The file at a position of a space is opened, or was; of `size` bytes, if that is known.
 
-        `again`: the kernel may have its bytes, so that nothing is sent before anybody has read it to its end.
+        `again`: the kernel may have its bytes, so nothing is prefetched before it has been read to its end.
         """
         if slot is None:
             return

@@ -41,13 +41,13 @@ class ListingAhead:
             deadline = trio.current_time() + self._seconds
             try:
                 await self._jobs.metadata.run(ahead, deadline, subject=Subject(listing.inode, None))
-                # The kernel asks for nothing while its reader looks at what he has been told: there is room for more.
+                # The kernel asks for nothing while its reader looks at the entries it has: there is room for more.
                 listing.coming = trio.Event() if listing.goes_on(READY_BATCHES) else None
                 if (reading := listing.whole()) is not None:
                     self._remember(listing.inode, reading)
             except Abandoned:
-                return  # whoever asks for more meets it: the abandoned job still works on this listing
-            except Exception:  # whatever it is, it has ended the stream: who asks for more begins anew, and meets it
+                return  # the next request meets it: the abandoned job still works on this listing
+            except Exception:  # any error has ended the stream: the next request begins anew, and meets it
                 listing.coming = None
             finally:
                 coming.set()

@@ -23,10 +23,10 @@ from fsbridge.workers import Workers
 
 
 class NoReadAhead:
-    """Make nothing before it is asked for. The base class of what does: the interface, with no effect at all."""
+    """Prefetch nothing. This base class is the interface of read-ahead, with no effect at all."""
 
     def __len__(self) -> int:
-        """Count what is remembered of programs, and what is under way for them."""
+        """Return the number of readers remembered and of jobs under way for them."""
         return 0
 
     def opening(self, node: AnyNode, seen: bool) -> None:
@@ -57,7 +57,7 @@ class NoReadAhead:
         """The kernel knows no inode of a space any more, whose numbers began at `base`."""
 
     def clear(self) -> None:
-        """Forget what was read ahead, as far as it is kept here."""
+        """Forget what was read ahead and is kept here."""
 
 
 class ReadAhead(NoReadAhead):
@@ -79,7 +79,7 @@ class ReadAhead(NoReadAhead):
         self.readers = Readers(threads, REMOTE if remote else None, makers)
         self.walks = Walks(inodes, directories, jobs, Workers("walk", 1, report), threads, ages, remote)
         self._listings = ListingAhead(jobs, directories.remember, ages, config.metadata_deadline)
-        self._remembers = config.immutable or config.metadata_ttl > 0  # else a listing read ahead would be too old
+        self._remembers = config.immutable or config.metadata_ttl > 0  # otherwise a listing read ahead would be too old
 
     def __len__(self) -> int:
         return len(self.walks)
@@ -99,7 +99,7 @@ class ReadAhead(NoReadAhead):
         self.readers.listed(listing.directory, listing.first)
 
     def shown(self, listing: Listing) -> None:
-        if not self._remote:  # there a batch takes requests
+        if not self._remote:  # in a remote store a batch takes requests
             self._listings.shown(listing)
 
     async def entered(self, inode: int, known: bool) -> None:

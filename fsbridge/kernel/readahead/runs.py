@@ -1,4 +1,4 @@
-"""Read-ahead among the chunk directories of one array: which of them a walk that has come to one will enter next.
+"""Read-ahead among the chunk directories of one array: which ones a walk will enter next after one.
 
 Those directories are numbered, not named, and neighbours have neighbouring numbers, also where they hang in different
 directories. Not here: reading them (`directories.py`), the files in them (`files.py`).
@@ -10,10 +10,11 @@ DEPTH_DIRECTORIES = 64
 """Directories read ahead of one visitor: some milliseconds of work where they are small."""
 
 GAP_DIRECTORIES = 4
-"""Directories that a visitor may leave out and still be followed: there may be none in their place."""
+"""Number of directories that a visitor may leave out and still be followed: they may not exist."""
 
 BESIDE_MEMBERS, BESIDE_DIRECTORIES = 256, 8
-"""Members from which on the kernel is busy with a directory for so long that the next ones are read meanwhile: so many."""
+"""From so many members on the kernel is busy with a directory long enough to read the next ones meanwhile: so many of them.
+"""
 
 MAX_VISITORS = 8
 """Visitors of one level of directories that are followed at once."""
@@ -35,10 +36,10 @@ class Runs:
 
     def __init__(self, positions: range) -> None:
         self._positions = positions
-        self._visitors: list[_Visitor] = []  # the one who came last is the last
+        self._visitors: list[_Visitor] = []  # the latest visitor is the last
 
     def entered(self, position: int) -> range:
-        """The directory at `position` is entered, which has not been read: those that are to be read now."""
+        """Return the directories to read now that the one at `position`, which has not been read, is entered."""
         visitor = min(
             (found for found in self._visitors if found.last <= position <= found.stop + GAP_DIRECTORIES),
             key=lambda found: position - found.last,
@@ -56,7 +57,8 @@ class Runs:
         return range(position, visitor.stop)
 
     def passed(self, position: int) -> range:
-        """The directory at `position` is entered, which was read before: what to read meanwhile if they are large."""
+        """Return what to read now that the one at `position`, which was read before, is entered, if directories are large.
+        """
         for visitor in self._visitors:
             if visitor.last < position <= visitor.stop + GAP_DIRECTORIES:
                 visitor.last = position
