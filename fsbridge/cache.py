@@ -33,10 +33,11 @@ Of chunks of a single number it is nearly all, and without counting it a million
 """
 
 _HOLDING_SECONDS = 0.05
-"""Seconds for which room is waited for while another buffer is being filled: whoever has it may wait for that one's."""
+"""Seconds that a thread which already fills a buffer waits for room: the thread that has the room may wait for that buffer.
+"""
 
 _POLL_SECONDS = 0.01
-"""Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
+"""Seconds between two looks for memory: views die inside the interpreter, which notifies no one."""
 
 
 _SCARCE = (
@@ -82,27 +83,29 @@ class ChunkCache:
     def get(
         self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0, patient: bool = True
     ) -> memoryview:
-        """The chunk, decoded by `load` into a zeroed-or-overwritten buffer of `size` bytes if it is not there.
+        """Return the chunk, decoded by `load` into a zeroed-or-overwritten buffer of `size` bytes if it is not there.
 
-        `encoded`: bytes that `load` needs besides, reserved while it runs. Raises what `load` raises (also to everyone
-        who waits for the same chunk), TooLarge for what the budget can never hold, OutOfBudget when room does not come:
-        at once unless `patient`, and soon to a `load` that itself asks for another chunk, because it has a buffer.
+        `encoded`: bytes that `load` needs besides, reserved while it runs. Raises what `load` raises (also in each thread
+        that waits for the same chunk), TooLarge for what the budget can never hold, OutOfBudget when room does not come: at
+        once unless `patient`, and soon to a `load` that itself asks for another chunk, because it has a buffer.
         """
         deadline = self._deadline() if patient else 0.0
         return self._single_flight(key, deadline, lambda running: self._load_sized(running, deadline, size, load, encoded))
 
     def get_all(self, key: Hashable, load: Callable[[], bytes | bytearray | memoryview], needed: int = 0) -> memoryview:
-        """The same for a chunk whose size only decoding tells. `needed`: bytes that `load` takes at most, with its result.
+        """Return a chunk as `get` does, if only decoding tells its size.
 
-        They are reserved until the size is known; the whole budget where they are more.
+        `needed`: bytes that `load` takes at most, with its result.
+
+        They are reserved until the size is known; at most the whole budget.
         """
         deadline = self._deadline()
         return self._single_flight(key, deadline, lambda _running: self._load_unsized(deadline, load, needed))
 
     def prefetch(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> memoryview | None:
-        """Decode a chunk that nobody has asked for yet, if there is room without waiting; None when it was not done.
+        """Prefetch a chunk if there is room without waiting; None if it was not decoded.
 
-        Raises what `load` raises; whoever has come for the chunk meanwhile then loads it for himself.
+        Raises what `load` raises; a reader that waits for the chunk then loads it itself.
         """
         capacity = capacity_of(size)
         running = Decoding(unasked=True, placed=True)
@@ -134,7 +137,7 @@ class ChunkCache:
                 self._consumed[key] = capacity_of(len(view))
 
     def discard(self, key: Hashable) -> None:
-        """Forget one chunk, whose bytes nobody needs any more: its buffer is the next to be filled."""
+        """Forget one chunk that is no longer needed: its buffer is the next to be filled."""
         with self._lock:
             self._evict(key)
 
@@ -199,7 +202,10 @@ class ChunkCache:
             self._over(key, running)
 
     def _over(self, key: Hashable, running: Decoding) -> None:
-        """A decoding has ended. Its lock goes first: so whoever waits knows, also if there is no memory for the rest."""
+        """Finish a decoding.
+
+        Its lock is released first, so waiting threads go on even if there is no memory for the rest.
+        """
         running.under_way.release()
         with self._lock:
             if self._loads.get(key) is running:
@@ -210,7 +216,7 @@ class ChunkCache:
                 self._decoded += len(running.view)
 
     def _found(self, key: Hashable, view: memoryview) -> memoryview:
-        """Note that somebody has come for a cached chunk (the lock is held)."""
+        """Note that a cached chunk was read (the lock is held)."""
         self._entries.move_to_end(key)
         self._hits += 1
         self._unasked.asked(key)
@@ -336,9 +342,9 @@ class ChunkCache:
         | what | why then |
         | --- | --- |
         | a chunk read to its end, of the wanted size, if no used buffer is free | its memory is hot: fill it next |
-        | free buffers of another size | nobody misses them |
+        | free buffers of another size | they are not needed |
         | chunks read to their end | the kernel's page cache has them |
-        | the least recently used chunks | somebody may come back for them |
+        | the least recently used chunks | they may be read again |
         | free buffers of the wanted size, all but one | only now is the budget that short |
         """
         spare = self._spare
@@ -380,7 +386,7 @@ class ChunkCache:
             self._used -= amount
 
     def _reclaim(self) -> None:
-        """Take back the buffers whose last view has died (the lock is held)."""
+        """Take back the buffers that have no view left (the lock is held)."""
         while self._returned:
             lent = self._returned.popleft()
             del self._lent[id(lent)]

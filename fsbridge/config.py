@@ -10,13 +10,13 @@ AT_ONCE_BYTES = 64 * 1024
 """Bytes of a stored object, and of a decoded chunk, up to which the event loop itself reads and decodes them."""
 
 LEAST_CACHE = MIB
-"""Bytes below which a cache keeps nothing that anybody reads."""
+"""Smallest cache in bytes: a smaller one keeps nothing long enough to be read."""
 
 LARGEST_CHUNK = 2048 * MIB
 """Decoded bytes above which no cache lets a compressed chunk be read: many codecs count in 32 bits."""
 
 LEVELS = ("debug", "info", "warning", "error", "critical")
-"""Of the log, the most talkative first."""
+"""Levels of the log, the most talkative first."""
 
 SPILL_DIR = "/var/tmp"
 
@@ -174,19 +174,24 @@ class Config:
 
     @property
     def for_everybody(self) -> bool:
-        """True if only that is shown which everybody may read: others are let in, and nobody has said which of them."""
+        """True if the mount shows only what everybody may read: other users are let in, but no owner or group is named for
+        them.
+        """
         return self.allow_other and (self.uid, self.gid, self.umask) == (None, None, None)
 
     @property
     def hidden_mode(self) -> int:
-        """The bits that the mode of a file lacks. Who names an owner or a group for others means nobody else."""
+        """Return the bits that the mode of a file lacks.
+
+        An option that names an owner or a group for others excludes all others.
+        """
         if self.umask is None:
             return 0o027 if self.allow_other and not self.for_everybody else 0
         return self.umask
 
     @property
     def external_folders(self) -> tuple[str, ...]:
-        """Those of `allow_external` that are directories."""
+        """Return the entries of `allow_external` that are directories."""
         return tuple(path for path in self.allow_external if "://" not in path)
 
     @property
@@ -206,5 +211,5 @@ class Config:
 
     @property
     def max_direct(self) -> int:
-        """The same where a chunk is decoded right into its place, beside its stored bytes."""
+        """Return the largest chunk that can be decoded right into its place, beside its stored bytes."""
         return min(self.limits.max_chunk, self.cache_size)

@@ -1,14 +1,14 @@
 """The second wall around the store (P4): threads that work for the mount may open nothing that the mount does not need.
 
 The first wall is that stored objects are opened beneath the store's root; this one is the kernel's, where it has Landlock.
-`begin` puts it up; what `start` starts afterwards is behind it, with all threads and processes that come from there.
-Rules of a thread can only become stricter, and they are about what is at a path, not about the path. So a thread that is
-refused something while another thing is at one of the paths has been outgrown: what it did is Stale, it ends, and its
-successor gets rules for what is there now.
+`begin` puts it up; what `start` starts afterwards is behind it, with all threads and processes that come from there. Rules
+of a thread can only become stricter, and they are about what is at a path, not about the path. So a thread that is refused
+something after an object at one of the paths was replaced has outdated rules: its work is Stale, it ends, and its successor
+gets rules for what is there now.
 
-In front of the wall are the event loop's thread, because nobody behind it can unmount (it opens stored objects too, but
-with openat2 and without links), the thread that writes the log, and the processes that start children, which are confined
-to fewer files still. Not here: the system calls (`landlock.py`), what a mount needs (`mount/needs.py`).
+In front of the wall are the event loop's thread, because a thread behind it cannot unmount (it opens stored objects too, but
+with openat2 and without links), the thread that writes the log, and the processes that start children, which are confined to
+fewer files still. Not here: the system calls (`landlock.py`), what a mount needs (`mount/needs.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Needs:
     """To read and to run."""
     writable: tuple[str, ...] = ()
     network: bool = False
-    """True if they may connect to servers."""
+    """True if the threads may connect to servers."""
 
 
 class _Rules:
@@ -70,7 +70,8 @@ class _Rules:
         return [_identity(path) for path in self._needs.data]
 
     def hold(self) -> bool:
-        """True if what they are about is still there, and the calling thread may read it as far as its user may."""
+        """True if the rules' objects are still at their paths, and the calling thread may read them as far as its user
+        may."""
         return self._found == self._identities() and not any(map(_walled, self._needs.data))
 
     def renewed(self) -> _Rules:
@@ -156,9 +157,9 @@ class _Wall:
         self._lock = threading.Lock()
 
     def renew(self, old: _Rules) -> None:
-        """Have the next threads get rules for what is there now, unless somebody else has seen to that.
+        """Give the next threads rules for what is there now, unless another thread has done so.
 
-        Where nobody may even look at that, the old ones stay: whoever is refused something later tries again.
+        If that cannot be looked at, the old rules stay: a thread that is refused something later tries again.
         """
         with self._lock:
             if self.rules is old:
@@ -229,7 +230,10 @@ def _behind(wall: _Wall, target: Callable[[], object]) -> None:
 
 
 def refused() -> None:
-    """Whoever was refused something calls this: Stale where that may be for this thread's rules alone. May block."""
+    """Raise Stale if an access may have been refused only because of this thread's rules. Call after a refusal.
+
+    May block.
+    """
     wall, rules = _wall, _here.rules
     if wall is None or rules is None or (rules is wall.rules and rules.hold()):
         return
@@ -239,7 +243,7 @@ def refused() -> None:
 
 
 def outgrown() -> bool:
-    """True if the calling thread has to make way for another one."""
+    """True if this thread's Landlock rules are out of date and it must be replaced."""
     wall, rules = _wall, _here.rules
     return wall is not None and rules is not None and rules is not wall.rules
 

@@ -1,4 +1,4 @@
-"""Decodings: one that others wait for while it is in progress, and the chunks that nobody has asked for yet.
+"""Decodings in progress, which other threads may wait for, and prefetched chunks.
 
 Not here: what decoded chunks there are, and the memory that they take (`cache.py`).
 """
@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from fsbridge.errors import FsbridgeError, OutOfBudget
 
 AHEAD_PART = 4
-"""Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
+"""Prefetched chunks take at most this part (a quarter) of the budget."""
 
 
 @dataclass(slots=True)
 class Decoding:
-    """One decoding, in progress while `under_way` is held. `unasked`: it was begun ahead of any reader; who waits for it
-    tries again if it fails. `placed`: it has its memory, so it ends without anybody else's.
+    """One decoding, in progress while `under_way` is held.
+
+    `unasked`: it was begun ahead of any reader; a reader that waits for it tries again if it fails. `placed`: it has its
+    memory, so it can end without another thread.
     """
 
     unasked: bool = False
@@ -48,7 +50,7 @@ class Decoding:
 
 
 class Unasked:
-    """The chunks of one cache that are decoded, or being decoded, before anybody has asked; its lock protects them."""
+    """The prefetched chunks of one cache, decoded or being decoded; the cache's lock protects them."""
 
     def __init__(self, budget: int) -> None:
         self._most = budget // AHEAD_PART
@@ -57,7 +59,7 @@ class Unasked:
         """Bytes of their buffers."""
 
     def permits(self, size: int) -> bool:
-        """True if there may be another one, with a buffer of `size` bytes."""
+        """True if another chunk with a buffer of `size` bytes may be prefetched."""
         return self.nbytes + size <= self._most
 
     def add(self, key: Hashable, size: int) -> None:
@@ -66,7 +68,7 @@ class Unasked:
         self.nbytes += size
 
     def asked(self, key: Hashable) -> None:
-        """Somebody has asked for a chunk, or it is there no longer."""
+        """Note that a chunk was asked for, or is gone."""
         self.nbytes -= self._sizes.pop(key, 0)
 
     def keep(self, keys: Collection[Hashable]) -> None:

@@ -22,13 +22,13 @@ _known: WeakSet[Droppable] = WeakSet()
 
 
 def register(kept: Droppable) -> None:
-    """`drop_all` clears `kept`, too, as long as there is somebody else who has it."""
+    """Have `drop_all` clear `kept`, too, as long as it is referenced elsewhere."""
     with _lock:
         _known.add(kept)
 
 
 def drop_all() -> None:
-    """Forget everything of everybody."""
+    """Forget everything in all registered caches."""
     with _lock:
         found = list(_known)
     for kept in found:

@@ -1,6 +1,6 @@
-"""What a twin in HDF5 has to know of objects and the model cannot say: how HDF5 files have them, whether they are current.
+"""What the model cannot say about objects but a twin in HDF5 needs: how HDF5 files have them, and whether they are current.
 
-Not here: what is in the descriptions (`formats/hdf5/child/exact.py`), who writes twins (`layouts/files/h5`).
+Not here: what is in the descriptions (`formats/hdf5/child/exact.py`), how twins are written (`layouts/files/h5`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Origin(Protocol):
 class Exact(Protocol):
     """An object just as an HDF5 file has it, for a twin in HDF5; what JSON cannot say of types is in it.
 
-    Understood by the process that reads the file and the one that writes the twin, by nobody between them. `file`: which
-    file the object is in; addresses are of that file. `nested`: groups above it in that file. `members`: all of a group's,
-    as they come from the file (blocking; Stale, CorruptData, Unsupported, TooLarge).
+    Only the process that reads the file and the one that writes the twin understand it. `file`: which file the object is in;
+    addresses are of that file. `nested`: groups above it in that file. `members`: all of a group's, as they come from the
+    file (blocking; Stale, CorruptData, Unsupported, TooLarge).
     """
 
     @property
@@ -51,4 +51,5 @@ class Exact(Protocol):
     def origin(self) -> Origin: ...
 
     def items(self) -> bytes:
-        """The elements of an array whose elements have no fixed size (blocking); TooLarge, Unsupported, CorruptData."""
+        """Return the elements of an array of elements without a fixed size (blocking); TooLarge, Unsupported,
+        CorruptData."""

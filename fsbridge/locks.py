@@ -1,6 +1,6 @@
-"""Locks by key: what is made for one caller is waited for by those who want the same, and by nobody else.
+"""Locks by key: callers that want the same thing wait while one of them makes it; other callers do not wait.
 
-Not here: what is made, and who keeps it. Whoever has waited looks whether it is there now.
+Not here: what is made, and where it is kept. A caller that has waited looks whether it is there now.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Held:
 
 
 class Locks(Generic[K]):
-    """One lock for each key that somebody holds or waits for."""
+    """One lock for each key that is held or waited for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

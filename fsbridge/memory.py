@@ -1,6 +1,6 @@
-"""Memory for decoded chunks: which sizes are reused, blocks from which buffers of one size are cut, buffers nobody uses.
+"""Memory for decoded chunks: which sizes are reused, blocks from which buffers of one size are cut, unused buffers.
 
-Not here: who has a buffer, and how many there may be (`cache.py`).
+Not here: which buffers are in use, and how many there may be (`cache.py`).
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ class Slot(NamedTuple):
     size: int
 
     def drop(self) -> None:
-        """Give the memory back, although the rest of the block may be in use; nobody looks at it."""
+        """Give the memory back, although the rest of the block may be in use; it has no views."""
         with contextlib.suppress(OSError):  # a system that forbids it: then it goes with the rest of the block
             self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
 
 
 class Lent(weakref.ref[NDArray[np.uint8]]):
-    """A buffer that somebody may be looking at. `slot`: where it lies, if it is pooled."""
+    """A buffer that may have views. `slot`: where it lies, if it is pooled."""
 
     __slots__ = ("capacity", "slot")
 
@@ -79,7 +79,7 @@ def capacity_of(size: int) -> int:
 
 
 class Fresh:
-    """Memory that nobody has touched, for one cache; its lock protects it.
+    """Untouched memory for one cache; the cache's lock protects it.
 
     The first touch of huge pages costs a sixth of that of small ones, as a rule. In a virtual machine it may cost four times
     as much: its host takes back what has been free for a second in pieces of that size, and small pages are mostly others.
@@ -108,7 +108,7 @@ class Fresh:
 
 
 class Spare:
-    """The buffers of a cache that nobody uses, by size; its lock protects them. `nbytes`: of all of them."""
+    """The unused buffers of a cache, by size; the cache's lock protects them. `nbytes`: their total size."""
 
     def __init__(self) -> None:
         self.nbytes = 0

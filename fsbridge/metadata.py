@@ -30,15 +30,14 @@ MAX_EXTENT = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the format of a source is, as data: nobody compares names of formats.
+    """What the format of a source is, as data: no code compares names of formats.
 
     `name`: as `--format` takes it. `suffixes`: names that promise it; a collection lists such a member even if it is broken.
-    `kind`: whether it lies in a directory or in a file.
-    `access`: `keys` if it lies on any kind of store, can be inside a zip file, and have a root without metadata; `store` if
-    it lies on any kind of store; `path` if it is read at a path of a local disk.
-    `remote`: it can also be read from object storage, a file by ranges of its bytes.
-    `first_axis_fastest`: the first axis of an array is x, else its last one is.
-    `uniform_chunks`: all chunks of an array have one shape, and texts lie in C order, so that any layout can show them.
+    `kind`: whether it lies in a directory or in a file. `access`: `keys` if it lies on any kind of store, can be inside a
+    zip file, and have a root without metadata; `store` if it lies on any kind of store; `path` if it is read at a path of a
+    local disk. `remote`: it can also be read from object storage, a file by ranges of its bytes. `first_axis_fastest`: the
+    first axis of an array is x, else its last one is. `uniform_chunks`: all chunks of an array have one shape, and texts lie
+    in C order, so that any layout can show them.
     """
 
     name: str
@@ -147,15 +146,14 @@ Axes: TypeAlias = tuple[Axis, ...]
 class ArrayMetadata:
     """Everything a reader needs to know of an array except its chunks.
 
-    `order`: memory order of a decoded chunk as a Zarr v3 `transpose` order (None: C order): the decoded bytes are those
-    of `numpy.transpose(chunk, order)` in C order.
-    `fill`: one element's bytes (fixed-size types, in the decoded byte order), or the str/bytes itself (variable
-    length); None if the source has none, which means zeros or the empty element. `fill_spelling`: the same as the Zarr v3
-    `fill_value` of a type whose values only its name tells (bfloat16, structs); else None.
-    `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks).
-    `native`: the source's own metadata documents by name, for extended attributes.
-    `codec`: the stored codec, for people: `blosc(lz4)`, `gzip+shuffle`.
-    `refused`: why chunks are Unsupported; None for an array whose metadata tells that its chunks can be decoded.
+    `order`: memory order of a decoded chunk as a Zarr v3 `transpose` order (None: C order): the decoded bytes are those of
+    `numpy.transpose(chunk, order)` in C order. `fill`: one element's bytes (fixed-size types, in the decoded byte order), or
+    the str/bytes itself (variable length); None if the source has none, which means zeros or the empty element.
+    `fill_spelling`: the Zarr v3 `fill_value` of a type that only its name describes (bfloat16, structs); else None.
+    `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks). `native`: the
+    source's own metadata documents by name, for extended attributes. `codec`: the stored codec, for people: `blosc(lz4)`,
+    `gzip+shuffle`. `refused`: why chunks are Unsupported; None for an array whose metadata tells that its chunks can be
+    decoded.
     """
 
     grid: ChunkGrid
@@ -200,7 +198,7 @@ def parse_coordinate(name: str | bytes, count: int) -> int | None:
 
 
 def parse_coordinates(names: Sequence[str], count: int) -> list[int]:
-    """Those of `names` that `parse_coordinate` takes: mostly all, which several calls for all of them tell much faster."""
+    """Return the `names` that `parse_coordinate` takes: mostly all of them, which a few bulk calls find out much faster."""
     try:
         found = list(map(int, names))
     except ValueError:

@@ -1,8 +1,8 @@
 """The model: what every format is read into and every layout is made from.
 
-Small protocols and frozen dataclasses only. What only some formats can do is a method of a class of abilities, whose default
-says no; groups, arrays, chunks and sources inherit from it. Not here: what describes an array (`metadata.py`), any I/O, any
-format's spelling (`formats/`), any file name of the tree (`layouts/`).
+Small protocols and frozen dataclasses only. What only some formats can do is a method of a class of abilities, and its
+default says no; groups, arrays, chunks and sources inherit from it. Not here: what describes an array (`metadata.py`), any
+I/O, any format's spelling (`formats/`), any file name of the tree (`layouts/`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Chunks(ChunkAbilities, Protocol):
         """
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes | bytearray | memoryview:
-        """Decode a chunk whose size is not known beforehand (`chunk_bytes` is None).
+        """Decode a chunk of unknown size (`chunk_bytes` is None).
 
         CorruptData or TooLarge if it has more than `limit` bytes, and then without having made many more.
         """
@@ -103,14 +103,14 @@ class Chunks(ChunkAbilities, Protocol):
         """Bytes [start, stop) of the decoded chunk without decoding all of it; None if the codec allows no short cut."""
 
     def size(self, index: Index, info: ChunkInfo) -> int:
-        """Decoded size in bytes of a chunk whose `chunk_bytes` is None (may have to decode it)."""
+        """Return the decoded size of a chunk in bytes if `chunk_bytes` is None (may have to decode it)."""
 
     def count(self) -> int:
         """Number of stored chunks (may have to scan them all); raises the damage that it meets on the way."""
 
 
 class OpenChunk(Protocol):
-    """A stored chunk that is read at once, without being looked for again. Closed by whoever opened it."""
+    """A stored chunk that is read at once, without a second lookup. Its opener closes it."""
 
     @property
     def info(self) -> ChunkInfo: ...
@@ -281,7 +281,7 @@ class Array(ArrayAbilities, Protocol):
 
     @property
     def fetch(self) -> Callable[[Index], object] | None:
-        """Has a chunk's stored bytes sent before anybody asks, and raises nothing; None if only decoding needs them."""
+        """Prefetches a chunk's stored bytes and raises nothing; None if only decoding needs them."""
 
 
 Together: TypeAlias = Callable[[], AbstractContextManager[None]]

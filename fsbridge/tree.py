@@ -50,8 +50,8 @@ class NodeAbilities(Protocol):
         """Find out the present version, because the node turned out to have another version than a look-up said.
 
         The kernel looks the node up again, and no more than once: the open that follows must not be the first to see a
-        change. Only for nodes whose version may be outdated although nobody has opened them. May block, and raise what an
-        open does.
+        change. Only for nodes whose version may be outdated although they were not opened. May block, and raise what an open
+        does.
         """
         return
 
@@ -83,7 +83,7 @@ class Node(NodeAbilities, Protocol):
 
 
 class Ready:
-    """Opens a node that is there already: whoever uses it waits for nothing."""
+    """An opener of a node that exists already, so it never waits."""
 
     __slots__ = ("node",)
 
@@ -97,9 +97,9 @@ class Ready:
 class Entry(NamedTuple):
     """A member of a directory, before it has been looked up.
 
-    `node` is the position in the directory's space, or a function that opens the node (called at most once per lookup,
-    when somebody uses it: a listing opens nothing; None: it must be looked up); `version` is that node's version, if the
-    listing knows it.
+    `node` is the position in the directory's space, or a function that opens the node (called at most once per lookup, when
+    it is used: a listing opens nothing; None: it must be looked up); `version` is that node's version, if the listing knows
+    it.
     """
 
     name: bytes
@@ -178,7 +178,7 @@ class Contents(Protocol):
 
     @property
     def extent(self) -> int:
-        """About how many members there may be, 0 if nobody knows yet (does not block)."""
+        """Estimate the number of members, 0 if it is not known yet (does not block)."""
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """All members in batches, streaming, each name once, in a stable order while nothing changes.
@@ -206,7 +206,7 @@ class Handle(Protocol):
 
     @property
     def version(self) -> Hashable:
-        """Of the bytes: equal versions may share the kernel's page cache (does not block)."""
+        """Return the version of the bytes: equal versions may share the kernel's page cache (does not block)."""
 
     def peek(self, offset: int, size: int) -> Buffer | None:
         """The bytes if they are in memory, else None. Never blocks; called on the event loop."""
@@ -216,26 +216,26 @@ class Handle(Protocol):
 
     @property
     def window(self) -> int:
-        """Bytes that are worth making at a time ahead of somebody who reads the file from front to back (does not block).
+        """Return how many bytes to prefetch at a time for a sequential reader (does not block).
 
         0: nothing is; the bytes come all at once, or `Space.prefetch` makes them.
         """
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Make bytes [start, stop) ready before anybody asks for them, as far as there is room. Raises what `read` does."""
+        """Make bytes [start, stop) ready before they are asked for, as far as there is room. Raises the errors of `read`."""
 
     def close(self) -> None:
         """Give up what the handle holds. Never blocks; called on the event loop."""
 
 
 class File(Node, Protocol):
-    """A regular file. One whose `version` is None may change its bytes, but never its size: the kernel remembers that."""
+    """A regular file. If its `version` is None, it may change its bytes, but never its size: the kernel remembers that."""
 
     @property
     def pinned(self) -> File | None:
-        """Of a numbered node that a look-up has just found: the version found, as a node of its own (does not block).
+        """Return the version of a numbered node that a look-up has just found, as a node of its own (does not block).
 
-        It takes the other's place while somebody has an outdated version open, or when it is `Unsettled`.
+        It takes the other's place while an outdated version is open, or when it is `Unsettled`.
         """
 
     def measured(self) -> Attrs:
@@ -256,11 +256,13 @@ AnyNode: TypeAlias = Directory | File | Symlink
 
 
 class Space(Protocol):
-    """Nodes whose positions are computed, not stored: the chunk tree of one array version."""
+    """Nodes with computed positions that are not stored: the chunk tree of one array version."""
 
     @property
     def identity(self) -> Hashable:
-        """Spaces of equal identity have the same nodes at the same positions; nobody else's is equal (does not block)."""
+        """Spaces of equal identity have the same nodes at the same positions; others never have an equal one (does not
+        block).
+        """
 
     @property
     def size(self) -> int:
@@ -282,7 +284,7 @@ class Space(Protocol):
         """
 
     def prefetch(self, positions: Sequence[int]) -> int | None:
-        """Make the files at `positions` ready before anybody opens them, in this order. What fails is left to its reader.
+        """Make the files at `positions` ready before they are opened, in this order. What fails is left to its reader.
 
         Returns the first position for which there was no room; None when there was room for all. May block.
         """

@@ -19,11 +19,11 @@ BETWEEN_SECONDS = 0.05
 """Seconds without a request after which its reader is taken to pause, and loses it."""
 
 POLITE_SECONDS = 5.0
-"""Seconds after which whoever waits for a turn waits no longer: his own deadline comes nearer."""
+"""Longest wait for a turn, in seconds: the waiting request has a deadline of its own."""
 
 
 class Turns:
-    """Those of one cache of `budget` bytes, whose lock protects them."""
+    """The turns of one cache of `budget` bytes; its lock protects them."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -34,7 +34,7 @@ class Turns:
         return size * LARGE_PART > self._budget
 
     def read(self, key: Hashable, size: int) -> None:
-        """Somebody reads a chunk of `size` bytes."""
+        """Note that a chunk of `size` bytes is read."""
         if self.concern(size):
             now = time.monotonic()
             self._read[key] = self._read.get(key, (now, now))[0], now

@@ -23,8 +23,7 @@ IDLE_SECONDS = 2.0
 """Seconds without work after which a thread ends."""
 
 SLOW_SECONDS, SUBSTITUTES = 2.0, 16
-"""Seconds after which a thread whose job goes on gets a substitute, because what it waits for may hang; and how many there
-may be."""
+"""Seconds after which a busy thread gets a substitute, because what it waits for may hang; and the most substitutes."""
 
 
 def _logged(error: Exception) -> None:
@@ -70,7 +69,7 @@ class Workers:
     def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None, asked: bool = False) -> None:
         """Do `job` soon, or call `dropped` when it will never be done. Does not block.
 
-        `asked`: somebody waits for it, so it goes before all others.
+        `asked`: a request waits for it, so it goes before all others.
         """
         job, out_of_date = asking.carried(job), None
         with self._changed:
@@ -114,7 +113,7 @@ class Workers:
                 self._make_way()
 
     def _next(self) -> Callable[[], object] | None:
-        """The next job; None for a thread that is to end, and counts as ended: who submits another one must know."""
+        """Return the next job; None for a thread that is to end, which then counts as ended for later submissions."""
         with self._changed:
             if self._running > self._allowed():  # what this one was a substitute for is over
                 self._running -= 1

@@ -1,8 +1,9 @@
-"""DecodedChunks: the decoded chunks of one array. What identifies their bytes, how much of a chunk a read decodes, what may
-be decoded before anybody asks.
+"""DecodedChunks: the decoded chunks of one array.
+
+What identifies their bytes, how much of a chunk a read decodes, what may be prefetched.
 
 Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`), which file shows which
-chunk (the layouts), who is read ahead (`kernel/readahead/`), what one version of the whole array is (`versions.py`).
+chunk (the layouts), what is read ahead (`kernel/readahead/`), what one version of the whole array is (`versions.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fsbridge.tree import Unsettled
 log = logging.getLogger(__name__)
 
 _SEQUENTIAL_BYTES = 64 * 1024
-"""Bytes of a first read from which on somebody seems to want the whole chunk; a random reader asks for less."""
+"""A first read of so many bytes suggests that the whole chunk is wanted; a random reader asks for less."""
 
 _SELECTIVE_PART = 4
 """A chunk is decoded whole again than this part (a quarter) of it was asked for piece by piece."""
@@ -175,7 +176,7 @@ class DecodedChunks:
             raise Stale("the array's metadata changed")
 
     def prefetch(self, indices: Sequence[Index]) -> int | None:
-        """Decode chunks before anybody asks. Returns the place of the first for which there was no room, if there is one.
+        """Prefetch chunks. Returns the place of the first for which there was no room, if any.
 
         Those that are not stored, or of no known and reasonable size, are left out, and what is wrong with the others is
         left to their readers. All are opened first: that takes four times as long after a decoding has emptied the
@@ -205,7 +206,7 @@ class DecodedChunks:
         found.sort(key=itemgetter(0))
 
     def _open_one(self, index: Index, place: int, found: list[tuple[int, OpenChunk]]) -> bool:
-        """True if that is done with; else it takes waiting."""
+        """True if that is done without waiting."""
         try:
             found.append((place, open_chunk(self.array.chunks, index, found[-1][1] if found else None)))
         except WouldWait:

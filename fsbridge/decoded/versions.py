@@ -32,14 +32,15 @@ _LOOK_SECONDS = 1.0
 """For looking at all chunks that were touched: some twenty thousand on a local disk."""
 
 _BLOCK_CHUNKS = 64
-"""Chunks whose versions an `ArrayVersion` keeps together: a reader of all chunks needs 12 bytes for each, one who picks
-chunks far from each other 750."""
+"""Chunks whose versions an `ArrayVersion` keeps together: a reader of all chunks needs 12 bytes for each, a reader of
+scattered chunks 750.
+"""
 
 _MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
 """Chunks from which on those that are not stored are looked for together, where they are many, and blocks of such ones."""
 
 _UNTOUCHED, _ABSENT = 0, 1
-"""What an `ArrayVersion` keeps for a chunk that nobody asked for, and for one that is not stored."""
+"""What an `ArrayVersion` keeps for a chunk that was not used yet, and for one that is not stored."""
 
 
 class Touched(NamedTuple):
@@ -55,11 +56,11 @@ class Touched(NamedTuple):
 
 
 class ArrayVersion:
-    """One version of an array as a whole: its metadata, and every chunk as it was when somebody first asked for it (P9).
+    """One version of an array as a whole: its metadata, and every chunk as it was when it was first used (P9).
 
     A file made of many chunks reads through it: a chunk that was replaced, removed or added after it was used once is Stale,
-    so what was read never mixes two versions of a chunk. Of a chunk nobody has asked for, any version will do, but where
-    many change at once (a commit, another directory in the array's place) all are from before or after that. Thread-safe.
+    so what was read never mixes two versions of a chunk. An unused chunk may have any version; but if many change at once (a
+    commit, another directory in the array's place), all are from before or all from after the change. Thread-safe.
     """
 
     __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "_sparse", "chunks")
@@ -103,12 +104,13 @@ class ArrayVersion:
         ]
 
     def _absent(self, indices: Sequence[Index]) -> Collection[Index]:
-        """Those of many chunks that are not stored now, as far as one look tells."""
+        """Return which of many chunks are known to be missing now, as far as one look tells."""
         return self.chunks.array.chunks.absent(indices) if len(indices) >= _MANY_CHUNKS else ()
 
     def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
-        """The stored chunk, which is this version's from now on; None if there is none. `absent`: where that has just been
-        found, how often anybody had looked at all chunks before.
+        """Return the stored chunk, which belongs to this version from now on; None if there is none.
+
+        `absent`: if that was just found, the number of looks at all chunks before.
         """
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
@@ -174,7 +176,7 @@ class ArrayVersion:
         return Touched(self.chunks.array.version, self._commit, runs, _sum(marks))
 
     def resume(self, touched: Touched) -> None:
-        """Go on for readers of another one, who have used the chunks that it had `touched`; Stale if any has changed."""
+        """Take over for another `ArrayVersion`, which had `touched` these chunks; Stale if any has changed."""
         if self.chunks.immutable:
             return
         same = (touched.version, touched.commit) == (self.chunks.array.version, self._commit)

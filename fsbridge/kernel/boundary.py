@@ -138,7 +138,9 @@ class Reporter:
 
 
 def _answer(code: object) -> int:
-    """Return the errno of an OSError as the kernel may get it. Never ENOSYS: the kernel would not call this handler again.
+    """Return the errno of an OSError as the kernel may get it.
+
+    Never ENOSYS: the kernel would not call this handler again.
     """
     return code if isinstance(code, int) and 0 < code < _OF_THE_KERNEL and code != errno.ENOSYS else errno.EIO
 

@@ -247,8 +247,8 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def read(self, fh: int, off: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
-        """Return exactly the bytes asked for, up to the file's end: from memory, or by one job that several requests share.
-        """
+        """Return exactly the bytes asked for, up to the file's end: from memory, or by one job that several requests
+        share."""
         file = self.files[fh]
         if file.unversioned:
             self.pages.used(file.inode, file.version)

@@ -2,7 +2,7 @@
 
 Beside the socket lies a file of JSON with what never changes (mount point, source, pid), so that a daemon that answers
 nothing is known by name nevertheless. Both are for the daemon's user and root alone. Not here: what is answered
-(`report.py`), who asks (`running.py`).
+(`report.py`), the asking side (`running.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUESTION_BYTES = 65536
 """Bytes of a question at most."""
 
 PATIENCE_SECONDS = 0.3
-"""Seconds for one who asks to send the question and take the answer: the next one waits meanwhile."""
+"""Seconds that a client has to send its question and take the answer: the next client waits meanwhile."""
 
 AGAIN_SECONDS = 0.2
 """Seconds until the next question is taken where there was no descriptor for one."""
@@ -49,7 +49,7 @@ def folders() -> list[str]:
 
 
 def is_private(path: str) -> bool:
-    """True if `path` is a folder of this user's into which nobody else can look."""
+    """True if `path` is a folder of this user's that no other user can look into."""
     try:
         status = os.lstat(path)
     except OSError:

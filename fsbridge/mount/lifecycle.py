@@ -53,8 +53,9 @@ NEW_OBJECTS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is mounted: its root, how to give back what it holds, how to drop what it only remembers; for those who ask,
-    its decoded chunks and its format."""
+    """What is mounted: its root, how to release its resources, how to drop what it only remembers; and, for reports, its
+    decoded chunks and its format.
+    """
 
     root: Directory
     close: Callable[[], None]
@@ -142,7 +143,10 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
 
 
 def _say_where(config: Config) -> None:
-    """Tell a person at a terminal where the tree is and how it is unmounted; tell everybody if the log is lost."""
+    """Print where the tree is and how it is unmounted, if a person is at the terminal.
+
+    Say in any case if the log is lost.
+    """
     lines = []
     if config.log_file is None and not os.path.exists(SYSLOG):
         lines.append("fsbridge: there is no syslog here, so the daemon's log is lost; --log-file FILE keeps it")

@@ -24,7 +24,7 @@ LINE = "%(levelname)s %(message)s"
 DATED = "%(asctime)s %(levelname)s %(message)s"
 
 QUEUED_LINES = 2000
-"""Lines that wait while nobody reads the log: about 2 MiB."""
+"""Lines that wait while the log is not read: about 2 MiB."""
 
 
 class _Printable(logging.Formatter):
@@ -104,7 +104,7 @@ class _Listener(logging.handlers.QueueListener):
 
 
 class Warnings(logging.Handler):
-    """Keeps the lines of warnings while somebody is there to be told."""
+    """Keeps the lines of warnings while they can be shown."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -149,13 +149,13 @@ class Log:
         logging.raiseExceptions = False  # a full disk below the log file is no reason to print tracebacks
 
     def reopen(self) -> None:
-        """Go on in a new file, if somebody has moved the present one away. Does not block."""
+        """Go on in a new file, if the present one was moved away. Does not block."""
         self._queued.queue.put(_REOPEN)
 
     def close(self, patience: float = 1.0) -> bool:
-        """Write what is queued, for at most `patience` seconds; whether that was enough.
+        """Write what is queued, for at most `patience` seconds; true if that was enough.
 
-        If not, nobody reads the log, and the interpreter's own end would wait for it: leave by `os._exit`.
+        If not, the log is not being read, and the interpreter's own end would wait for it: leave by `os._exit`.
         """
         logging.getLogger().removeHandler(self._queued)
         return self._listener.end(patience)

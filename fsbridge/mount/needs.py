@@ -1,6 +1,6 @@
 """What the threads of one mount need to open: the store, the software itself, and for stores elsewhere what requests take.
 
-Not here: how they are confined to that (`confinement.py`), what child processes need (they are told by who starts them).
+Not here: how they are confined to that (`confinement.py`), what child processes need (their starters tell them).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMED = (
 
 
 def needs(config: Config) -> Needs:
-    """Of the mount `config`. Spill files, the log and child processes are opened in front of the wall."""
+    """Return the needs of the mount `config`. Spill files, the log and child processes are opened in front of the wall."""
     data = list(config.external_folders)
     if config.uses_network:
         named = (os.environ.get(name) for name in NAMED)

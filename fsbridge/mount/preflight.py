@@ -89,7 +89,7 @@ def check(config: Config) -> None:
 
 
 def _check_layout_options(config: Config) -> None:
-    """Options of one layout would do nothing without it, and whoever gives one misses that layout."""
+    """Refuse options of a layout that is not chosen: they would do nothing, and the user expects that layout."""
     plain = Config(config.source, config.mountpoint)
     given = {
         "--files": ("files", config.files != plain.files),
@@ -104,7 +104,7 @@ def _check_layout_options(config: Config) -> None:
 
 
 def _check_spill(directory: str) -> None:
-    """True if a folder that was named can hold unlinked files; the default one is missed when it is needed."""
+    """Check that a folder that was named can hold unlinked files; a missing default folder is reported when it is needed."""
     if directory == SPILL_DIR:
         return
     try:
@@ -162,7 +162,7 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
 
 
 def _means(path: str, mount: Mounted) -> bool:
-    """True if who says `path` means `mount`: it is the store that is shown there, or lies below it. Touches no mount."""
+    """True if `path` means `mount`: it is the store that is shown there, or lies below it. Touches no mount."""
     path = os.path.abspath(path)
     return path == mount.source or path.startswith(f"{mount.point}/")
 

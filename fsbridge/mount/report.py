@@ -26,7 +26,7 @@ SERVING, WAITING, BUSY = "serving", "waits for the store", "busy"
 """States of a mount: it answers; a request takes long; the event loop itself does not come to its turn."""
 
 LOOP_SECONDS = 0.2
-"""Seconds within which the event loop answers, or it is busy; whoever asks for a status waits for them."""
+"""Seconds within which the event loop must answer, or it counts as busy; a status waits for so long."""
 
 
 class Report:
@@ -113,7 +113,7 @@ class Report:
 
 
 def _beneath(path: str, below: str) -> bool:
-    """True if an error at `path` concerns `below`; of a chunk it is kept in which array it is."""
+    """True if an error at `path` concerns `below`; a chunk's error is kept under its array."""
     if path.endswith("/...") and below.startswith(path[:-3]):
         return True
     return not below or path == below or path.startswith(f"{below}/")

@@ -1,7 +1,7 @@
-"""The mounts of this machine as a command sees them: who serves what, asked through the control sockets.
+"""The mounts of this machine as a command sees them: which daemon serves what, asked through the control sockets.
 
-Nothing here touches a mount: a hung one would hang the command, too. All daemons are asked at once, and one deadline
-is for all, so one that hangs delays no other. Not here: the daemon's side (`control.py`), what is printed (`commands/`).
+Nothing here touches a mount: a hung one would hang the command, too. All daemons are asked at once, and one deadline is for
+all, so one that hangs delays no other. Not here: the daemon's side (`control.py`), what is printed (`commands/`).
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None
 
 
 def _places() -> list[str]:
-    """Folders of control sockets: this user's, and for root everybody's."""
+    """Return the folders of control sockets: this user's, and for root those of all users."""
     found = [path for path in folders() if is_private(path)]
     if os.geteuid() == 0:
         found += [*glob.glob("/run/user/*/fsbridge"), *glob.glob("/tmp/fsbridge-*")]

@@ -57,8 +57,8 @@ class Runs:
         return range(position, visitor.stop)
 
     def passed(self, position: int) -> range:
-        """Return what to read now that the one at `position`, which was read before, is entered, if directories are large.
-        """
+        """Return what to read now that the one at `position`, which was read before, is entered, if directories are
+        large."""
         for visitor in self._visitors:
             if visitor.last < position <= visitor.stop + GAP_DIRECTORIES:
                 visitor.last = position
