@@ -47,7 +47,7 @@ class Room:
                 self._changed.notify()
 
     def _is_free(self) -> bool:
-        """Whether another file may be made now (the lock is held)."""
+        """True if another file may be made now (the lock is held)."""
         now = time.monotonic()
         for making, (count, _) in self._at_work.items():
             if making.count != count:
