@@ -247,8 +247,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def read(self, fh: int, off: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
-        """Return exactly the bytes asked for, up to the file's end: from memory, or by one job that several requests
-        share."""
+        """Return exactly the bytes asked for, up to the file's end: from memory, or by a job that several requests share."""
         file = self.files[fh]
         if file.unversioned:
             self.pages.used(file.inode, file.version)
@@ -391,10 +390,7 @@ class Filesystem(pyfuse3.Operations):
         return await self.jobs.metadata.run(ask, deadline, subject=self._subject(inode, name))
 
     async def _sized(self, node: AnyNode, attrs: Attrs, subject: Subject) -> Attrs:
-        """Return the attributes with the size, if only decoding tells it.
-
-        That is as slow as a read, so it has threads of its own.
-        """
+        """Return the attributes with the size, if only decoding tells it: slow, so with threads of its own."""
         if attrs.size is not None:
             return attrs
         file = cast(File, node)

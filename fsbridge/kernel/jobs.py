@@ -275,9 +275,9 @@ class Lane:
                 return True
 
     def _over(self, job: _Job[Any]) -> None:
-        """Resume the request that waits for a job, or clean up after one that gave it up.
+        """Resume the request that waits for a job, or clean up after one given up.
 
-        On the event loop; further calls do nothing.
+        On the event loop; only the first call acts.
         """
         if job.over:
             return

@@ -27,10 +27,10 @@ PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "
 """Attributes of a group that tell of its members one by one; all others that tell of axes hold for every member."""
 
 LEAST, MOST = 1e-20, 1e20
-"""Of a scale in its unit, and of an offset: in whatever unit a header wants them, 32 bits can hold them."""
+"""Limits of a scale in its unit, and of an offset: 32 bits can hold both in any unit that a header wants."""
 
 REGULAR_TOLERANCE = 1e-5
-"""Of a step: how far a coordinate may lie from where regular spacing puts it, for float32 coordinates are rounded."""
+"""Part of a step by which a coordinate may differ from regular spacing, because float32 coordinates are rounded."""
 
 
 def axes_of(
@@ -39,7 +39,7 @@ def axes_of(
     """The axes in the array's own order.
 
     `groups`: attributes of the groups above the array, the nearest first; `names`: the array's path below the farthest of
-    them; `x_first`: whether the source is N5, whose attributes are written in its own order.
+    them; `x_first`: true if the source is N5, which writes attributes in its own order.
     """
     rank = len(metadata.shape)
     found = (
@@ -105,7 +105,7 @@ def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool)
 
 
 def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
-    """Of 0.6: those of the coordinate system that the dataset is transformed to."""
+    """Return the axes of OME-Zarr 0.6: those of the coordinate system that the dataset is transformed to."""
     if "coordinateSystems" not in scales:
         return scales.get("axes")
     outputs = [transform.get("output") for transform in _dicts(dataset, "coordinateTransformations")]

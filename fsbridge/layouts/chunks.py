@@ -40,7 +40,7 @@ class ChunkSpace(Numbering):
     # What a layout may override
 
     def index(self, cell: Index) -> Index:
-        """The chunk whose file is at `cell`."""
+        """Return the chunk shown by the file at `cell`."""
         return cell
 
     def form(self, cell: Index) -> ChunkForm | None:
@@ -48,7 +48,9 @@ class ChunkSpace(Numbering):
         return None
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
-        """The chunk whose file is at `cell` as of now; NotFound if there is none, Stale if it is not of `version`."""
+        """Return the chunk shown by the file at `cell` as of now; NotFound if there is none, Stale if it is not of
+        `version`.
+        """
         return self.chunks.find(self.index(cell), version)
 
     def find_prefix(self, prefix: Index) -> int:
@@ -101,7 +103,7 @@ class ChunkSpace(Numbering):
         return True
 
     def prefetch(self, positions: Sequence[int]) -> int | None:
-        """Decode the chunks whose files are at `positions`."""
+        """Decode the chunks of the files at `positions`."""
         left = self.chunks.prefetch([self.index(self.prefix(position)) for position in positions])
         return None if left is None else positions[left]
 
@@ -129,7 +131,7 @@ class ChunkSpace(Numbering):
 
 @dataclass(frozen=True, slots=True)
 class ChunkDirectory(NodeAbilities):
-    """The directory of the stored chunks whose cell begins with `prefix`. `seen`: see `ChunkFile`."""
+    """The directory of the stored chunks in cells that begin with `prefix`. `seen`: see `ChunkFile`."""
 
     of: ChunkSpace
     prefix: Index
@@ -199,7 +201,7 @@ class ChunkDirectory(NodeAbilities):
 class ChunkFile(NodeAbilities):
     """The bytes of one chunk's file, whatever they are now; of one version, if that is given: where its size depends on it.
 
-    `seen`: what a look-up has just found, so that its attributes cost no second look; nobody keeps such a node. `position`:
+    `seen`: what a look-up has just found, so that its attributes cost no second look; such a node is not kept. `position`:
     its number, if that is known.
     """
 

@@ -38,7 +38,7 @@ def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """The same for Zarr v3, with what stands for missing elements; a source that is Zarr v3 has its own."""
+    """Return the attributes for Zarr v3, with the marker of missing elements; a source that is Zarr v3 has its own."""
     if "zarr.json" in metadata.native:
         return dict(metadata.attributes)
     missing = missing_value(metadata)
@@ -79,8 +79,8 @@ def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
     """Return the element that `.zarray` gives as `fill_value`; None for null.
 
     zarr-python fills absent chunks with it, but xarray, GDAL and netCDF-C also take it for "missing". So it is the source's
-    marker of missing elements, if there is one. An array without a marker whose dimensions have names, which xarray opens,
-    gets null: else its zeros would be missing. Where this is not what fills the source's own absent chunks, the layout shows
+    marker of missing elements, if there is one. An array without a marker but with dimension names, which xarray opens, gets
+    null: else its zeros would be missing. Where this is not what fills the source's own absent chunks, the layout shows
     those as files (`filled.py`). A source that is Zarr v2 itself keeps what it says.
     """
     own = metadata.fill if isinstance(metadata.fill, bytes) else bytes(metadata.dtype.itemsize)

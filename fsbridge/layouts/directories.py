@@ -28,7 +28,7 @@ BATCH_ENTRIES = 1000
 """Members of a group that a listing gives at once."""
 
 BATCH_SECONDS = 0.25
-"""After which it gives those that it has, if any: a listing may have to open each member, in a store that takes its time."""
+"""Seconds after which a listing returns the members that it has, if any: it may have to open each one in a slow store."""
 
 
 class Layout(Protocol):
@@ -207,7 +207,7 @@ class GroupDirectory:
         return group.children()
 
     def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
-        """How a member appears in the listing: a link, or a directory that nobody has opened yet; `opener` opens it."""
+        """How a member appears in the listing: a link, or a directory that is not open yet; `opener` opens it."""
         layout, member = self.path.layout, self.path.member
         taken = layout.documents
         name = file_name(child.name, taken)
@@ -271,7 +271,7 @@ class ArrayDirectory:
 
     @property
     def extent(self) -> int:
-        """About how many members there may be, 0 if nobody knows yet."""
+        """Estimate the number of members, 0 if it is not known yet."""
         return 0
 
     def lookup(self, name: bytes) -> AnyNode:

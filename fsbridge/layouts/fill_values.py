@@ -21,7 +21,7 @@ from fsbridge.metadata import JSON, ArrayMetadata, DataType
 _RAW_BITS = re.compile(r"r[1-9][0-9]*")
 
 SPELLED_BYTES = 16 << 20
-"""Bytes of an element whose zeros are spelled out: larger ones are texts, or opaque, and readers fill what is left out."""
+"""Largest element in bytes with zeros spelled out: larger ones are texts, or opaque, and readers fill what is left out."""
 
 
 def spelled_fill(metadata: ArrayMetadata) -> JSON:

@@ -22,7 +22,9 @@ ABSENT = "absent"
 
 
 class FilledSpace(ChunkSpace):
-    """A chunk space whose absent chunks are files as well. `fill`: the element as the files have it; None: they are absent.
+    """A chunk space that shows absent chunks as files as well.
+
+    `fill`: the element as the files have it; None: they are absent.
 
     `listed`: up to this number of chunks in the array, absent ones are listed too.
     """
@@ -42,7 +44,7 @@ class FilledSpace(ChunkSpace):
         self._listed = fill is not None and math.prod(self.counts) <= listed
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
-        """The stored chunk, or a version of its own for one that is not stored and whose file is full of the fill value."""
+        """The stored chunk, or a version of its own for one that is not stored, with a file full of the fill value."""
         try:
             return self.chunks.find(self.index(cell), None if version == ABSENT else version)
         except NotFound:

@@ -1,4 +1,4 @@
-"""Chunk files that all lie in one directory, whose names are their coordinates with a separator between them.
+"""Chunk files that all lie in one directory, named by their coordinates with a separator between them.
 
 Not here: directories by coordinate, and the files themselves (`chunks.py`).
 """
@@ -22,7 +22,7 @@ BATCH_ENTRIES = 2000
 
 
 def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry]]:
-    """All stored files in one directory, whose names are their coordinates with `separator` between them."""
+    """All stored files in one directory, named by their coordinates with `separator` between them."""
     if not space.rank:
         yield from scalar_entries(space)
         return
@@ -74,7 +74,7 @@ def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | N
 
 
 def flat_cell(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:
-    """The cell whose file is called `name` in a flat directory; None unless it is the canonical spelling of one."""
+    """Return the cell of the file `name` in a flat directory; None unless it is the canonical spelling of one."""
     if not space.rank:
         return () if name == SCALAR else None
     parts = name.split(separator)

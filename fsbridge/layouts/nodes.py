@@ -26,7 +26,7 @@ class SingleFile(NodeAbilities):
 
 
 class DocumentFile(SingleFile):
-    """A file whose bytes are made in memory; they are its version. Between two uses only their digest is kept.
+    """A file made in memory; its bytes are its version. Between two uses only their digest is kept.
 
     `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
     """
@@ -68,7 +68,7 @@ def _digest(content: bytes) -> bytes:
 
 @lru_cache(SHARED_ARRAYS)
 def _shared_digest(content: bytes) -> bytes:
-    """Of a document that many arrays have."""
+    """Return the digest of a document that many arrays have."""
     return blake2b(content, digest_size=16).digest()
 
 

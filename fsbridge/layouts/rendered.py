@@ -12,7 +12,7 @@ COSTLY_BYTES = 64 * 1024
 """Size from which on a directory's documents are kept because making them at every look-up would be felt."""
 
 RENDERED_BYTES = 16 << 20
-"""Of all that are kept so; the last one is kept whatever its size."""
+"""Bytes of all documents kept; the last one is kept whatever its size."""
 
 SHARED_ARRAYS = 256
 """Metadata of which it is remembered how they are shown: the arrays of a store that are alike share one object."""

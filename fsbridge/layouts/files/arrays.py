@@ -54,7 +54,7 @@ _LABEL_GROUPS = 2
 """Groups above an array that may tell of its labels: the levels of Paintera's are in a group of their own."""
 
 VARIABLE_BYTES = 64 * MIB
-"""The same of elements of variable length, which are objects of the interpreter."""
+"""The limit for elements of variable length, which are Python objects."""
 
 GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
@@ -221,7 +221,7 @@ class OpenArray:
         above: Surroundings,
         number: int,
     ) -> None:
-        """`number`: nobody else's, but of listings that have told of it."""
+        """`number`: unique, but shared with listings that have told it."""
         self.shared = shared
         self.names = names
         self.name = name
@@ -265,7 +265,10 @@ class OpenArray:
         return found
 
     def touched(self, token: Hashable) -> Touched | None:
-        """The chunks that somebody has used of the version `token`, for `resume`; None: none. Stale if any has changed."""
+        """Return the chunks that readers of the version `token` have used, for `resume`; None: none.
+
+        Stale if any has changed.
+        """
         with self._lock:
             version, same = self._whole, self.token == token
         if not same:

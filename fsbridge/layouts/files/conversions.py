@@ -24,7 +24,7 @@ class Misfit(CorruptData):
         self.shown = shown
 
     def named(self, index: tuple[int, ...]) -> CorruptData:
-        """The same of the element with that index in its array."""
+        """Convert the element with that index in its array."""
         place = ", ".join(map(str, index))
         return CorruptData(f"element [{place}] is {self.value}, which {self.shown.name} cannot hold; NAME.npy has it")
 

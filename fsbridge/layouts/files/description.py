@@ -58,7 +58,7 @@ class Length(NamedTuple):
     named: int
 
     def of(self, name: str) -> int:
-        """Of the array of that plain name."""
+        """Return the description of the array of that plain name."""
         return self.fixed + self.named * len(name)
 
 
@@ -88,7 +88,7 @@ def _parts(alike: Described) -> tuple[_Around, bytes, bytes] | None:
 
 
 class _Around(NamedTuple):
-    """What is before, between and behind axes and attributes in somebody's description. `fixed`, `named`: see `Length`."""
+    """What is before, between and behind axes and attributes in a description. `fixed`, `named`: see `Length`."""
 
     texts: tuple[bytes, bytes, bytes]
     fixed: int

@@ -24,7 +24,9 @@ from fsbridge.metadata import JSON
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 
 _GROUPS_ABOVE = 3
-"""Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
+"""Number of groups above an array with attributes that may describe its axes: OME's multi-scales have paths of up to three
+names.
+"""
 
 _MAX_HOPS = 40
 """Links followed from one to the next, as the kernel does."""
@@ -93,7 +95,7 @@ class Around(NamedTuple):
 
 
 class OpenGroup(GroupDirectory):
-    """A group whose arrays are opened with what stands around them."""
+    """A group that opens its arrays with what stands around them."""
 
     def __init__(self, path: PathDirectory, group: Group, shared: Shared, tree: SourceTree) -> None:
         super().__init__(path, group)
@@ -167,7 +169,7 @@ class OpenGroup(GroupDirectory):
         return self._kept.put(self.around(members))
 
     def around(self, members: Iterable[Child]) -> Around:
-        """What stands around the arrays of the group among `members`: none where nobody asks which names are taken."""
+        """What stands around the arrays of the group among `members`: none if it is not asked which names are taken."""
         above = partial(self._tree.groups_above, self.path.member.names)
         neighbours = Neighbours.among(child.name for child in members)
         return Around(Surroundings(above, self.member_array, self.path.member.context), neighbours)

@@ -33,7 +33,8 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 
 
 class _SharedLengths(NamedTuple):
-    """Of arrays with the same metadata, axes, and plain names: the length of descriptions, the files' suffixes and lengths.
+    """What arrays with the same metadata, axes, and plain names share: the length of descriptions, the files' suffixes and
+    lengths.
 
     A length is None where it must be found for each array. `alike`: one of the arrays.
     """
@@ -80,9 +81,10 @@ def listed_briefly(
     opener: Callable[[str], AnyNode],
     rows: Rows | None = None,
 ) -> list[Entry] | None:
-    """The same of an array that nobody has opened, at the path `names`; `opener` opens its file of a suffix.
+    """Return the directory entries for an array that is not open yet, at the path `names`; None if it must be opened for
+    them.
 
-    None if it must be opened for them.
+    `opener(suffix)` opens one of its files.
     """
     array = names[-1]
     if not is_plain(array) or others.collisions(array):

@@ -29,13 +29,14 @@ class MadeHandle(BytesHandle):
 
 
 STALLED_SECONDS = 10.0
-"""After which one that is being made does not count: its store hangs, perhaps, and stops no other one."""
+"""Seconds after which a file that is being made does not count: its store may hang, and must not stop others."""
 
 _AGAIN_SECONDS = 0.5
 
 
 class MadeFiles:
-    """The open ones of a mount: at most half of its cache, or whoever needs the room would wait for a program to close one.
+    """The open files of a mount: at most half of its cache, otherwise other requests would wait for a program to close one.
+
     Those that are being made: as much again, or a single one.
 
     Thread-safe.

@@ -43,7 +43,10 @@ def readings(name: str) -> Iterator[ParsedName]:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Members of a group whose names can be taken for those of files. `claims`: by array, those that read as one of it."""
+    """Members of a group with names that can be taken for those of files.
+
+    `claims`: by array, those that read as one of it.
+    """
 
     names: frozenset[str] = frozenset()
     claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -67,7 +70,7 @@ class Neighbours:
         return not (full in names or taken)
 
     def collisions(self, name: str) -> tuple[str, ...]:
-        """What `NAME.json` says of members whose names look like those of files of the array."""
+        """What `NAME.json` says of members with names like those of files of the array."""
         claimed = self.claims.get(name, ())
         return tuple(f"{other} is a member of this group: its name is not that of a file of {name}" for other in claimed)
 

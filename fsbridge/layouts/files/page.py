@@ -174,7 +174,7 @@ def _json(attributes: Mapping[str, JSON]) -> str:
 
 
 def _lines(text: str) -> str:
-    """HTML of text whose lines are kept, and nothing else that is not printable."""
+    """HTML of text with its lines kept, and nothing else that is not printable."""
     return escape("\n".join(printable(line) for line in text.split("\n")))
 
 

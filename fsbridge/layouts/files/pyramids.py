@@ -119,7 +119,7 @@ class _Tiles:
             position = end
 
     def _block(self, plane: int, top: int, left: int, rows: tuple[int, int]) -> np.ndarray[Any, Any]:
-        """Some rows of the tile whose corner is at `top`, `left`."""
+        """Return some rows of the tile with its corner at `top`, `left`."""
         level, width = self._level, self._level.tile[1]
         block = np.zeros((rows[1] - rows[0], width, level.samples), level.dtype)
         low, high = top + rows[0], min(top + rows[1], level.shape[-2])
@@ -175,7 +175,7 @@ class PyramidHandle:
         return memoryview(out)
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Nothing is made ahead: whoever reads tiles jumps."""
+        """Prefetch nothing: readers of tiles jump."""
 
     def close(self) -> None:
         """Give back what was spilt."""

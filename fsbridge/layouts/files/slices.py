@@ -150,7 +150,7 @@ class SlicesDirectory(NodeAbilities):
 
 
 class PlaneFile(NodeAbilities):
-    """One plane in one file type. Its header is made when somebody asks for more than its number."""
+    """One plane in one file type. Its header is made when more than its number is needed."""
 
     __slots__ = ("_at", "_file", "_space", "_suffix", "version")
 

@@ -32,10 +32,10 @@ WINDOW_PART = 16
 """And at most this part (a sixteenth) of the cache."""
 
 _STREAMING = MIB
-"""Bytes read from which on somebody reads the file as a whole."""
+"""A reader of so many bytes is taken to read the file as a whole."""
 
 _FIRST = MIB // 2
-"""Bytes of a first read from which on somebody seems to read more than it: a header is less."""
+"""A first read of so many bytes suggests that more will be read: a header is less."""
 
 _OPEN_WINDOWS, _OPEN_BYTES = 6, 48 * MIB
 """Windows of one open file, or bytes of small ones, that may be in memory: more than are asked for ahead, because what is
@@ -55,7 +55,8 @@ class ElementSource:
     """The elements of a file as bytes. Thread-safe.
 
     A window is what lies between two multiples of `window`, so that it holds whole planes (or rows) of the file: each chunk
-    then has one part in it. Its bytes are in the cache until the reader has passed them; who wants them earlier waits there.
+    then has one part in it. Its bytes are in the cache until the reader has passed them; a reader that wants them earlier
+    waits there.
     """
 
     __slots__ = (
@@ -145,9 +146,9 @@ class ElementSource:
         return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Assemble the windows of bytes [start, stop) before anybody asks.
+        """Prefetch the windows of bytes [start, stop).
 
-        Not for somebody who has looked at a few bytes only: a window may touch thousands of chunks.
+        Not for a reader of only a few bytes: a window may touch thousands of chunks.
         """
         if self._progress < _STREAMING or not self.window or self._closed:
             return
@@ -191,7 +192,7 @@ class ElementSource:
         return out[start - first * self._width : stop - first * self._width]
 
     def _expect(self, start: int, stop: int) -> None:
-        """Have sent what comes next to somebody who reads one part after the other: at first a band or two."""
+        """Prefetch what comes next for a sequential reader: at first a band or two."""
         follows = abs(start - self._end) <= _OVERTAKEN_BYTES
         self._run = self._run + stop - start if follows else 0
         self._end = stop
@@ -218,7 +219,7 @@ class ElementSource:
         return view
 
     def _passed(self, stop: int) -> None:
-        """Say that all bytes before `stop` have been assembled for somebody who will not come back."""
+        """Note that all bytes before `stop` have been assembled and will not be read again."""
         last = stop // self._width
         if self._behind < last:
             self._behind = self._reader.passed(max(self._behind, last - _PASSED_BYTES // self._width), last)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS = 1024
 MAX_CELLS = 1 << 22
-"""Cells of a table, whose elements are in memory while it is made."""
+"""Most cells of a table: its elements are in memory while it is made."""
 _BATCH_CELLS = 1 << 14
 """Cells that are made text of at a time: each takes some hundred bytes."""
 
@@ -44,7 +44,7 @@ _ORDERS = ("colnames", "column-order")
 
 
 class Cells(NamedTuple):
-    """The cells of a column whose elements are in memory. `of` makes text of those of the rows in a slice."""
+    """The cells of a column with its elements in memory. `of` makes text of those of the rows in a slice."""
 
     name: str
     rows: int
@@ -170,7 +170,7 @@ def _columns(directory: OpenGroup) -> list[Column]:
 def _along_one_dimension(directory: OpenGroup) -> list[str]:
     """Return the one-dimensional arrays along the dimension that most of them have; its coordinates are first.
 
-    Arrays whose dimensions have no names are a table only if the group has no other arrays: equal lengths may be chance.
+    Arrays without dimension names are a table only if the group has no other arrays: equal lengths may be chance.
     """
     found: dict[Hashable, list[str]] = {}
     arrays = 0

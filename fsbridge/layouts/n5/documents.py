@@ -1,7 +1,7 @@
 """`attributes.json`: what N5 says of a group, and of an array with uncompressed blocks.
 
 N5's first dimension is the fastest. A source in C order therefore appears with reversed axes, as z5py and n5-zarr show it,
-and lists about axes are reversed with them; one whose first dimension is the fastest already (N5 itself, Zarr v2's order F)
+and lists about axes are reversed with them; one with its first dimension fastest already (N5 itself, Zarr v2's order F)
 keeps its axes. An N5 source keeps its own document, compression aside.
 
 Pure functions. Not here: the blocks (`blocks.py`), where axes are told of (`spacing.py`).

@@ -133,7 +133,7 @@ def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
 
 
 def _searched(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
-    """The same without keeping more than this directory's members: every stored chunk is looked at."""
+    """Return the members, keeping only this directory's own: every stored chunk is looked at."""
     rank = len(chunks.metadata.shape)
     told: set[int] = set()
     last = prefix[::-1]

@@ -19,7 +19,9 @@ from fsbridge.metadata import ArrayMetadata, Axes
 from fsbridge.model import Array, Group, as_array
 
 _GROUPS_ABOVE = 3
-"""Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
+"""Number of groups above an array with attributes that may describe its axes: OME's multi-scales have paths of up to three
+names.
+"""
 
 _COORDINATE_VALUES, _COORDINATE_CHUNKS = 65536, 64
 """Elements and chunks of a coordinate that are looked at: of a larger one no spacing is known."""

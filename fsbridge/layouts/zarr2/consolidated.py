@@ -43,7 +43,7 @@ class _Consolidation:
         self.members = 0
 
     def visit(self, member: SourceMember, prefix: str, links: int = 0) -> None:
-        """Add the documents of `member`, whose path in the tree is `prefix`, with so many links, and of all below it."""
+        """Add the documents of `member` at the path `prefix` in the tree, with so many links, and of all below it."""
         self.members += 1
         if self.members > MAX_MEMBERS:
             raise TooLarge(f"more than {MAX_MEMBERS} groups and arrays: mount without --consolidated")

@@ -114,6 +114,6 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
 
 
 def _says_null(native: Mapping[str, JSON]) -> bool:
-    """True if the source is a Zarr array whose own document has no fill value, or null."""
+    """True if the source is a Zarr array with no fill value, or null, in its own document."""
     document = native.get(".zarray") or native.get("zarr.json")
     return isinstance(document, Mapping) and document.get("fill_value") is None

@@ -140,7 +140,7 @@ class Zarr2Space(FilledSpace):
 
 
 class ConsolidatedGroup(GroupDirectory):
-    """The root with `.zmetadata`, which is made when somebody first wants to know anything of it."""
+    """The root with `.zmetadata`, which is made when it is first needed."""
 
     def __init__(self, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group)

@@ -22,7 +22,7 @@ def group_document(attributes: Mapping[str, JSON]) -> bytes:
 
 
 def array_document(metadata: ArrayMetadata) -> bytes:
-    """`zarr.json` of an array whose chunk files hold decoded chunks."""
+    """Return `zarr.json` of an array with decoded chunks in its chunk files."""
     document: dict[str, JSON] = {
         "zarr_format": 3,
         "node_type": "array",

@@ -64,5 +64,5 @@ class Arrangement:
 
 
 def bits(itemsize: int) -> np.dtype[Any]:
-    """A dtype of that many bytes whose elements are copied as they are, as fast as numpy can."""
+    """Return a dtype of that many bytes with elements that numpy copies as they are, as fast as it can."""
     return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(itemsize, f"V{itemsize}"))

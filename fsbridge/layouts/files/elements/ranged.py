@@ -1,6 +1,6 @@
 """A part of a chunk by ranges of its bytes, for chunks that are too large to be decoded whole.
 
-Not here: who asks for it (`reading.py`), what a range costs (`model.Chunks.read_range`).
+Not here: when it is read (`reading.py`), what a range costs (`model.Chunks.read_range`).
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class ElementReader:
             bands -= 1
 
     def passed(self, start: int, stop: int) -> int:
-        """Say that elements [start, stop) have been read by somebody who will not come back: whole bands of them may go.
+        """Say that elements [start, stop) have been read for good: whole bands of them may be dropped.
 
         Returns the element up to which that has been said.
         """

@@ -21,16 +21,16 @@ from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import ChunkInfo
 
 LONG_SLAB_BYTES, SLAB_BYTES = 2 * MIB, MIB // 2
-"""Bytes that a slab has at least: for who reads through many, so that each is worth its calls, and for who wants few."""
+"""Least bytes of a slab, for readers of many slabs, so that each is worth its calls, and for readers of a few."""
 
 LEAST_SLABS = 4
 """A chunk that would have fewer is decoded whole."""
 
 _MOST_SLABS = 1024
-"""Of a chunk."""
+"""Most slabs of a chunk."""
 
 _FEW = 4
-"""Who wants less than this part (a quarter) of a chunk wants few of its slabs."""
+"""A reader that wants less than this part (a quarter) of a chunk wants few of its slabs."""
 
 _LONG_BYTES = 16 * MIB
 """Bytes of a file from which on it is not made of all its chunks at once."""

@@ -1,4 +1,4 @@
-"""Decoded chunks in an unlinked file, for readers whose working set is larger than the cache, so that none is decoded often.
+"""Decoded chunks in an unlinked file, for readers with a working set larger than the cache, so that none is decoded often.
 
 Not here: which chunks go there (`supply.py`). The space is claimed before it is used, so that a full disk is an error when a
 file is opened and no signal while one is read.
@@ -18,7 +18,7 @@ from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
 
 LEAVING_SECONDS = 2.0
-"""For which room is waited for that a file is giving back: freeing gigabytes takes a local disk some tenths of a second."""
+"""Seconds to wait for room that a file is giving back: freeing gigabytes takes a local disk some tenths of a second."""
 
 
 class Spill:
@@ -91,7 +91,7 @@ class SpillFile:
         return TooLarge(f"{needed} bytes of decoded chunks must be kept beside the cache, {words}")
 
     def _grow(self, slots: int) -> bool:
-        """Claim more slots (the lock is held, or nobody else knows the file yet)."""
+        """Claim more slots (the lock is held, or no other thread knows the file yet)."""
         amount = slots * self._slot
         if not self._spill.take(amount):
             return False
@@ -163,7 +163,7 @@ class SpillFile:
                     self._free.append(slot)
 
     def _make_room(self) -> bool:
-        """Forget the chunk unused for the longest time, if there is one that nobody looks at (the lock is held)."""
+        """Forget the chunk unused for the longest time, if there is one without readers (the lock is held)."""
         old = next((key for key, slot in self._used.items() if slot not in self._pinned), None)
         if old is None:
             return False
@@ -171,7 +171,7 @@ class SpillFile:
         return True
 
     def passed(self, key: Hashable) -> None:
-        """Forget a chunk for which nobody is expected to come back."""
+        """Forget a chunk that is not expected to be read again."""
         with self._lock:
             slot = self._used.get(key)
             if slot is not None and slot not in self._pinned:
@@ -197,7 +197,7 @@ class SpillFile:
             self._spill.leaves(-1)
 
     def close(self) -> None:
-        """Give the room back; what is still looked at stays readable until nobody does."""
+        """Give the room back; what is still in use stays readable until then."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)

@@ -33,7 +33,7 @@ from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.workers import Workers
 
 _WINDOWS_PART = 4
-"""Of the cache (a quarter), that is left to windows of files where a chunk takes more than half of it."""
+"""Part of the cache (a quarter) that is left to windows of files if a chunk takes more than half of it."""
 
 _DAMAGED_CHUNKS = 64
 """Damaged chunks of which an open file remembers the error instead of decoding them for each of their pages."""
@@ -123,7 +123,7 @@ class ChunkSupply:
         return self.find_all([index])[0]
 
     def find_all(self, indices: Sequence[Index]) -> list[Piece | None]:
-        """The same of several pieces, which costs less."""
+        """Look for several pieces at once, which costs less."""
         wanted = [self._slabs.chunk(index) for index in indices]
         known = self._found.all(wanted)
         pairs = [(index, known[chunk]) for index, chunk in zip(indices, wanted, strict=True)]
@@ -199,7 +199,7 @@ class ChunkSupply:
             self._sent.clear()
 
     def passed(self, index: Index) -> None:
-        """Say that nobody is expected to come back for a piece: it is the first to go when room is needed."""
+        """Note that a piece is not expected to be read again: it is the first to go when room is needed."""
         chunk = self._found.known.get(self._slabs.chunk(index))
         if chunk is not None:
             piece = self._slabs.piece(index, chunk)
@@ -210,7 +210,7 @@ class ChunkSupply:
                 self._slots.passed(self._key(piece))
 
     def prefetch(self, indices: deque[Index], most: int) -> None:
-        """Decode `most` bytes of chunks that nobody has asked for yet, or as far as there is room; what is done leaves."""
+        """Prefetch `most` bytes of chunks, or as far as there is room; what is done leaves the queue."""
         with contextlib.suppress(IndexError):
             while most > 0:
                 index = indices.popleft()

@@ -73,8 +73,8 @@ def _plain(char: str) -> str:
 def _map_info(axes: Axes) -> str | None:
     """Where the picture lies: the tie point is the outer corner of the first pixel, and lines go from north to south.
 
-    ENVI can say nothing else, so a picture whose lines go the other way has no place, unless it is no map at all: then its
-    offset and spacing are told as those of lines that go down.
+    ENVI can say nothing else, so a picture with lines in the other direction has no place, unless it is no map at all: then
+    its offset and spacing are told as those of lines that go down.
     """
     if len(axes) < 2 or any(axis.scale is None for axis in axes[-2:]):
         return None

@@ -102,7 +102,10 @@ class FileType:
 
 
 def plain(view: View, *allowed: str) -> np.dtype[Any]:
-    """The dtype of elements whose kind the file type knows; Unfit for others. `allowed`: numpy's `u2`, `f4`, ..."""
+    """Return the dtype of elements of a kind that the file type knows; Unfit for others.
+
+    `allowed`: numpy's `u2`, `f4`, ...
+    """
     dtype = view.dtype
     if dtype is None or dtype.names is not None or dtype.subdtype is not None:
         raise Unfit(f"the format has no elements of type {view.metadata.dtype.native}")
@@ -128,7 +131,8 @@ def narrow(view: View) -> np.dtype[Any] | None:
 
 
 def narrowed(view: View, *allowed: str) -> np.dtype[Any]:
-    """The same as `plain`, but elements of 64 bits are of 32 where all are known to fit, or of 16 if that is the most.
+    """Return the dtype as `plain` does, but elements of 64 bits are of 32 where all are known to fit, or of 16 if that is
+    the most.
 
     Programs that know labels at all know no wider ones. Whether each fits is looked at when it is read.
     """

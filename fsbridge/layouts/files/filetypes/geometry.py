@@ -40,7 +40,7 @@ _LEAST_PICTURE = 5
 
 
 def color_axis(view: View) -> int | None:
-    """The dimension of a picture of bytes whose 3 or 4 elements are red, green, blue (and alpha); None if there is none.
+    """The dimension of a picture of bytes with 3 or 4 elements red, green, blue (and alpha); None if there is none.
 
     It is an axis with the name of channels, or the last of three axes without names. Where channels are described they must
     be called red, green and blue or have these colours and no other names: microscopes have three channels often enough.

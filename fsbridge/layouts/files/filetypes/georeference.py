@@ -67,7 +67,7 @@ def georeference(view: View) -> list[Tag]:
 
 
 def _edge(axis: Axis) -> tuple[float, float]:
-    """The outer edge of the first pixel, whose center is the first coordinate, and the step; kilometers as EPSG's meters."""
+    """The outer edge of the first pixel (its center is the first coordinate), and the step; kilometers as EPSG's meters."""
     assert axis.scale is not None
     factor = 1000.0 if axis.unit == "kilometer" else 1.0
     step = axis.scale * factor

@@ -15,7 +15,7 @@ from fsbridge.layouts.units import meters, seconds
 _TYPES = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16")
 MAX_RANK = 7
 LEAST, MOST = 1e-37, 1e38
-"""Of the numbers that a header can hold."""
+"""Limit of the numbers that a header can hold."""
 MAX_EXTENT = 32767
 """Dimensions are 16 bit integers."""
 HEADER_BYTES = 352

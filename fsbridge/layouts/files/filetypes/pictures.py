@@ -1,4 +1,4 @@
-"""Single pictures of whole numbers: PGM, whose elements are big-endian, and PNG without compression, of a known size."""
+"""Single pictures of whole numbers: PGM with big-endian elements, and PNG without compression, of a known size."""
 
 from __future__ import annotations
 

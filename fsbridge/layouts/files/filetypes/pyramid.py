@@ -1,7 +1,7 @@
 """One tiled OME-TIFF of all levels of an image (`GROUP.ome.tif`): QuPath, Bio-Formats, vips and tifffile read single tiles.
 
 Levels of as many planes as the first one are sub-images of its pages (SubIFDs), so that readers take them for one pyramid.
-Others, as of N5 whose levels halve z, too, begin an Image of their own. The IFDs are written here, because tifffile would
+Other levels, as of N5 that halves z, too, begin an Image of their own. The IFDs are written here, because tifffile would
 write all tiles. Not here: which arrays are levels (`levels.py`), how tiles are read (`pyramids.py`).
 """
 
@@ -38,7 +38,7 @@ _SHORT, _LONG, _LONG8, _IFD, _IFD8, _ASCII = 3, 4, 16, 13, 18, 2
 _FORMATS = {"u": 1, "i": 2, "f": 3, "c": 6}
 """SampleFormat by numpy's kind."""
 _TAGS = 9
-"""Of every IFD, beside those of several values."""
+"""Entries of every IFD, beside those with several values."""
 _RGBA = 4
 """Samples of colours of which the last is not one: how opaque they are."""
 
@@ -71,7 +71,7 @@ class Level:
 
     @property
     def row_bytes(self) -> int:
-        """Of a tile."""
+        """Bytes of a tile."""
         return self.tile[1] * self.samples * self.dtype.itemsize
 
     @property

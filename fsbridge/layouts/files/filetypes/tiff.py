@@ -44,7 +44,7 @@ MAX_LABELS = 4096
 IMAGEJ_CHANNELS = 7
 """Channels that ImageJ shows together."""
 PAGE_BYTES = 1024
-"""Of a page's header, with room to spare."""
+"""Bytes of a page's header, with room to spare."""
 MAX_EXTENT = 2**31 - 1
 WINDOWS = "ngff.openmicroscopy.org/omero"
 """Namespace of an annotation: which values are black and which are full colour, by channel."""
@@ -58,7 +58,7 @@ def tif(view: View) -> FileMap:
 
 
 def labels_tif(view: View) -> FileMap:
-    """The same of labels that nothing is known of, with 32 bits each: reading one that does not fit is an error."""
+    """The file type for labels of unknown range, with 32 bits each: reading one that does not fit is an error."""
     import numpy as np
 
     return _tif(view, np.dtype("u4").newbyteorder(plain(view, *_LABELS).byteorder))

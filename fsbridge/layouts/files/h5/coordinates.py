@@ -14,7 +14,7 @@ from fsbridge.layouts.files.h5.specification import Specification, labelled
 from fsbridge.metadata import JSON, Axis
 
 ATTRIBUTE_CHARACTERS = 1024
-"""Characters of an attribute of a coordinate; room for its file is reserved before anybody reads it."""
+"""Characters of an attribute of a coordinate; room for its file is reserved before it is read."""
 
 MEANING = frozenset(("units", "calendar", "bounds", "climatology", "standard_name", "axis", "positive", "_FillValue"))
 """Attributes of CF without which a coordinate would mean something else."""

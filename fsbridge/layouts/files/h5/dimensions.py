@@ -1,9 +1,9 @@
 """Dimension scales of a virtual HDF5 file, as netCDF-4 has them: which datasets are scales, and which must be made.
 
 netCDF takes the dimensions of a dataset from its scales, and cannot open one that has scales for some dimensions only. So
-every dimension of an array with names gets one: the coordinate array of that name, else one made from the spacing, else
-one without values that netCDF does not show as a variable. Not here: who writes them (`child/skeleton.py`).
-Source: netCDF-C, `libhdf5/hdf5create.c` and `nc4hdf.c` (names of dimensions without a variable).
+every dimension of an array with names gets one: the coordinate array of that name, else one made from the spacing, else one
+without values that netCDF does not show as a variable. Not here: how they are written (`child/skeleton.py`). Source:
+netCDF-C, `libhdf5/hdf5create.c` and `nc4hdf.c` (names of dimensions without a variable).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: s
 
 
 class _Dimensions:
-    """Scales that are made, one for all arrays of a group whose dimensions are alike."""
+    """Scales that are made, one for all arrays of a group with equal dimensions."""
 
     def __init__(self, arrays: Mapping[str, Labelled]) -> None:
         self._taken = set(arrays)

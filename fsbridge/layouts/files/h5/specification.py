@@ -1,6 +1,6 @@
 """What the skeleton of a virtual HDF5 file is to hold: types, attributes, dimension labels and scales, links. JSON, no I/O.
 
-Not here: who writes it (`writer.py`), where its elements come from (`twin.py`).
+Not here: how it is written (`writer.py`), where its elements come from (`twin.py`).
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def component(name: str) -> str:
 
 
 def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
-    """A link's relative target, of a group at `names`, as a path in the file whose root is the group at `root`."""
+    """A link's relative target, of a group at `names`, as a path in the file with the group at `root` as its root."""
     here = list(names)
     for part in target.split("/"):
         here = here[:-1] if part == ".." else here if part in (".", "") else [*here, part]

@@ -1,6 +1,6 @@
 """`Twin`: a virtual HDF5 file as a map of its bytes: the skeleton, and the elements of arrays. Made by a child process.
 
-Not here: what the skeleton holds (`specification.py`), who writes it (`writer.py`), its nodes in the tree (`nodes.py`).
+Not here: what the skeleton holds (`specification.py`), how it is written (`writer.py`), its nodes in the tree (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ OF_OTHERS = frozenset(("DIMENSION_LIST", "REFERENCE_LIST")) | NETCDF_ATTRIBUTES
 """Attributes that refer to other datasets: those are not in the file of one array."""
 
 BASE_BYTES = 1 << 16
-"""Of a skeleton without attributes, with room to spare."""
+"""Bytes of a skeleton without attributes, with room to spare."""
 
 
 _COORDINATE_BYTES, _VALUE_BYTES = 1 << 15, 24
-"""Of a coordinate with its attributes, and of each of its values with their bounds."""
+"""Bytes of a coordinate with its attributes, and of each of its values with their bounds."""
 
 
 class Opened(NamedTuple):
@@ -50,7 +50,7 @@ class Opened(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An array whose elements lie in a virtual file, in so many bytes. `exact`: how an HDF5 file has them, if it is one."""
+    """An array with its elements in a virtual file, in so many bytes. `exact`: how an HDF5 file has them, if it is one."""
 
     open: Callable[[], Opened]
     size: int

@@ -25,10 +25,10 @@ from fsbridge.model import Child, Group, Link, Node, as_array
 log = logging.getLogger(__name__)
 
 MAX_OBJECTS = 100_000
-"""Of one virtual file: hard links of HDF5 can form circles."""
+"""Most objects of one virtual file: hard links of HDF5 can form circles."""
 
 _WEIGHT_BYTES = 512
-"""Of what is kept of an array or a group."""
+"""Bytes kept for an array or a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Walked:
 
 
 class Walk:
-    """The groups and arrays below one group, whose descriptions go to the process that writes the file."""
+    """The groups and arrays below one group, as described to the process that writes the file."""
 
     def __init__(self, root: tuple[str, ...], exactly: bool = True) -> None:
         """`exactly`: objects of HDF5 files as those have them."""

@@ -28,7 +28,10 @@ from fsbridge.metadata import ArrayMetadata
 
 _MOST_CHANNELS = 7
 _COLORS = ((255, 0, 255), (0, 255, 0), (0, 255, 255), (255, 255, 0), (255, 0, 0), (0, 0, 255), (255, 255, 255))
-"""Of channels that have none. More channels than these and without colours are no colours: the middle one is shown."""
+"""Colours of channels that have none.
+
+More channels than these and without colours are no colours: the middle one is shown.
+"""
 
 _LEGEND_ROWS, _LEGEND_COLUMNS = 22, 160
 """Pixels of the strip below a map that tells what its colours mean."""

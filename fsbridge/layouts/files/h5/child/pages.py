@@ -65,7 +65,7 @@ class Pages:
         """Nothing waits."""
 
     def discard(self, start: int, stop: int) -> None:
-        """Forget the pages that hold any of the bytes [start, stop), which somebody else has."""
+        """Forget the pages that hold any of the bytes [start, stop), which another process has."""
         first = bisect_left(self._numbers, start // PAGE)
         last = bisect_left(self._numbers, -(-stop // PAGE))
         for number in self._numbers[first:last]:

@@ -23,9 +23,12 @@ from fsbridge.layouts.files.h5.child.allocation import MAX_RANK
 from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw, untimed
 
 ATTRIBUTE_BYTES = 60000
-"""Of an attribute: object headers cannot hold more. It becomes JSON text, which lies elsewhere, and so do lists too deep."""
+"""Bytes of an attribute: object headers cannot hold more.
+
+A larger one becomes JSON text elsewhere, and so do lists too deep.
+"""
 _POINTER_BYTES = 16
-"""Of a text of variable length in an attribute."""
+"""Bytes of a text of variable length in an attribute."""
 _DISTINCT = 256
 """Types, extents and property lists that are kept: most objects of a file are like others of it."""
 
@@ -106,7 +109,7 @@ def _set_attribute(owner: Any, name: str, value: Any, characters: bool = False) 
 
 
 def _write(owner: Any, name: str, kind: Any, shape: tuple[int, ...], memory: Any) -> None:
-    """An attribute whose elements are in memory as its type has them."""
+    """Write an attribute from elements in memory as its type has them."""
     if "\0" in name:
         raise ValueError("a zero character, where HDF5's names end")
     created = checked(_create_attribute(owner.id, raw(name), kind.id, _space(shape).id, DEFAULT, DEFAULT))

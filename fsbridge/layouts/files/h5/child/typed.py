@@ -145,7 +145,7 @@ class Typed:
         return h5d.create(self.file, raw(item["path"]), kind, space, plist, link_creation())
 
     def items(self, item: Described, items: bytes) -> None:
-        """The elements of a dataset whose elements only point at their values: at objects that are there by now."""
+        """The elements of a dataset that only points at its values: at objects that are there by now."""
         found = h5d.open(self.file, raw(item["path"]))
         memory, shape = _type(item["typed"]["type"])
         count = found.get_space().get_simple_extent_npoints()
