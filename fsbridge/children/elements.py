@@ -38,7 +38,7 @@ _U8, _U32, _U64, _SEQUENCE = struct.Struct("<B"), struct.Struct("<I"), struct.St
 class Target(NamedTuple):
     """What a reference refers to: an object, or a `part` of it, which is a selection in H5Sencode's encoding.
 
-    `kind` is the H5R_type_t of a reference of HDF5 1.12, whose `part` may also be an attribute's name; 0: it refers to
+    `kind` is the H5R_type_t of a reference of HDF5 1.12; its `part` may also be an attribute's name; 0: it refers to
     nothing.
     """
 

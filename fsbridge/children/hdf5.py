@@ -1,7 +1,6 @@
 """Functions of the HDF5 library that h5py is linked with, and that h5py lacks or offers for numpy's types only.
 
-For child processes. Each use declares a function's arguments. Not here: h5py itself, whose modules tell where the library
-is.
+For child processes. Each use declares a function's arguments. Not here: h5py itself (its modules tell where the library is).
 """
 
 from __future__ import annotations

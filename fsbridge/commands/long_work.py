@@ -26,7 +26,7 @@ REMOTE_THREADS = 32
 """Units at a time of a remote store, where each waits for a server."""
 
 END_SECONDS = 1.0
-"""For which an interrupted command waits for its threads: for all but those that wait for a server."""
+"""Seconds that an interrupted command waits for its threads, except those that wait for a server."""
 
 
 def add_options(parser: Parser) -> None:

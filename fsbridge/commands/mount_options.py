@@ -63,7 +63,7 @@ def split(text: str) -> list[str]:
 
 
 def sort(options: Iterable[str], own: Mapping[str, bool], sloppy: bool = False) -> Sorted:
-    """Tell fsbridge's options from the kernel's; SetupError names one that is nobody's, unless `sloppy`.
+    """Tell fsbridge's options from the kernel's; SetupError names an unknown one, unless `sloppy`.
 
     `own` maps our option names, spelled with underscores, to whether they take a value.
     """

@@ -12,7 +12,7 @@ SYSTEM = 2
 
 
 class ReaderGone(Exception):
-    """Whoever reads standard output has seen enough (`| head`): the command ends, and that is no error."""
+    """The reader of standard output has seen enough (`| head`): the command ends without an error."""
 
 
 def show(text: str) -> None:
@@ -21,7 +21,7 @@ def show(text: str) -> None:
 
 
 def write(data: bytes | bytearray | memoryview) -> None:
-    """Write `data` to standard output; ReaderGone where nobody reads it, SetupError where nothing can be written."""
+    """Write `data` to standard output; ReaderGone if its reader has closed it, SetupError if it cannot be written."""
     if sys.stdout is None:
         raise SetupError("standard output is closed", exit_code=SYSTEM)
     try:

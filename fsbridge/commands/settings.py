@@ -45,7 +45,7 @@ class Settings(NamedTuple):
 
 
 def user_file() -> str:
-    """The user's file; mount(8) and systemd may have left a HOME of somebody else, or none."""
+    """The user's file; mount(8) and systemd may have left another user's HOME, or none."""
     given = os.environ.get("XDG_CONFIG_HOME", "")
     if given.startswith("/"):
         return f"{given}/fsbridge/config.toml"

@@ -20,7 +20,7 @@ from fsbridge.store import WHOLE, Key, Stat, Store
 T = TypeVar("T")
 
 CACHED_SOURCE_BYTES = 3 * MIB
-"""Bytes of JSON source whose parsed form a `DocumentReader` keeps; parsed documents take roughly ten times that."""
+"""Bytes of JSON source that a `DocumentReader` keeps in parsed form; parsed documents take roughly ten times that."""
 
 DOCUMENT_BYTES = 256
 """What a document costs besides, in bytes of JSON source: small ones take more than ten times theirs."""
@@ -37,7 +37,7 @@ READ_ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One version of a parsed metadata document. `values` is shared by all readers: nobody changes it.
+    """One version of a parsed metadata document. `values` is shared by all readers and must not be changed.
 
     `text`: its bytes where they are few, and may be those of others.
     """

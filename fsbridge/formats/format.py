@@ -48,7 +48,7 @@ class CandidateDirectory:
             return False
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """The JSON object of that name; None for anything else, whose error is told when it is opened."""
+        """The JSON object of that name; None for anything else; opening that raises the error."""
         place = self.key / name
         try:
             self.store.stat(place, WHOLE)  # so that a store far away sends it once, also for who opens it
@@ -73,7 +73,10 @@ class CandidateFile:
     read: Callable[[int, int], bytes]
 
     def has(self, magic: bytes, offset: int = 0) -> bool:
-        """True if these bytes stand at `offset`. OSError and PASSING where nobody can tell; what may not be read: no."""
+        """True if these bytes stand at `offset`.
+
+        OSError and PASSING if that cannot be told; false for what may not be read.
+        """
         if offset + len(magic) > self.size:
             return False
         try:

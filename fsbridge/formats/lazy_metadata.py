@@ -1,6 +1,6 @@
-"""Attributes of arrays that are read when somebody asks for them.
+"""Attributes of arrays that are read when they are asked for.
 
-Large ones are read again, because a mount knows many arrays at a time (P6); those of an array far away are first read then,
+Large ones are read again, because a mount knows many arrays at a time (P6); those of a remote array are first read then,
 because a reader of chunks needs none. Not here: reading documents (`documents.py`), their cache.
 """
 
@@ -19,7 +19,7 @@ HELD_BYTES = 1024
 """Bytes of JSON up to which an array holds its attributes itself; parsed they take roughly ten times that."""
 
 PARSED_BYTES = MIB
-"""Bytes of JSON whose parsed form is kept, of all arrays together, and that of the last one whatever its size."""
+"""Bytes of JSON kept in parsed form for all arrays together; the last one is kept whatever its size."""
 
 Rest = TypeVarTuple("Rest")
 
@@ -59,7 +59,7 @@ def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]
 
 
 def shared(parse: Callable[..., tuple[ArrayMetadata, *Rest]]) -> Callable[..., tuple[ArrayMetadata, *Rest]]:
-    """`parse`, whose metadata is `light` where the documents that it is given have texts: of these it is made anew.
+    """Return `parse` with `light` metadata if the given documents have texts: the rest is made anew from those.
 
     So they are the same metadata for all arrays of the same texts, whatever becomes of the first one.
     """
@@ -112,5 +112,5 @@ class _LazyMetadata(ArrayMetadata):
 
 
 def lazy(metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> ArrayMetadata:
-    """The metadata without what attributes tell, which those have that `complete` gives when somebody wants it."""
+    """The metadata without what attributes tell; `complete` gives the full metadata when it is needed."""
     return _LazyMetadata.of(metadata, complete)

@@ -19,7 +19,7 @@ class MiniFloat:
     """`bits` in all, of which `exponent` and `mantissa`; the rest is the sign.
 
     `specials`: `ieee` has infinities and NaNs at the largest exponent, `fn` only one NaN (all ones), `fnuz` one NaN where -0
-    would be, `finite` none; `scale` is an unsigned power of two whose NaN is all ones.
+    would be, `finite` none; `scale` is an unsigned power of two with all ones as its NaN.
     """
 
     bits: int

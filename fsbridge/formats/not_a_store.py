@@ -85,7 +85,7 @@ def strange_file(path: str, config: Config) -> SetupError:
 def check_format(form: Format, store: Store, path: str, config: Config) -> None:
     """Refuse a format that the user names and `store` plainly has not: it would be shown without its arrays.
 
-    What has no metadata may be of any format, and what cannot be looked at is judged by who opens it.
+    What has no metadata may be of any format, and what cannot be looked at is judged when it is opened.
     """
     try:
         if FORMATS[form.name].recognise(CandidateDirectory(store, config, ROOT)):

@@ -14,9 +14,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class OpenedSources(Generic[K]):
-    """Each source by its key, opened once. Of one that cannot be opened nothing is kept.
+    """Each source by its key, opened once. Failures are not kept.
 
-    Whoever opens one is waited for by those who want the same one: it may be on a disk that hangs.
+    Threads that want the same source wait for the one that opens it, and no others do: it may be on a disk that hangs.
     """
 
     def __init__(self, kept: int | None = None) -> None:

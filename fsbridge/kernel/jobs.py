@@ -260,10 +260,7 @@ class Lane:
             del job
 
     def _told(self, returns: _Returns, job: _Job[Any]) -> bool:
-        """Tell the event loop that a job is over; False if the loop has ended.
-
-        Without memory for that it is tried again: otherwise the request that waits for the job would wait for ever.
-        """
+        """Tell the event loop that a job is over; False if the loop has ended. Without memory for it, it is tried again."""
         while True:
             try:
                 returns.put(partial(self._over, job))

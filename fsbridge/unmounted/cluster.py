@@ -18,14 +18,14 @@ from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.unmounted.units import Unit, WorkSources
 
 CONNECT_SECONDS = 10.0
-"""For which a scheduler is waited for."""
+"""Seconds to wait for a scheduler."""
 
 U = TypeVar("U", bound=Unit)
 R = TypeVar("R")
 
 
 class Cluster:
-    """The workers of the cluster whose scheduler is at `address`."""
+    """The workers of the cluster with its scheduler at `address`."""
 
     def __init__(self, sources: WorkSources, address: str) -> None:
         """SetupError where no scheduler answers, or it has no workers, or they have no fsbridge."""

@@ -285,7 +285,7 @@ def _numbers(
 def _integers(
     one: NDArray[Any], other: NDArray[Any], tolerance: float, start: int
 ) -> tuple[NDArray[np.bool_], int, int | None]:
-    """The same of integers, exactly."""
+    """Compare integers, exactly."""
     where = np.asarray(one != other)
     if not where.any():
         return where, start, None

@@ -34,7 +34,7 @@ BAND_ITEMS = 1 << 24
 """Elements of variable length that are in memory at a time, at most."""
 
 WIDE_PART = 8
-"""Of the cache (an eighth), above which a band of chunks is read by one thread at a time: several would not fit."""
+"""Part of the cache (an eighth): a larger band of chunks is read by one thread at a time, because several would not fit."""
 
 
 def type_text(array: Array) -> str:
@@ -122,7 +122,7 @@ class OrderedArray:
             yield [item.encode() if isinstance(item, str) else bytes(item) for item in found]
 
     def check(self) -> None:
-        """Raise Stale if the store holds another version of the array now; whoever reads a chunk looks after that one."""
+        """Raise Stale if the store holds another version of the array now; readers check their own chunk."""
         self._version.open_all([])
 
     def _open(self, selection: Selection) -> tuple[ChunkSupply, ElementReader]:

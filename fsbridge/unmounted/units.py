@@ -1,7 +1,8 @@
-"""Long work over sources, cut into units: which are this job's, who does them, in which order their results are joined.
+"""Long work over sources, cut into units: which are this job's, which workers do them, in which order their results are
+joined.
 
-`Threads` does units here, `cluster.py` on other machines. Not here: any kind of work (`exporting.py`,
-`verifying.py`, `digest.py`, `comparing.py`), progress and messages (`commands/long_work.py`).
+`Threads` does units here, `cluster.py` on other machines. Not here: any kind of work (`exporting.py`, `verifying.py`,
+`digest.py`, `comparing.py`), progress and messages (`commands/long_work.py`).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class JobPart:
         return number % self.count == self.number
 
     def has_named(self, name: str) -> bool:
-        """The same of a unit that has a name and no number, because jobs may see other neighbours of it."""
+        """True if a unit without a number is this job's. Its name decides, because jobs may see different neighbours."""
         return self.count == 1 or self.has(crc32(name.encode("utf-8", "surrogateescape")))
 
 
@@ -91,7 +92,7 @@ class WorkSources:
     def __init__(self, configs: Sequence[Config]) -> None:
         self.configs = tuple(configs)
         self.ended = False
-        """True if nobody wants the results any more: work ends at the next opportunity."""
+        """True if the results are no longer wanted: work ends at the next opportunity."""
         self._opening = threading.Lock()
         self._trees: dict[int, VirtualTree] = {}
         self._kept: OrderedDict[Hashable, object] = OrderedDict()
@@ -117,7 +118,7 @@ class WorkSources:
         return array
 
     def keep(self, key: Hashable, make: Callable[[], T], anew: bool = False) -> T:
-        """What `make` makes, for all who ask for the same `key` soon; `anew`: another one from now on."""
+        """What `make` makes, for all callers that ask for the same `key` soon; `anew`: another one from now on."""
         with self._opening:
             if not anew and key in self._kept:
                 self._kept.move_to_end(key)

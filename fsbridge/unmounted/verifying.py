@@ -198,7 +198,7 @@ def _decode(tree: VirtualTree, array: Array, index: Index) -> None:
 
 
 def _stored(array: Array, prefix: Index) -> Iterator[Index]:
-    """The stored chunks whose positions begin with `prefix`."""
+    """The stored chunks with positions that begin with `prefix`."""
     rank = len(array.metadata.shape)
     if not rank:
         try:

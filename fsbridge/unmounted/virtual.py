@@ -33,7 +33,7 @@ TRIES = 3
 
 
 class Listed(NamedTuple):
-    """A member of a directory. `attrs.size` may be None, for files whose size only their content tells.
+    """A member of a directory. `attrs.size` may be None, for files if only the content tells their size.
 
     `node` opens it, as it was listed.
     """
@@ -65,7 +65,7 @@ class ReadableFile:
         self._handle.close()
 
     def close_when_unused(self) -> None:
-        """Have it closed when nobody refers to it any more, because its last user is not known."""
+        """Have it closed with the last reference to it, because its last user is not known."""
         weakref.finalize(self, self._handle.close).atexit = False
 
     def __enter__(self) -> Self:

@@ -27,7 +27,10 @@ from fsbridge.model import Array, Group, Source, as_array
 from fsbridge.store import Key, Stat
 
 OPEN_FILES = 256
-"""HDF5 files whose chunk addresses are kept: one per writer session and column. Idle ones hold no process (`hdf5.file`)."""
+"""Number of HDF5 files with chunk addresses in memory: one per writer session and column.
+
+Idle ones hold no process (`hdf5.file`).
+"""
 NPY_HEADER_BYTES = 4096
 """Bytes that are read of a `.npy` file to parse its header. numpy pads real headers to 128 bytes."""
 

@@ -46,7 +46,7 @@ class TextRecord:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRecord:
-    """A sample (backend 50) whose data is only on the remote server."""
+    """A sample (backend 50) with its data only on the remote server."""
 
     schema: str
 

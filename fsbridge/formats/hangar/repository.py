@@ -36,7 +36,7 @@ from fsbridge.store import Key, Stat, Store
 
 PROGRAM = Program("fsbridge.formats.hangar.lmdb")
 ATTEMPTS = 3
-"""How often a question is asked whose database was written to while it ended the process."""
+"""How often a question is asked again if a write to the database ended the process."""
 
 
 class DatabaseProcess:
@@ -95,7 +95,7 @@ DATABASES = ("branch.lmdb", "ref.lmdb", "hash.lmdb")
 TABLES_BYTES = 64 << 20
 """Bytes of commit trees that are kept: the newest one of a million samples, or many small ones."""
 SPEC_BYTES = 1 << 20
-"""Most decoded bytes of a commit's description, whose message is written by a person."""
+"""Most decoded bytes of a commit's description, because a person writes its message."""
 REMEMBERED_RECORDS = 20_000
 """Backend records that are kept: about 5 MB."""
 REMEMBERED_COMMITS = 1000
@@ -110,7 +110,7 @@ _BLOSC = CodecChain((blosc(),))
 
 
 class HangarRepository:
-    """The repository whose `.hangar` folder is `store`."""
+    """The repository with the `.hangar` folder `store`."""
 
     def __init__(self, store: Store, databases: DatabaseProcess) -> None:
         self.store = store
@@ -148,7 +148,7 @@ class HangarRepository:
         return self.store.stat(Key.parse(path))
 
     def _check_access(self, *paths: str) -> None:
-        """Raise AccessDenied where those for whom the mount is may not read these files, and the databases."""
+        """Raise AccessDenied if the mount's users may not read these files and the databases."""
         for path in (*DATABASES, *paths):
             with suppress(NotFound):  # whoever reads it is told
                 self.store.check_access(Key.parse(path))

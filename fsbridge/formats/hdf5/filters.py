@@ -33,7 +33,7 @@ _IN_HDF5PLUGIN = frozenset({32013, 32017, 32018, 32024, 32026, 32028, 32040})
 
 
 class FilterPipeline:
-    """Filters in encoding order, decoded backwards. Filter i is skipped for chunks whose mask has bit i set."""
+    """Filters in encoding order, decoded backwards. Filter i is skipped for chunks with bit i set in their mask."""
 
     def __init__(self, filters: Sequence[Filter], normaliser: Decoder | None) -> None:
         self._filters = filters

@@ -63,7 +63,7 @@ class ChunkTable:
         return ChunkAddress(int(self._addresses[row]), int(self._sizes[row]), mask)
 
     def any_below(self, prefix: Index) -> bool:
-        """Tell whether a chunk is stored whose index begins with `prefix`."""
+        """Tell whether any chunk with an index beginning with `prefix` is stored."""
         first, last = self._rows(prefix)
         return first < last
 

@@ -29,7 +29,7 @@ Each takes some hundred bytes.
 """
 
 BLOCK_TABLES = 65536
-"""Tables whose columns are read at a time, so that intermediate numbers take only some MiB."""
+"""Number of tables that are read at a time, so that intermediate numbers take only some MiB."""
 
 _U16, _U32, _U64, _I32 = (struct.Struct(f"<{code}") for code in "HIQi")
 
@@ -227,7 +227,7 @@ class _Reader:
         return self._value(len(self.data) - 2 - width, width, kind, 0)
 
     def _value(self, position: int, width: int, packed: int, depth: int) -> JSON:
-        """Return the value whose `width` bytes are at `position`. `packed` tells the width of what they refer to."""
+        """Return the value of `width` bytes at `position`. `packed` tells the width of what they refer to."""
         self.count += 1
         if self.count > MAX_VALUES or depth > MAX_DEPTH:
             raise CorruptData("a FlexBuffer of too many values")

@@ -27,7 +27,7 @@ MAX_BYTES = 1 << 62
 
 
 class Inline(NamedTuple):
-    """A chunk whose bytes are in the manifest."""
+    """A chunk stored in the manifest itself."""
 
     content: bytes
 
@@ -61,8 +61,8 @@ Chunk: TypeAlias = Inline | Native | Virtual
 class ManifestTable:
     """The chunks of one array in one manifest, in the order of their coordinates.
 
-    `keys`: coordinates as bytes that sort alike; `rows`: where each chunk's row is in `data`, the manifest, whose name is
-    `id`; `dictionary`: for compressed locations.
+    `keys`: coordinates as bytes that sort alike; `rows`: where each chunk's row is in `data`, the manifest named `id`;
+    `dictionary`: for compressed locations.
     """
 
     id: str
@@ -78,7 +78,7 @@ class ManifestTable:
         return low if low < high else None
 
     def range(self, prefix: Index) -> tuple[int, int]:
-        """Return the numbers [low, high) of the chunks whose coordinates begin with `prefix`."""
+        """Return the numbers [low, high) of the chunks with coordinates that begin with `prefix`."""
         if not self.rank:
             return 0, len(self.keys)
         begin = np.array(prefix, ">u4").tobytes()

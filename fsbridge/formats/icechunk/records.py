@@ -110,7 +110,7 @@ class Manifests(NamedTuple):
     extents: npt.NDArray[np.uint32]  # (manifests, rank, 2)
 
     def of(self, prefix: Index) -> list[str]:
-        """Return the manifests that may have chunks whose coordinates begin with `prefix`."""
+        """Return the manifests that may have chunks with coordinates that begin with `prefix`."""
         near = self.extents[:, : len(prefix)]
         asked = np.array(prefix, np.int64)
         holds = ((near[:, :, 0] <= asked) & (asked < near[:, :, 1])).all(axis=1)

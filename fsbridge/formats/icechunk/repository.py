@@ -78,7 +78,7 @@ class Repository:
         return self.store.describe(key)
 
     def check_access(self, folder: str, id: str) -> None:
-        """Raise AccessDenied where those for whom the mount is may not read a file: what was read of it is remembered."""
+        """Raise AccessDenied if the mount's users may not read a file: what was read of it is remembered."""
         with suppress(NotFound):  # whoever reads it is told
             self.store.check_access(self.key / folder / id)
 
@@ -250,7 +250,7 @@ class Repository:
             return None
 
     def _parent_now(self, id: str, before: str) -> str | None:
-        """Read a snapshot again whose parent is gone, and return its present parent."""
+        """Read a snapshot again because its parent is gone, and return its present parent."""
         try:
             return self._read_snapshot(id).commit.parent
         except CorruptData:  # gone as well

@@ -39,7 +39,7 @@ class ChunkKeys(NamedTuple):
         return f"{self.prefix}{self.separator}{below}" if self.prefix else below
 
     def decode(self, name: str, counts: Sequence[int]) -> Index | None:
-        """The chunk of a grid of `counts` whose key is `name`; None if that is the key of none."""
+        """Return the chunk with the key `name` in a grid of `counts`; None if no chunk has that key."""
         if not counts:
             return () if name == self.encode(()) else None
         start = f"{self.prefix}{self.separator}" if self.prefix else ""

@@ -108,7 +108,7 @@ class KeyedChunks(ChunkAbilities):
 
 
 class OpenKeyedChunk:
-    """A chunk whose stored object is held open (`model.OpenChunk`)."""
+    """A chunk with its stored object held open (`model.OpenChunk`)."""
 
     __slots__ = ("_chunks", "_found", "_index", "close", "info")
 

@@ -1,10 +1,11 @@
 """Copies of documents in consolidated metadata, each believed only where the store vouches that it is the document itself.
 
-Consolidated metadata may be out of date, and no time tells that: whoever changes an array and then an attribute of the root
-through a group that was opened before (zarr-python 3 does) stores the old copies anew. But an object store's listing shows
-the MD5 of each document, and copies are values of JSON that were spelled as the document is by the library that wrote both:
-where the spelling's MD5 and length are those of the listing, the copy is the document (P9). So one listing stands for as
-many requests as there are arrays; without such a listing, or with any other spelling, documents are read one by one.
+Consolidated metadata may be out of date, and no time tells that: a program that changes an array and then an attribute of
+the root through a group that was opened before (as zarr-python 3 does) stores the old copies again. But an object store's
+listing shows the MD5 of each document, and copies are values of JSON that were spelled as the document is by the library
+that wrote both: where the spelling's MD5 and length are those of the listing, the copy is the document (P9). So one listing
+stands for as many requests as there are arrays; without such a listing, or with any other spelling, documents are read one
+by one.
 
 Not here: when a listing is worth its price (`store/remote/listings.py`), stores that list nothing (`named_members.py`).
 """

@@ -1,6 +1,6 @@
 """What a convention on top of N5 or Zarr may add: kinds of groups, and of objects in arrays. Not here: any convention.
 
-A hierarchy is given a dialect by whoever opens it, and asks it where the convention may have a say.
+The code that opens a hierarchy gives it a dialect, and the hierarchy asks the dialect wherever the convention may matter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The encoded bytes of a stored chunk, of which no more is read than a part of the decoded ones takes.
+"""The encoded bytes of a stored chunk, read only as far as the wanted part of the decoded bytes needs them.
 
-Not here: where they are (the formats), decoding (`codecs/`), which parts anybody wants.
+Not here: where they are (the formats), decoding (`codecs/`), which parts are wanted.
 """
 
 from __future__ import annotations

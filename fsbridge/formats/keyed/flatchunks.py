@@ -26,7 +26,7 @@ WINDOW_CHUNKS = 1 << 20
 """Chunks of a listing that are grouped at once when only their first coordinates are wanted."""
 
 WAIT_SECONDS = 0.5
-"""For which anybody waits for a listing without a sign of life: one of few threads is held."""
+"""Seconds to wait for a listing without a sign of life: the wait holds one of few threads."""
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 

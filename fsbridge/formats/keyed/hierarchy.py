@@ -49,7 +49,8 @@ class Hierarchy(Protocol):
         """The node at the directory `key`."""
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        """Of an array in `directory`, which is at `key`, if its documents are, or are almost, those of one that was opened.
+        """Return metadata for an array in `directory`, at `key`, if its documents equal, or almost equal, those of an opened
+        one.
 
         Most arrays of a store are like others of it. Errors mean None.
         """
@@ -183,7 +184,7 @@ class DocumentWatch:
 
 
 def _may_be_member(name: str) -> bool:
-    """True if a link that leads nowhere may have led to a group or an array: who mirrors what is listed would delete it."""
+    """True if a broken link may have led to a group or an array: a program that mirrors the listing deletes its copy."""
     return name not in DOCUMENTS and not name.startswith(".")
 
 
@@ -225,7 +226,9 @@ class KeyedSource(SourceAbilities):
         return self.hierarchy.keyed
 
     def rest(self) -> None:
-        """Nothing is open for this hierarchy alone, but for stores that links lead to: they close when nobody has them."""
+        """Close nothing: only stores that links lead to are open for this hierarchy alone, and they close with their last
+        user.
+        """
 
     def close(self) -> None:
         self.hierarchy.keyed.externals.close()

@@ -1,7 +1,7 @@
 """Members of groups in stores that list nothing (web servers), as far as metadata name them.
 
-Consolidated metadata (Zarr v2 and v3) and OME-Zarr's `multiscales` do; others are found by who knows their names. Not here:
-chunks (`unlisted.py`).
+Consolidated metadata (Zarr v2 and v3) and OME-Zarr's `multiscales` do; others are found only by name. Not here: chunks
+(`unlisted.py`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ thirtieth of the time in which a chunk is found not to be there.
 
 
 BESIDE_CHUNKS = frozenset(("zarr.json", "attributes.json"))
-"""Documents in an array's directory whose names do not begin with a dot."""
+"""Documents in an array's directory with names that do not begin with a dot."""
 
 
 class ChunkFiles(Protocol):
@@ -41,7 +41,7 @@ class ChunkFiles(Protocol):
         """
 
     def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
-        """The same with the object held open; None in a store where that is not worth it."""
+        """Return the chunk with its object held open; None in a store where that does not pay."""
 
     def absent(self, indices: Sequence[Index]) -> set[Index]:
         """See `model.ChunkAbilities.absent`."""
@@ -136,7 +136,7 @@ class PlacedChunkFiles(ABC):
         return self._count() if self.asked is None else len(self.asked.stored())
 
     def strays(self) -> Iterator[str]:
-        """See `model.ChunkAbilities.strays`. A store that cannot be listed has none that anybody could find."""
+        """See `model.ChunkAbilities.strays`. A store that cannot be listed has none that can be found."""
         return self._strays(self.directory, "") if self.asked is None else iter(())
 
     def _strays(self, directory: Key, below: str) -> Iterator[str]:
@@ -180,7 +180,7 @@ class PlacedChunkFiles(ABC):
         return self.directory, self.variant, prefix
 
     def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Pairs:
-        """Members of the store's `directory`, whose names are `start` and a coordinate, with their mtimes as of now."""
+        """Members of the store's `directory` named by `start` and a coordinate, with their mtimes as of now."""
         found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
         return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
 

@@ -1,4 +1,4 @@
-"""Chains that decode nothing: an array whose codec is not in the table still shows its metadata. Not here: codecs."""
+"""Chains that decode nothing: an array with a codec that is not in the table still shows its metadata. Not here: codecs."""
 
 from __future__ import annotations
 

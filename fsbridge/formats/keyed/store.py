@@ -41,7 +41,7 @@ class KeyedStore:
         self.remarks: set[tuple[str, str]] = set()
         """Links, by directory and name, that were said not to be followed."""
         self.listed_groups: LRU[Key, bool] = LRU(LISTED_GROUPS)
-        """Groups whose members somebody has listed: who does looks at all that there is to know of them."""
+        """Groups that were listed: a program that lists a group is expected to look at all its members."""
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """The stored chunk objects of the array at `directory`."""

@@ -53,7 +53,7 @@ class StoredChunks:
 
     numbers: Numbers
     serial: object = field(default_factory=object)
-    """Of this listing alone."""
+    """A number of this listing alone."""
 
     @property
     def nbytes(self) -> int:
@@ -107,13 +107,13 @@ class ChunkListing:
         self.state = "failed" if self.stored is None else "done"
 
     def compact(self) -> ChunkListing:
-        """The same without what was found on the way, which its readers may still be about to take."""
+        """Do so without what was found on the way, which its readers may still be about to take."""
         found = ChunkListing(self._place, self._patience, self.stored)
         found.begun, found.directory = self.begun, self.directory
         return found
 
     def end(self) -> None:
-        """Let the readers go on, now that everybody can see what was found."""
+        """Let the readers go on, now that all of them can see what was found."""
         self._over.set()
 
     def queue(self) -> None:

@@ -57,7 +57,7 @@ class Shards:
         return not any(level.outer.steps for level in self._levels)
 
     def below(self, prefix: Index) -> Iterator[Index]:
-        """Yield the stored shards whose positions begin with `prefix`."""
+        """Yield the stored shards with positions that begin with `prefix`."""
         if len(prefix) == len(self.grid.shape):
             yield prefix
             return

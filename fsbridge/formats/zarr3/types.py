@@ -31,7 +31,7 @@ NARROW: Mapping[str, tuple[str, int]] = {"int2": ("i1", 2), "int4": ("i1", 4), "
 
 MINI = (*minifloats.FORMATS, "bfloat16")
 TINY = (*MINI, "float16")
-"""Numbers that numpy lacks, or whose complex form it lacks."""
+"""Numbers that numpy lacks, or lacks the complex form of."""
 CORE: Mapping[str, str] = {
     "bool": "?",
     **{f"{sign}int{8 * size}": f"<{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)},

@@ -1,4 +1,4 @@
-"""A file whose bytes the daemon reads: h5py's driver `fileobj` over blocks that are requested from the daemon.
+"""A file that the daemon reads for the child: h5py's driver `fileobj` over blocks that are requested from the daemon.
 
 Part of the HDF5 child. A read returns every byte that HDF5 wants or raises OSError, because the driver ignores how many
 bytes it got. Not here: which blocks the daemon reads at a time, and from where (`blocks.py`, `remote.py` of the daemon).

@@ -24,7 +24,7 @@ from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 from fsbridge.formats.hdf5.child.sources import Sources, select
 
 SMALL_TABLE_CHUNKS = 64
-"""A chunk table comes with the description of a dataset whose grid has at most this many chunks."""
+"""A chunk table comes with the description of a dataset with a grid of at most this many chunks."""
 
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
@@ -232,7 +232,7 @@ class Datasets(Sources):
     def _lzf_or_szip(
         self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]
     ) -> Any:
-        """Return the part inside the array of a chunk whose only compression is LZF or szip, or None for any other chunk."""
+        """Return the part inside the array of a chunk compressed only by LZF or szip, or None for any other chunk."""
         plist = dataset.get_create_plist()
         if form != "raw" or plist.get_layout() != h5d.CHUNKED or not plist.get_nfilters() or plist.get_chunk() != shape:
             return None

@@ -50,7 +50,7 @@ _get_comment = function(h5p, "H5Oget_comment", ID, TEXT, SIZE, result=ctypes.c_s
 
 
 class ExactFile(Datasets):
-    """One opened file whose objects are described for a twin."""
+    """One opened file and the descriptions of its objects for a twin."""
 
     def exact(self, request: dict[str, Any]) -> Answer:
         """Return the object at `path`, and for a group a page of its members from number `start`.
@@ -178,7 +178,7 @@ class ExactFile(Datasets):
                 _reclaim(tid.id, space.id, DEFAULT, memory)
 
     def exact_items(self, request: dict[str, Any]) -> Answer:
-        """Return all elements of a dataset whose elements only point at their values."""
+        """Return all elements of a dataset that only points at its values."""
         dataset = self._dataset(request["path"])
         tid, space = dataset.get_type(), dataset.get_space()
         unreadable = h5types.unreadable(h5types.describe(tid), new=True)

@@ -34,7 +34,7 @@ PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
 ATTRIBUTES_BYTES = 16 << 20
 """Most bytes of JSON for the attributes of one object, as `Limits.document`. Further attributes are only described."""
 ATTRIBUTE_STORAGE_BYTES = 8 << 20
-"""Largest attribute, in stored bytes, whose value is read."""
+"""Largest attribute, in stored bytes, that is read."""
 
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
 """What h5py raises for damaged objects, depending on the damage."""
@@ -93,10 +93,9 @@ class Objects(OpenedFile, ABC):
         return address | _page(group, request["start"], [listed_member(group, link) for link in found]), []
 
     def group(self, request: dict[str, Any]) -> Answer:
-        """Return a group and one page of its members with the answer of `node` for each; `sizes` has their lengths in
-        bytes.
+        """Return a group and one page of its members with the answer of `node` for each; `sizes` has their lengths in bytes.
 
-        A member whose description does not come along has size 0. The first page has the group's own attributes, too.
+        A member without a description has size 0. The first page has the group's own attributes, too.
         """
         start, path = request["start"], request["path"]
         group = self._group(path)

@@ -24,7 +24,7 @@ Answer: TypeAlias = tuple[dict[str, Any], list[bytes | bytearray | memoryview]]
 """JSON and attachments."""
 
 _OPEN_FOR_WRITING = "already open for write"
-"""Part of HDF5's message for a file whose superblock says that a writer has it open (H5F.c, since 1.10)."""
+"""Part of HDF5's message for a file that a writer has open, going by its superblock (H5F.c, since 1.10)."""
 _set_read_attempts = function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
 
 _ERRNO = re.compile(r"\berrno = (\d+)")
@@ -192,7 +192,7 @@ def _access() -> Any:
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _BYTES = 12 + 4 * 8 + 4
-"""Size of a superblock of version 2 or 3 whose addresses take 8 bytes."""
+"""Size of a superblock of version 2 or 3 with addresses of 8 bytes."""
 _VERSION, _OFFSETS, _FLAGS, _END = 8, 9, 11, 28
 _WORD = 0xFFFF_FFFF
 
@@ -200,7 +200,7 @@ _WORD = 0xFFFF_FFFF
 def unmarked(read: Callable[[int, int], bytes], size: int) -> tuple[int, bytes] | None:
     """Return where the superblock is and its bytes without the mark "open for writing", or None if it has no mark.
 
-    HDF5 accepts a marked file, whose end is not where the superblock says, only from a SWMR reader and only with its
+    HDF5 accepts a marked file, which does not end where the superblock says, only from a SWMR reader and only with its
     drivers for local disks. An object in a store has no writer, so the mark is only what a crashed writer left.
     """
     start = 0

@@ -39,7 +39,7 @@ class OtherData(NamedTuple):
 
 
 class Sources(Objects):
-    """One opened file whose datasets may have their data in others."""
+    """One opened file; its datasets may have their data in other files."""
 
     def __init__(self, asker: Asker | None = None, prefetcher: Callable[[str, BlockFile], Prefetcher] | None = None) -> None:
         super().__init__(asker, prefetcher)
@@ -283,7 +283,7 @@ class Sources(Objects):
     # ---- data in the same file
 
     def _own(self, name: str, seen: set[OtherData]) -> Iterator[str]:
-        """Yield the files behind sources in this very file: datasets whose data is in this file or in allowed ones."""
+        """Yield the files behind sources in this very file: datasets with their data in this file or in allowed ones."""
         for parts in self._named(name):
             source = self._follow(parts)
             if source is None:
