@@ -49,15 +49,15 @@ class Choice:
     far: bool = False
 
     def excludes(self, path: str) -> bool:
-        """Whether nothing is here, nor below."""
+        """True if nothing is here, nor below."""
         return _matches(path, self.exclude)
 
     def includes(self, path: str) -> bool:
-        """Whether all is here, and below."""
+        """True if all is here, and below."""
         return not self.include or _matches(path, self.include)
 
     def leads_on(self, path: str) -> bool:
-        """Whether anything below a path may be included."""
+        """True if anything below a path may be included."""
         return any(_may_match_below(pattern, path) for pattern in self.include)
 
 
@@ -149,7 +149,7 @@ def _joined(names: Sequence[str], target: str) -> list[str]:
 
 
 def _stays(names: Sequence[str], target: str) -> bool:
-    """Whether a link in the group at `names` never leads above the root on its way."""
+    """True if a link in the group at `names` never leads above the root on its way."""
     depths = accumulate((-1 if part == ".." else 1 for part in _parts(target)), initial=len(names))
     return min(depths) >= 0
 
@@ -254,7 +254,7 @@ class SelectedGroup(GroupAbilities):
         return bool(self.choice.include or self.choice.exclude)
 
     def _takes(self, name: str) -> bool | None:
-        """Whether a member is shown; None: only if it is a group, for something that may be below it."""
+        """True if a member is shown; None: only if it is a group, for something that may be below it."""
         if not self._chooses:
             return True
         path = _text((*self.names, name))
@@ -265,7 +265,7 @@ class SelectedGroup(GroupAbilities):
         return None if self.choice.leads_on(path) else False
 
     def _is_here(self, child: Child) -> bool:
-        """Whether a member that may have to be a group is shown; what cannot be opened may be one, and tells its error."""
+        """True if a member that may have to be a group is shown; what cannot be opened may be one, and tells its error."""
         if self._takes(child.name):
             return True
         if child.link is not None:

@@ -57,7 +57,7 @@ def _check(part: str) -> None:
 
 
 def is_path(text: str) -> bool:
-    """Whether the system can be asked for a file of that path: JSON can spell NUL, and halves of characters."""
+    """True if the system can be asked for a file of that path: JSON can spell NUL, and halves of characters."""
     try:
         return "\0" not in text and (text.isascii() or bool(text.encode("utf-8", "surrogateescape")))
     except UnicodeEncodeError:
@@ -151,7 +151,7 @@ class Glimpse(Protocol):
         """Read the object `name`, of at most `limit` bytes; None where nothing has that name."""
 
     def holds_only(self, names: Collection[str]) -> bool:
-        """Whether the directory has no members but those of `names`."""
+        """True if the directory has no members but those of `names`."""
 
     def touched_ns(self, below: str = "") -> int:
         """Return the mtime of the directory, or of its member `below`; 0 where there is none."""
@@ -163,11 +163,11 @@ class StoreAbilities(Protocol):
     __slots__ = ()
 
     def shows(self, key: Key) -> bool:
-        """Whether an object is in a listing that is at hand, and may be old: asking for it may take a request."""
+        """True if an object is in a listing that is at hand, and may be old: asking for it may take a request."""
         return False
 
     def lacks(self, key: Key) -> bool:
-        """Whether nothing of that name is in a listing that is at hand, and may be old."""
+        """True if nothing of that name is in a listing that is at hand, and may be old."""
         return False
 
     def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
@@ -180,7 +180,7 @@ class StoreAbilities(Protocol):
 
     @property
     def vouches(self) -> bool:
-        """Whether the store lists ETags, so that `vouch` is worth a call."""
+        """True if the store lists ETags, so that `vouch` is worth a call."""
         return False
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
@@ -196,7 +196,7 @@ class StoreAbilities(Protocol):
         return
 
     def holds(self, key: Key) -> bool:
-        """Whether there is a directory at `key`, not by an old listing. Stale where nothing is left of the store."""
+        """True if there is a directory at `key`, not by an old listing. Stale where nothing is left of the store."""
         return True
 
     def commit(self, key: Key) -> Hashable:
@@ -212,7 +212,7 @@ class StoreAbilities(Protocol):
 
     @property
     def rests(self) -> bool:
-        """Whether `rest` gives up descriptors that the next use opens again."""
+        """True if `rest` gives up descriptors that the next use opens again."""
         return False
 
     def rest(self) -> None:
@@ -228,15 +228,15 @@ class Store(StoreAbilities, Protocol):
 
     @property
     def prefixes(self) -> bool:
-        """Whether directories are only parts of keys: to ask for one is to list it, and any may be looked into."""
+        """True if directories are only parts of keys: to ask for one is to list it, and any may be looked into."""
 
     @property
     def far(self) -> bool:
-        """Whether objects are sent over a network, so that `fetch` is worth a call."""
+        """True if objects are sent over a network, so that `fetch` is worth a call."""
 
     @property
     def listable(self) -> bool:
-        """Whether it can be listed at all."""
+        """True if it can be listed at all."""
 
     def together(self) -> AbstractContextManager[None]:
         """A context: what this thread asks in it about a few directories costs less, and is answered as of its beginning."""

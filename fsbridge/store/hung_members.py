@@ -50,7 +50,7 @@ class HungMembers(Generic[R]):
         self._hanging: set[Key] = set()
 
     def hangs(self, key: Key) -> bool:
-        """Whether somebody still waits for a member's answer in vain."""
+        """True if somebody still waits for a member's answer in vain."""
         return key in self._hanging
 
     def answers(self, keys: Sequence[Key], ask: Callable[[Key], R], known: Callable[[Key], bool]) -> Iterator[R | None]:

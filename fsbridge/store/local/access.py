@@ -23,7 +23,7 @@ from fsbridge.store.local.beneath import STEP, walk_beneath
 from fsbridge.store.local.status import Status, stat_of
 
 READ, LIST = 0o444, 0o555
-"""What everybody needs on a file, and on a directory."""
+"""The bits that all users need on a file, and on a directory."""
 
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _ACL = "system.posix_acl_access"
@@ -36,13 +36,13 @@ REMEMBERED_LISTS = 4096
 
 
 class Everybody:
-    """Decides what everybody may open. Thread-safe; asks again each time, but for lists of objects that did not change."""
+    """Decides what all users may open. Thread-safe; asks again each time, but for lists of objects that did not change."""
 
     def __init__(self) -> None:
         self._permitted: LRU[Hashable, bool] = LRU(REMEMBERED_LISTS)
 
     def check(self, fd: int) -> None:
-        """Raise AccessDenied unless everybody may read the open file, or list and enter the open directory."""
+        """Raise AccessDenied unless all users may read the open file, or list and enter the open directory."""
         status = cached.look(fd)
         wanted = LIST if stat.S_ISDIR(status.st_mode) else READ
         if status.st_mode & wanted != wanted:
@@ -51,7 +51,7 @@ class Everybody:
             raise _denied(fd, "its access control list lets some users do less", wanted)
 
     def open_beneath(self, root: int, path: str, flags: int) -> int:
-        """Open `path` below the directory `root`, given that everybody may list and enter all directories on the way.
+        """Open `path` below the directory `root`, given that all users may list and enter all directories on the way.
 
         Errors as of `beneath.open_beneath`; of a thread that may not wait, as of `cached.open_cached`.
         """
@@ -87,7 +87,7 @@ class Everybody:
         return permits
 
     def check_path(self, path: str, bases: Sequence[str]) -> None:
-        """Raise AccessDenied unless everybody may read what is at `path`, coming from the first of `bases` that it is in.
+        """Raise AccessDenied unless all users may read what is at `path`, coming from the first of `bases` that it is in.
 
         What is in none of them is the mounted file itself: no directory leads to it.
         """
@@ -108,7 +108,7 @@ class Everybody:
 
 
 def file_check(config: Config) -> Callable[[str], None] | None:
-    """What refuses a path that not everybody may read, for files that lie in no store; None: none is refused."""
+    """Refuses a path that some users may not read, for files that lie in no store; None: none is refused."""
     if not config.for_everybody:
         return None
     everybody, bases = Everybody(), (config.source, *config.external_folders)
@@ -116,7 +116,7 @@ def file_check(config: Config) -> Callable[[str], None] | None:
 
 
 def list_permits(data: bytes, wanted: int) -> bool:
-    """Whether each entry of an access control list, as Linux stores it, permits what is wanted. Damage permits nothing."""
+    """True if each entry of an access control list, as Linux stores it, permits what is wanted. Damage permits nothing."""
     if len(data) < _HEAD.size or (len(data) - _HEAD.size) % _ENTRY.size or _HEAD.unpack_from(data)[0] != _ACL_VERSION:
         return False
     return all(permits & wanted == wanted for _, permits, _ in _ENTRY.iter_unpack(data[_HEAD.size :]))

@@ -125,4 +125,4 @@ def _probe() -> bool:
 
 
 HAVE_OPENAT2 = _probe()
-"""Whether the kernel has it, and lets this process use it."""
+"""True if the kernel has it, and lets this process use it."""

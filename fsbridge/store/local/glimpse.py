@@ -54,7 +54,7 @@ class LocalGlimpse:
         return Seen(data, stat_of(after))
 
     def holds_only(self, names: Collection[str]) -> bool:
-        """Whether there is nothing but what is called so."""
+        """True if there is nothing but what is called so."""
         with os.scandir(self._fd) as members:
             return all(found.name in names for found in members)
 

@@ -81,7 +81,7 @@ class Moment:
         return None if stat_module.S_ISLNK(status.st_mode) else status
 
     def again(self, directory: Key) -> bool:
-        """Whether the last one asked about, of those that are not held, was this directory, too."""
+        """True if the last one asked about, of those that are not held, was this directory, too."""
         before, self._above = self._above, directory
         return before == directory
 

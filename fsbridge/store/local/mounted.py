@@ -22,7 +22,7 @@ _EMPTY_PATH = 0x1000
 _BASIC_STATS = 0x7FF
 _SECOND = 1_000_000_000
 _STATX = struct.Struct("=20xIIH2xQQ48xqI4xqI12xII")
-"""Of struct statx: user, group, mode, inode, size; ctime and mtime in seconds and ns; the two parts of the device."""
+"""Fields of struct statx: user, group, mode, inode, size; ctime and mtime in seconds and ns; the two parts of the device."""
 
 _Statx = ctypes.c_char * 256
 
@@ -69,7 +69,7 @@ def beneath(path: str) -> frozenset[str]:
 
 
 def on(path: str, points: frozenset[str]) -> bool:
-    """Whether one of `points` is the directory `path`, or below it."""
+    """True if one of `points` is the directory `path`, or below it."""
     return any(point == path or point.startswith(f"{path}/") for point in points)
 
 

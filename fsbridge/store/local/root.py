@@ -34,7 +34,7 @@ class OpenedRoot:
         self.path = os.path.realpath(path)
 
     def is_empty(self) -> bool:
-        """Whether nothing is in it; one that we may not list is not known to be."""
+        """True if nothing is in it; one that we may not list is not known to be."""
         try:
             fd = os.open(".", LIST, dir_fd=self.fd)
         except PermissionError:

@@ -26,7 +26,7 @@ Status: TypeAlias = os.stat_result | mounted.Known
 
 
 def stat_of(status: Status) -> Stat:
-    """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
+    """What the file system says, as a store does. The version holds ctime, which no program can set back."""
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
     age = time.time_ns() - changed
@@ -61,7 +61,7 @@ def member_of(entry: os.DirEntry[str], stats: bool) -> Member | None:
 
 
 def is_other(entry: os.DirEntry[str]) -> bool:
-    """Whether a member of a directory is a link or a directory."""
+    """True if a member of a directory is a link or a directory."""
     return entry.is_symlink() or entry.is_dir(follow_symlinks=False)
 
 
@@ -71,6 +71,6 @@ def identity(found: Stat) -> Hashable:
 
 
 def same(before: Status, after: Status) -> bool:
-    """Whether an open file has not been written between two looks at it."""
+    """True if an open file has not been written between two looks at it."""
     times = before.st_mtime_ns, before.st_ctime_ns, before.st_size
     return times == (after.st_mtime_ns, after.st_ctime_ns, after.st_size)

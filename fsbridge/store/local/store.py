@@ -103,7 +103,7 @@ class LocalStore(StoreAbilities):
                 cached.close(fd)
 
     def check_access(self, key: Key) -> None:
-        """Raise AccessDenied where not everybody may read the object at `key`, if that is asked for."""
+        """Raise AccessDenied unless all users may read the object at `key`, if that is asked for."""
         if self._files.everybody is not None:
             os.close(self._files.open_file(key)[0])
 

@@ -1,7 +1,7 @@
-"""Fetching stored bytes before anybody asks for them: many requests at a time, a bounded number of bytes.
+"""Prefetching stored bytes: many requests at a time, a bounded number of bytes.
 
-Each range is fetched once: whoever comes for it meanwhile waits for its arrival, and takes it. Not here: which bytes will be
-wanted (read-ahead), what an answer says of its object (`objects.py`).
+Each range is fetched once: a reader that wants it meanwhile waits for its arrival, and takes it. Not here: which bytes will
+be wanted (read-ahead), what an answer says of its object (`objects.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FETCHED_BYTES = 64 * MIB
 AHEAD_IN_FLIGHT = 32
 """Requests at a time: for whole chunks at 30 ms they carry more than two processors decode."""
 FETCHED_SECONDS = 10.0
-"""For which they wait: a slow program is still reading what came before them."""
+"""Seconds that they wait: a slow program is still reading what came before them."""
 EXPECTED = 2 * MIB
 """Bytes that an object is taken to have until its answer says it."""
 WAITING_PARTS = 256
@@ -35,7 +35,7 @@ Fetched = tuple[Object, int, memoryview, Stat]
 
 
 class _Part:
-    """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: those that nobody has taken yet.
+    """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: those that were not taken yet.
 
     `expected`: about how many they are; `reserved`: counted as on their way or waiting for their reader.
     """
@@ -186,7 +186,7 @@ class Ahead:
         confinement.later(FETCHED_SECONDS / 4, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
-        """Let go of what nobody came for."""
+        """Drop what was not read."""
         self._forget(time.monotonic() - FETCHED_SECONDS)
         with self._lock:
             self._sweeping = bool(self._parts)

@@ -35,7 +35,8 @@ PAGE_KEYS = 1000
 """Keys of a page of a LIST."""
 
 LEVEL_SECONDS = 30.0
-"""For which one level is listed: longer than anybody waits for, and a server that never ends would fill all memory."""
+"""Seconds for which one level is listed: longer than any request waits, and a server that never ends would fill all memory.
+"""
 
 EMPTY_SECONDS = 5.0
 """For which a server is believed that lists nothing, once it has been seen to say of something that it is not there."""
@@ -97,7 +98,7 @@ class Client:
         self.endpoint = endpoint_of(location, remote.endpoint)
         remote = replace(remote, endpoint=self.endpoint)
         self.ordered = location.kind in ("s3", "gs")
-        """Whether a LIST gives keys in order, and can begin behind one without going through all that come before it."""
+        """True if a LIST gives keys in order, and can begin behind one without going through all that come before it."""
         self._metadata = backend(location, remote, _METADATA, REQUESTS_IN_FLIGHT)
         self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
         self._odd = OddKeys(location, remote)
@@ -305,7 +306,7 @@ def unquoted(etag: str | None) -> str | None:
 
 
 def is_weak(etag: str) -> bool:
-    """Whether other bytes may have the same ETag."""
+    """True if other bytes may have the same ETag."""
     return etag.startswith(WEAK)
 
 

@@ -165,12 +165,12 @@ def _reason(status: int, text: str, details: str) -> str:
 
 
 def _about_credentials(kind: str, status: int, text: str) -> bool:
-    """Whether not the store has answered: where credentials come from, "not there" says nothing of any object."""
+    """True if not the store has answered: where credentials come from, "not there" says nothing of any object."""
     elsewhere = status in _TYPED and "performing" in text and _LISTING.search(text) is None
     return kind == "GenericError" and (elsewhere or _GIVES_CREDENTIALS.search(text) is not None)
 
 
 def broke_off(error: Exception) -> bool:
-    """Whether a LIST may succeed when it is asked again: its body broke off."""
+    """True if a LIST may succeed when it is asked again: its body broke off."""
     text = str(error)
     return type(error).__name__ == "GenericError" and _STATUS.search(text) is None and "error sending request" not in text

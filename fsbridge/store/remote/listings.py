@@ -23,7 +23,7 @@ from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, L
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
 LISTED_DIRECTORIES = 2
-"""And so many looks, where somebody has listed that directory before."""
+"""Number of looks after which a directory that was listed before is listed again."""
 WALK_PAGES, WALK_PART = 8, 2
 """Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
 SHOWN_DIRECTORIES = 4096
@@ -58,12 +58,12 @@ class Listings:
         return self.remembered.get(key, self._ages.listed())
 
     def shows(self, key: Key) -> bool:
-        """Whether an object is in a listing that is at hand, and may be old."""
+        """True if an object is in a listing that is at hand, and may be old."""
         level = self.known(key.parent)
         return level is not None and level.find(key.name) is not None
 
     def lacks(self, key: Key) -> bool:
-        """Whether nothing of that name is in a listing that is at hand, and may be old."""
+        """True if nothing of that name is in a listing that is at hand, and may be old."""
         level = self.known(key.parent)
         return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
@@ -191,11 +191,11 @@ class Listings:
         return False
 
     def _too_many(self, key: Key, most: int) -> bool:
-        """Whether more than `most` objects are known to lie beneath `key`."""
+        """True if more than `most` objects are known to lie beneath `key`."""
         return self._vast.get(key, -1) >= most
 
     def _known_beneath(self, key: Key, since: float) -> bool:
-        """Whether all that lies beneath `key`, or beneath what it lies in, was listed at once, and asked for since then."""
+        """True if all that lies beneath `key`, or beneath what it lies in, was listed at once, and asked for since then."""
         while (asked := self._beneath.get(key)) is None or asked < since:
             if not key:
                 return False

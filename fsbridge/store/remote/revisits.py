@@ -19,7 +19,7 @@ T = TypeVar("T")
 AT_ONCE = 4
 """Such requests at a time: beside each its asker makes one himself."""
 MOST_SECONDS = 10.0
-"""For which anybody waits for one: it takes no longer (`client.py`), whatever became of its thread."""
+"""Seconds that a thread waits for a request: it takes no longer (`client.py`), whatever became of its thread."""
 
 
 class Revisits:
@@ -32,7 +32,7 @@ class Revisits:
         self._threads = Workers("revisit", AT_ONCE, lambda error: None)
 
     def begin(self, key: Key) -> None:
-        """Ask about an object, unless somebody does already. Does not block."""
+        """Ask about an object, unless that is under way already. Does not block."""
         with self._lock:
             if key in self._under_way:
                 return
