@@ -37,7 +37,7 @@ class _HelpOfLines(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line and exit code 1."""
+    """A parser that reports an error in one line with exit code 1."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=_HelpOfLines, **settings)
@@ -142,7 +142,7 @@ def add_permissions(parser: Parser) -> None:
 
 
 def add_remote(parser: Parser) -> None:
-    """Add the options of remote stores; none takes a secret, which everybody could read in the list of processes."""
+    """Add the options of remote stores; none takes a secret, which every user could read in the list of processes."""
     group = parser.add_argument_group(
         "stores in object storage and on web servers", "credentials come from the environment (AWS_ACCESS_KEY_ID, ...)"
     )

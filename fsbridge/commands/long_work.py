@@ -1,4 +1,4 @@
-"""What the commands share whose work is long: `export`, `verify`, `digest`, `diff`. Options, progress, who works, the end.
+"""What the commands with long work share: `export`, `verify`, `digest`, `diff`. Options, progress, who works, the end.
 
 Not here: the units of the work (`unmounted/units.py`), any command's own work.
 """

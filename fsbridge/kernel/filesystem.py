@@ -285,7 +285,7 @@ class Filesystem(pyfuse3.Operations):
         self.jobs.on_loop(lambda: self.reporter.errno(error, "read-ahead", lambda: "-"))
 
     def _discard(self, handle: Handle | None) -> None:
-        """Close a handle whose request has been given up."""
+        """Close a handle after its request was given up."""
         if handle is not None:
             try:
                 handle.close()

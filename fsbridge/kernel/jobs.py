@@ -1,9 +1,9 @@
 """Worker threads for everything that may block: three lanes of persistent threads, and the way back to the event loop.
 
-A request costs one hand-over to a thread and shares one wake-up with every other result that is ready by then; a new
-thread or a `trio.to_thread` call per request costs several times as much. The lanes are apart so that reads that hang do
-not take the threads that listings need, and a thread whose job takes long has a substitute meanwhile, so that one hung
-store does not stop the others. Not here: what a job does, and what its failure means to the kernel (`boundary.py`).
+A request costs one hand-over to a thread and shares one wake-up with every other result that is ready by then; a new thread
+or a `trio.to_thread` call per request costs several times as much. The lanes are apart so that reads that hang do not take
+the threads that listings need, and a thread with a job that takes long has a substitute meanwhile, so that one hung store
+does not stop the others. Not here: what a job does, and what its failure means to the kernel (`boundary.py`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ DATA_THREADS = (os.cpu_count() or 1) + 2
 """Decoding needs one thread per processor; two more wait for the disk meanwhile."""
 
 SUBSTITUTE_THREADS = 60
-"""Extra threads that a lane may have in place of those whose jobs take long: so many hung requests do not stop others."""
+"""Extra threads that a lane may have in place of those with long jobs: so many hung requests do not stop others."""
 
 SIZE_THREADS, REMOTE_SIZE_THREADS = 2, 8
-"""Threads for files whose size is known only once they are made: a file manager that previews each array must not delay
+"""Threads for files of a size that is known only once they are made: a file manager that previews each array must not delay
 readers.
 """
 
@@ -150,7 +150,7 @@ class Lane:
 
     @property
     def running(self) -> int:
-        """Jobs that occupy a thread now, including those whose caller has given up."""
+        """Jobs that occupy a thread now, including those given up by their caller."""
         return len(self._running)
 
     def slow(self) -> tuple[int, float]:
@@ -364,7 +364,7 @@ class Jobs:
 
     @classmethod
     def remote(cls) -> Jobs:
-        """For a source whose answers come over the network."""
+        """Return the lanes for a source on the network."""
         return cls(REMOTE_METADATA_THREADS, REMOTE_DATA_THREADS, REMOTE_SIZE_THREADS)
 
     def start(self) -> None:

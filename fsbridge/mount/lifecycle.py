@@ -240,7 +240,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
 
 
 def _facts(config: Config, tree: Tree) -> dict[str, str]:
-    """What is said of the mount to those who ask, and never changes."""
+    """Return the part of a report on the mount that never changes."""
     said = {"mountpoint": config.mountpoint, "source": config.place, "layout": config.layout, "version": __version__}
     return {**said, "format": tree.format}
 

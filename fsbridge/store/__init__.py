@@ -88,7 +88,7 @@ class Stat(NamedTuple):
 class Member(NamedTuple):
     """One member of a listing; `stat` comes with it when the listing was asked for stats, else it is None.
 
-    `hidden`: nobody can tell what it is, or leads to (a link to nothing, a damaged inode): who looks at it is told why.
+    `hidden`: it is unknown what it is, or leads to (a link to nothing, a damaged inode): opening it tells why.
     """
 
     name: str
@@ -204,7 +204,7 @@ class StoreAbilities(Protocol):
         return None
 
     def check_access(self, key: Key) -> None:
-        """Raise AccessDenied where the object at `key` may not be read by those for whom the mount is.
+        """Raise AccessDenied where the object at `key` may not be read by the mount's users.
 
         For what was read of it before: each reading of an object checks that itself.
         """

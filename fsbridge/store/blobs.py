@@ -81,7 +81,7 @@ class LocalBlob:
 
 
 class LocalFile:
-    """A file by its path. `check` raises where it may not be read by those for whom the mount is."""
+    """A file by its path. `check` raises where it may not be read by the mount's users."""
 
     def __init__(self, path: str, check: Callable[[str], None] | None = None) -> None:
         self.name = os.path.abspath(path)

@@ -17,7 +17,7 @@ from fsbridge.store import Key
 R = TypeVar("R")
 
 PATIENCE_SECONDS = 2.0
-"""For a member that nobody knows yet: far more than one takes on a busy machine."""
+"""Seconds for a member that is not known yet: far more than one takes on a busy machine."""
 
 KNOWN_SECONDS = 0.25
 """For one of which is known what it was: less than makes the listing overdue."""
@@ -50,7 +50,7 @@ class HungMembers(Generic[R]):
         self._hanging: set[Key] = set()
 
     def hangs(self, key: Key) -> bool:
-        """True if somebody still waits for a member's answer in vain."""
+        """True if a thread still waits for a member's answer in vain."""
         return key in self._hanging
 
     def answers(self, keys: Sequence[Key], ask: Callable[[Key], R], known: Callable[[Key], bool]) -> Iterator[R | None]:

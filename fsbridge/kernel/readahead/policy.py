@@ -2,7 +2,7 @@
 
 So read-ahead changes when an answer comes, and never which answer: with `NoReadAhead` (`--no-read-ahead`) a mount shows the
 same. Everything here belongs to the event loop's thread. Not here: which files, listings and directories are wanted next
-(`files.py`, `listings.py`, `directories.py`), who makes them (`workers.py`).
+(`files.py`, `listings.py`, `directories.py`), how they are made (`workers.py`).
 """
 
 from __future__ import annotations

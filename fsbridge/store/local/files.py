@@ -41,8 +41,8 @@ class Special(NotFound):
 class LocalFiles:
     """The files and directories beneath `root`, with links out of it only into the directories `allowed`.
 
-    `everybody`: what not everybody may read is refused (`access.py`). `immutable`: while what is asked for is found without
-    waiting, nobody looks whether the root is still in its place.
+    `everybody`: what some users may not read is refused (`access.py`). `immutable`: while what is asked for is found without
+    waiting, it is not checked whether the root is still in its place.
     """
 
     def __init__(self, root: str, allowed: Sequence[str], everybody: bool, immutable: bool) -> None:
@@ -116,7 +116,7 @@ class LocalFiles:
     def open(self, key: Key, flags: int) -> int:
         """Return a descriptor of what `key` leads to, which the caller closes.
 
-        With `O_PATH` alone it serves for a look at what not everybody may read, in a directory that everybody may enter.
+        With `O_PATH` alone it serves for a look at what some users may not read, in a directory that all users may enter.
         """
         fd = self._open(key, flags)
         if self.everybody is not None and flags & (os.O_PATH | os.O_DIRECTORY) != os.O_PATH:

@@ -1,8 +1,8 @@
 """A glimpse of a directory: small objects in it, whether there is anything else, and when it changed, each in few calls.
 
 A listing that shows what documents say asks this of each member: without it the first listing of 2,000 arrays in the layout
-files takes 38 % more processor time. Whatever is not plain (a link, a refusal, an object being
-written) raises OSError: whoever asks about it in the ordinary way (`store.py`) is told what it is, or what is wrong.
+files takes 38 % more processor time. Whatever is not plain (a link, a refusal, an object being written) raises OSError: a
+caller that asks about it in the ordinary way (`store.py`) is told what it is, or what is wrong.
 """
 
 from __future__ import annotations

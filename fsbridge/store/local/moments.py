@@ -59,7 +59,7 @@ class Moment:
             self._listed[key] = stat
 
     def remember(self, key: Key, stat: Stat) -> None:
-        """An object was read: whoever looks whether it is still the same is told so."""
+        """An object was read: later checks whether it is still the same use that."""
         if len(self._stats) < SEEN_OBJECTS:
             self._stats[key] = stat
 

@@ -74,7 +74,7 @@ def on(path: str, points: frozenset[str]) -> bool:
 
 
 def look(directory: int, name: str) -> Known:
-    """What is known of a member of the open `directory` without asking anybody; OSError as of stat(2)."""
+    """What is known of a member of the open `directory` without asking a server; OSError as of stat(2)."""
     return look_open(directory, _libc.statx, os.fsencode(name), 0)
 
 

@@ -40,7 +40,7 @@ that is gone refuses all, each after its own patience."""
 
 
 _UNKNOWN = Stat(False, 0, 0, None, settled=False)
-"""What is shown of such a member: whoever looks at it is told."""
+"""What is shown of such a member: opening it tells the error."""
 
 
 class LocalStore(StoreAbilities):
@@ -110,7 +110,7 @@ class LocalStore(StoreAbilities):
     def commit(self, key: Key) -> Hashable:
         """Which directory is at `key` now: another one when a whole tree has taken its place, by a renaming or a link.
 
-        Whoever asks wants to know whether that has happened meanwhile, so no moment answers.
+        The caller wants to know whether that has happened meanwhile, so no moment answers.
         """
         with self._moments.aside():
             return identity(self.stat(key))

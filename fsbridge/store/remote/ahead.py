@@ -195,4 +195,4 @@ class Ahead:
 
 
 def _unreported(_error: Exception) -> None:
-    """Whoever comes for the bytes asks again, and meets it."""
+    """The reader of the bytes asks again, and meets it."""

@@ -231,7 +231,7 @@ class Client:
             self._believe_nothing(prefix)
 
     def _believe_nothing(self, prefix: str) -> None:
-        """Unreachable where the server does not even say of a name that nobody knows that it is not there.
+        """Unreachable where the server does not even say of a name that is made up that it is not there.
 
         A page for people in place of a listing, with status 200, is a listing of nothing to obstore.
         """

@@ -27,7 +27,7 @@ LISTED_DIRECTORIES = 2
 WALK_PAGES, WALK_PART = 8, 2
 """Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
 SHOWN_DIRECTORIES = 4096
-"""Directories of which it is remembered that somebody has listed them, or all that lies beneath."""
+"""Directories of which it is remembered that they were listed, or all that lies beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
 """The same where single objects are looked at, one in each: such requests need not wait for each other, as pages do."""
 
@@ -88,12 +88,17 @@ class Listings:
         return self.remembered.get(key.parent, since)
 
     def beside(self, key: Key, since: float) -> ListedLevel | None:
-        """The same; who looks at such objects in directories side by side will look at all of them, so all are listed."""
+        """Do so for single objects: a program that looks at such objects in directories side by side will look at all of
+        them, so all are listed.
+        """
         level = self.at(key, since)
         return self.at(key, since) if level is None and self.listable and self._walk(key.parent, since, True) else level
 
     def shown(self, key: Key) -> ListedLevel:
-        """Members for somebody who lists the directory, and may look at one after the other. Errors as of `listing`."""
+        """Return members for a program that lists the directory and may look at one after the other.
+
+        Errors as of `listing`.
+        """
         self._shown.put(key, True)
         return self.listing(key)
 
@@ -232,7 +237,7 @@ class Listings:
 
     @contextmanager
     def _once(self, key: Key) -> Iterator[bool]:
-        """True for the first who comes; whoever comes meanwhile waits for him, and gets False."""
+        """True for the first thread; others wait for it meanwhile and get False."""
         asking.before_waiting()
         with self._lock:
             other = self._under_way.get(key)

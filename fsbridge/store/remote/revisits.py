@@ -1,4 +1,5 @@
-"""Requests about single objects: at most one for each object at a time, whoever asks, and several objects in parallel.
+"""Requests about single objects: at most one for each object at a time, however many threads ask, and several objects in
+parallel.
 
 Not here: what is asked, and what becomes of the answer (`store.py`).
 """
@@ -23,7 +24,10 @@ MOST_SECONDS = 10.0
 
 
 class Revisits:
-    """The objects of one store that are being asked about. `ask` makes the request; who waits meets its errors himself."""
+    """The objects of one store that are being asked about.
+
+    `ask` makes the request; a thread that waits meets its errors itself.
+    """
 
     def __init__(self, ask: Callable[[Key], object]) -> None:
         self._ask = ask
@@ -40,7 +44,7 @@ class Revisits:
         self._threads.submit(partial(self._visit, key), partial(self._over, key))
 
     def once(self, key: Key, ask: Callable[[], T], told: Callable[[], T | None]) -> T:
-        """What `ask` finds by a request on this thread; where somebody asks already, what is `told` then, if anything."""
+        """What `ask` finds by a request on this thread; if one is under way already, what is `told` then, if anything."""
         with self._lock:
             mine = key not in self._under_way
             if mine:

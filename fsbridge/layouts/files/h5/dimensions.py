@@ -134,7 +134,7 @@ def spaced(path: str, extent: int, axis: Axis) -> dict[str, JSON]:
 def valued(
     path: str, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], attributes: Mapping[str, JSON]
 ) -> dict[str, JSON]:
-    """A dataset whose elements are part of the skeleton."""
+    """A dataset with its elements in the skeleton."""
     return {
         "kind": "dataset",
         "path": path,

@@ -1,4 +1,4 @@
-"""Virtual HDF5 files of groups while they are made: in the background, while whoever asks for them waits. Not here: how.
+"""Virtual HDF5 files of groups while they are made: in the background, while requests for them wait. Not here: how.
 
 What took longer than a request may is there for the next one. Few are made at a time, as each takes two processors' time and
 the memory of a process.
@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 _FILES_AT_A_TIME, _STALLED_SECONDS = 2, 10.0
 """Those of which nothing has been found for so long do not count: their store hangs, perhaps, and stops no other one."""
 _AGAIN_SECONDS = 0.5
-"""What those wait who ask after somebody has waited in vain: the kernel asks for one name of a directory at a time."""
+"""Seconds that requests wait after an earlier one has waited in vain: the kernel asks for one name of a directory at a time.
+"""
 
 
 class Room:

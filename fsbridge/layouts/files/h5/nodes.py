@@ -105,7 +105,7 @@ class H5Files:
             self._forget()
 
     def _forget(self) -> None:
-        """Let the files go that nobody has asked for for the longest time."""
+        """Drop the files that were not asked for for the longest time."""
         with self._lock:
             weight = sum(slot.weight for slot in self._files.values())
             for names, slot in list(self._files.items())[:-1]:
@@ -209,7 +209,7 @@ class H5Group(SingleFile):
         return False
 
     def _opened(self, part: Part) -> Opened:
-        """The array of a part, the same version for all who read this file: they share the pages that the kernel keeps."""
+        """The array of a part, the same version for all readers of this file: they share the pages that the kernel keeps."""
         while True:
             with self._lock:
                 if (known := self._read.get(part.start)) is not None:
@@ -261,14 +261,14 @@ def _attrs(walked: Walked) -> Attrs:
 
 
 class H5Handle:
-    """An open virtual file: the skeleton is in memory, arrays are opened when somebody reads their elements."""
+    """An open virtual file: the skeleton is in memory, arrays are opened when their elements are read."""
 
     __slots__ = ("_closed", "_known", "_lock", "_open", "_sources", "_twin", "size", "version")
 
     def __init__(
         self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened], known: Callable[[Part], Opened | None]
     ) -> None:
-        """`opener`: the array of a part, as all who have the file open read it; `known`: the same, if it is open now.
+        """`opener`: the array of a part, as all openers of the file read it; `known`: the same, if it is open now.
 
         Whoever read on in one that the others have forgotten would put bytes into their pages of which they know nothing.
         """
@@ -321,7 +321,10 @@ class H5Handle:
             self._source(part).prefetch(low, high)
 
     def close(self) -> None:
-        """Give back what was spilt. Who is opening an array just now does the same when he has it: nobody waits for him."""
+        """Give back what was spilt.
+
+        A thread that is opening an array just now does so itself afterwards, without being waited for.
+        """
         self._closed = True
         self._leave(0)
 

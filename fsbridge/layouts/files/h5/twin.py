@@ -42,7 +42,7 @@ _COORDINATE_BYTES, _VALUE_BYTES = 1 << 15, 24
 
 
 class Opened(NamedTuple):
-    """An array whose elements are read. `token`: what the array was like."""
+    """An array that is read. `token`: what the array was like."""
 
     array: OpenArray
     view: View

@@ -54,7 +54,7 @@ class SeenGroup:
 
 @dataclass(frozen=True, slots=True)
 class SkeletonElements:
-    """An array whose elements are part of the skeleton."""
+    """An array with its elements in the skeleton."""
 
     array: OpenArray
     token: Hashable
@@ -325,7 +325,7 @@ def group_file(group: OpenGroup, names: tuple[str, ...], depth: int, began: Call
 
 
 def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
-    """An array of a group whose elements somebody reads; Stale if it is another one by now, or there is none."""
+    """Return an array of a group that is being read; Stale if it is another one by now, or there is none."""
     try:
         array = group.reopened(name, version)
         return Opened(array, array.view(), array.settled())
