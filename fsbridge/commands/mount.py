@@ -137,9 +137,17 @@ def helper(program: str, argv: Sequence[str]) -> int:
     parser.add_argument("-v", action="store_true")
     parser.add_argument("-r", action="store_true")
     parser.add_argument("-w", action="store_true")
+    parser.add_argument("-N", metavar="namespace")  # a file such as /proc/PID/ns/mnt, which mount(8) has not entered
     parser.add_argument("-t")
     parser.add_argument("-o", action="append", default=[])
     args = parser.parse_args(argv)
+    if args.N is not None:
+        from fsbridge.mount import namespace
+
+        try:
+            namespace.join(args.N)
+        except OSError as error:
+            raise SetupError(f"cannot enter the mount namespace {args.N}: {error.strerror}") from None
     words = [args.source, args.mountpoint]
     for text in args.o:
         words += ["-o", text]

@@ -1,4 +1,4 @@
-"""A mount namespace of the calling process's own, with a user namespace where that takes one. Not here: what is mounted."""
+"""Mount namespaces that the calling process enters: one of its own, or another process's. Not here: what is mounted."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ def enter() -> None:
         _write("/proc/self/uid_map", f"{user} {user} 1")
         _write("/proc/self/gid_map", f"{group} {group} 1")
     _check(libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None))  # what others unmount is unmounted here, too
+
+
+def join(path: str) -> None:
+    """Move this process, which has one thread, into the mount namespace that the file `path` stands for; OSError if refused."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc().setns(file, CLONE_NEWNS))
+    finally:
+        os.close(file)
 
 
 def permitted(folder: str) -> bool:

@@ -115,6 +115,23 @@ umount "{odd}"
     until(lambda: "was unmounted" in (place.where / "l,og").read_text())
 
 
+def test_another_mount_namespace_is_entered(place: Place) -> None:
+    done = place.private(f"""
+{place.program} install-helper >/dev/null
+unshare -m sh -c 'echo ready >{place.where}/ready; exec sleep 60' &
+other=$!
+while ! test -s {place.where}/ready; do sleep 0.01; done
+mount -N $other -t fsbridge {place.store} {place.point}
+mountpoint -q {place.point} && echo mounted here, too
+nsenter -m -t $other od -An -tx1 -N4 {place.point}/a/c/0/1
+nsenter -m -t $other umount {place.point}
+kill $other
+! /sbin/mount.fsbridge {place.store} {place.point} -N /dev/null
+""")
+    assert (done.returncode, done.stdout) == (0, " 00 00 00 05\n"), done.stderr
+    assert "cannot enter the mount namespace /dev/null: Invalid argument" in done.stderr
+
+
 def test_what_is_something_else_is_left_alone(place: Place) -> None:
     done = place.private(f"echo hello > /sbin/mount.fsbridge; {place.program} install-helper || cat /sbin/mount.fsbridge")
     assert (done.stdout, done.stderr.split("\n")[0]) == (
