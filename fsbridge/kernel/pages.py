@@ -10,7 +10,8 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 REMEMBERED_VERSIONS = 65536
-"""Closed files whose page-cache version is remembered: about 10 MiB; a forgotten one costs one re-read of its file."""
+"""Number of closed files with a remembered page-cache version: about 10 MiB; a forgotten one costs one re-read of its file.
+"""
 
 
 class _Pages:

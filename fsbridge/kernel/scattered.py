@@ -20,7 +20,7 @@ FAR_REQUESTS = 2
 """Number of requests, each farther from the last than it is long, after which a program seems to pick rows."""
 
 REMEMBERED = 8
-"""Declined requests whose pages may still be asked for."""
+"""Number of declined requests that are remembered, because their pages may still be asked for."""
 
 
 class Scattered:

@@ -114,7 +114,7 @@ class ShardIndex:
         return self._stored[tuple(map(slice, counts))]
 
     def damaged(self) -> tuple[int, ...] | None:
-        """Return the first cell whose entry points out of the shard, or None."""
+        """Return the first cell with an entry that points out of the shard, or None."""
         offsets, lengths = self.entries[..., 0], self.entries[..., 1]
         last = np.uint64(self.last)
         # compared in two steps, because offset + length may overflow 64 bits

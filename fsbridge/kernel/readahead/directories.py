@@ -54,7 +54,7 @@ _Ahead: TypeAlias = tuple[int, Callable[[], "Reading | None"]]
 
 
 class _Walk:
-    """One directory whose members are entered one after the other, in the order of its listing or of their names."""
+    """One directory with members that are entered one after the other, in the order of its listing or of their names."""
 
     __slots__ = ("_hits", "_last", "_most", "_order", "_orders", "_positions", "_read", "waits")
 

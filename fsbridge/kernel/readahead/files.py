@@ -69,7 +69,7 @@ MAX_LISTED = 1024
 """Listings of directories of one array that are remembered."""
 
 MAX_SPACES = 64
-"""Arrays whose readers are followed at once."""
+"""Number of arrays with readers that are followed at once."""
 
 GAP_WINDOWS = 1
 """Windows of a long file that a read may lie before or behind the others' end: the kernel's requests overtake each other."""

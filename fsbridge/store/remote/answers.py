@@ -21,7 +21,7 @@ Its reader may be slow on a busy machine, and without it the body would be sent 
 KEPT_BODIES = 64
 """How many such bodies are kept at a time."""
 KNOWN_OBJECTS = 16384
-"""Objects whose last stat is remembered: about 5 MB."""
+"""Number of objects with a remembered last stat: about 5 MB."""
 COARSE_SECONDS = 600
 """Seconds by which a server's clock may differ from ours. An object with an older date was not written just now."""
 TICK_SECONDS = 2.0
@@ -141,7 +141,7 @@ class Answers:
                 self._sweep_later()
 
     def take(self, key: Key) -> Response | None:
-        """Return an answer whose body has not been read yet. Each is given to one reader."""
+        """Return an answer before its body is read. Each is given to one reader."""
         asking.before_waiting()
         with self._lock:
             known = self._known.get(key)

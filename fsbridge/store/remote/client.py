@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 LIST_ATTEMPTS = 3
-"""obstore does not repeat a LIST whose body breaks off."""
+"""obstore does not repeat a LIST if its body breaks off."""
 
 PAGE_KEYS = 1000
 """Keys of a page of a LIST."""
@@ -66,7 +66,7 @@ class Object(NamedTuple):
 
 
 class Response:
-    """A GET whose headers have arrived. The body is downloaded when it is asked for; one that is not is given up.
+    """A GET with its headers arrived. The body is downloaded when it is asked for; one that is not is given up.
 
     `asked`: when the request was sent (`time.monotonic`).
     """

@@ -35,7 +35,7 @@ _NEEDS_BOTO3 = ("role_arn", "credential_process", "sso_session", "sso_start_url"
 
 
 def implied() -> str:
-    """Return the profile whose credentials are used if none is named: AWS_PROFILE, else `default`; "" if it has none."""
+    """Return the profile that gives the credentials if none is named: AWS_PROFILE, else `default`; "" if it has none."""
     if any(os.environ.get(name) for name in _FROM_THE_ENVIRONMENT):
         return ""
     named = os.environ.get("AWS_PROFILE", "")

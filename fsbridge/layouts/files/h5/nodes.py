@@ -31,10 +31,10 @@ _PATIENCE = 0.9
 """Of a read's time: how long a request waits for a file that is being made."""
 
 _READ_PARTS = 1024
-"""Arrays of one file whose elements were read and are watched: beyond, each open gets pages of its own."""
+"""Most arrays of one file that were read and are watched: beyond, each open gets pages of its own."""
 
 _OPEN_PARTS = 64
-"""Arrays of one open file whose readers are kept."""
+"""Most arrays of one open file with readers that are kept."""
 
 _numbers = itertools.count(1)
 
