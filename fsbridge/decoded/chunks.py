@@ -26,7 +26,7 @@ _SEQUENTIAL_BYTES = 64 * 1024
 """A first read of so many bytes suggests that the whole chunk is wanted; a random reader asks for less."""
 
 _SELECTIVE_PART = 4
-"""A chunk is decoded whole again than this part (a quarter) of it was asked for piece by piece."""
+"""Once more than this part (a quarter) of a chunk was asked for piece by piece, the chunk is decoded whole."""
 
 _FAR_BYTES = 4 << 20
 """Stored bytes of a chunk far away up to which it is always decoded whole: a part takes two requests, one by one."""

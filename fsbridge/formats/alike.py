@@ -35,7 +35,7 @@ def shape_of(values: Values, name: str) -> tuple[int, ...] | None:
 
 
 def reshaped(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
-    """Return the chunks for another array shape of the same rank."""
+    """Return the chunk grid for another array shape of the same rank."""
     return grid if grid.shape == shape else ChunkGrid(shape, grid.edges)
 
 
@@ -54,7 +54,7 @@ class Kinds(Generic[*Rest]):
         return None if split is None else self._joined(split, self._made.get(repr(split.said)))
 
     def parse(self, *documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
-        """Return the description for documents, parsed if none of their kind were. Raises the errors of `parse`."""
+        """Return the metadata of documents, which are parsed if none of their kind were. Raises the errors of `parse`."""
         if any(document is not None and document.text is None for document in documents):
             return self._parse(*documents)  # they are large
         split = self._split(*(document and document.values for document in documents))

@@ -16,7 +16,7 @@ from fsbridge.config import Config, listed_again
 class Ages:
     """The contexts in which the questions of one mount are asked, each for one question.
 
-    a local store is opened as of now: no remembered answer will do, because opening compares versions in an order that only
+    A local store is opened as of now: no remembered answer will do, because opening compares versions in an order that only
     present answers keep. To a remote store each question is a request, so there all may be as old as attributes.
     """
 

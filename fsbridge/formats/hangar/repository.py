@@ -36,7 +36,7 @@ from fsbridge.store import Key, Stat, Store
 
 PROGRAM = Program("fsbridge.formats.hangar.lmdb")
 ATTEMPTS = 3
-"""How often a question is asked again if a write to the database ended the process."""
+"""How often a question is asked if a write to its database ends the process each time."""
 
 
 class DatabaseProcess:

@@ -53,7 +53,7 @@ class StoredChunks:
 
     numbers: Numbers
     serial: object = field(default_factory=object)
-    """A number of this listing alone."""
+    """Identity of this listing alone."""
 
     @property
     def nbytes(self) -> int:
@@ -107,7 +107,7 @@ class ChunkListing:
         self.state = "failed" if self.stored is None else "done"
 
     def compact(self) -> ChunkListing:
-        """Do so without what was found on the way, which its readers may still be about to take."""
+        """Return the listing without what was found on the way, which its readers may still be about to take."""
         found = ChunkListing(self._place, self._patience, self.stored)
         found.begun, found.directory = self.begun, self.directory
         return found

@@ -24,7 +24,7 @@ class Misfit(CorruptData):
         self.shown = shown
 
     def named(self, index: tuple[int, ...]) -> CorruptData:
-        """Convert the element with that index in its array."""
+        """Return the error that names the element by its index in the array."""
         place = ", ".join(map(str, index))
         return CorruptData(f"element [{place}] is {self.value}, which {self.shown.name} cannot hold; NAME.npy has it")
 

@@ -58,7 +58,7 @@ class Length(NamedTuple):
     named: int
 
     def of(self, name: str) -> int:
-        """Return the description of the array of that plain name."""
+        """Return the length for an array of that plain name."""
         return self.fixed + self.named * len(name)
 
 

@@ -93,7 +93,7 @@ class View:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Axes of the region, in the array's order."""
+        """Shape of the region, in the array's order."""
         return self.selection.shape
 
     @cached_property

@@ -133,7 +133,7 @@ def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _SharedLengths:
 
 
 def _of_its_own(view: View, wanted: Sequence[str]) -> _SharedLengths:
-    """Return the entries of an array with metadata of its own."""
+    """Return the lengths for an array with metadata of its own."""
     alike = Described(view)
     return _SharedLengths(alike, length(alike), _lengths(_Headed(view, alike), tuple(wanted)))
 

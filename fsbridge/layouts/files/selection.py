@@ -46,7 +46,7 @@ class Selection:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Axes of the region, in the array's order."""
+        """Shape of the region, in the array's order."""
         return tuple(pick.length for pick in self.picks if not pick.dropped)
 
     @property

@@ -19,7 +19,7 @@ from fsbridge.tree import AnyNode, Entry
 _DOCUMENT = DOCUMENT.encode()
 
 DIRECTORY = b"c"
-"""The directory of all chunk files; the 0-D array's only chunk is a file of that name."""
+"""Name of the directory of all chunk files; the 0-D array's only chunk is a file of that name."""
 
 
 class Zarr3:

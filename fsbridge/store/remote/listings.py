@@ -23,7 +23,7 @@ from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, L
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
 LISTED_DIRECTORIES = 2
-"""Number of looks after which a directory that was listed before is listed again."""
+"""In a directory that was listed before, so many looks count as a walk."""
 WALK_PAGES, WALK_PART = 8, 2
 """Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
 SHOWN_DIRECTORIES = 4096
@@ -88,8 +88,8 @@ class Listings:
         return self.remembered.get(key.parent, since)
 
     def beside(self, key: Key, since: float) -> ListedLevel | None:
-        """Do so for single objects: a program that looks at such objects in directories side by side will look at all of
-        them, so all are listed.
+        """Return what `at` does, listing the directories if need be: a program that looks at such objects in several
+        directories side by side will look at all of them.
         """
         level = self.at(key, since)
         return self.at(key, since) if level is None and self.listable and self._walk(key.parent, since, True) else level

@@ -38,7 +38,7 @@ _SHORT, _LONG, _LONG8, _IFD, _IFD8, _ASCII = 3, 4, 16, 13, 18, 2
 _FORMATS = {"u": 1, "i": 2, "f": 3, "c": 6}
 """SampleFormat by numpy's kind."""
 _TAGS = 9
-"""Entries of every IFD, beside those with several values."""
+"""Number of entries of every IFD, beside those with several values."""
 _RGBA = 4
 """Samples of colours of which the last is not one: how opaque they are."""
 
@@ -71,7 +71,7 @@ class Level:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a tile."""
+        """Bytes of one row of a tile."""
         return self.tile[1] * self.samples * self.dtype.itemsize
 
     @property

@@ -58,7 +58,7 @@ def tif(view: View) -> FileMap:
 
 
 def labels_tif(view: View) -> FileMap:
-    """The file type for labels of unknown range, with 32 bits each: reading one that does not fit is an error."""
+    """Return the file of labels of unknown range, with 32 bits each: reading one that does not fit is an error."""
     import numpy as np
 
     return _tif(view, np.dtype("u4").newbyteorder(plain(view, *_LABELS).byteorder))

@@ -28,7 +28,7 @@ ATTRIBUTE_BYTES = 60000
 A larger one becomes JSON text elsewhere, and so do lists too deep.
 """
 _POINTER_BYTES = 16
-"""Bytes of a text of variable length in an attribute."""
+"""Bytes that a text of variable length takes in an attribute."""
 _DISTINCT = 256
 """Types, extents and property lists that are kept: most objects of a file are like others of it."""
 
