@@ -68,6 +68,7 @@ def parser(program: str) -> Parser:
         help="log to FILE (default: syslog, in the foreground the terminal)",
     )
     add("--log-level", default="warning", choices=LEVELS, help="least severe level that is logged (default: warning)")
+    add("-v", action="store_const", const="info", dest="log_level", help="log what ordinary work does: --log-level info")
     add("--log-format", default="text", choices=("text", "json"), help="lines of text, or of JSON (default: text)")
     add("--access-log", type=types.path, metavar="FILE", help="append a line of JSON to FILE for each open and slow read")
     arguments.add_remote(parser)
