@@ -28,7 +28,7 @@ def enter() -> None:
 
 
 def join(path: str) -> None:
-    """Move this process, which has one thread, into the mount namespace that the file `path` stands for; OSError if refused."""
+    """Move this process, which has one thread, into the mount namespace of the file `path`; OSError if that is refused."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc().setns(file, CLONE_NEWNS))
