@@ -174,8 +174,9 @@ class Config:
 
     @property
     def for_everybody(self) -> bool:
-        """True if the mount shows only what everybody may read: other users are let in, but no owner or group is named for
-        them.
+        """True if the mount shows only what everybody may read.
+
+        That is so if other users are let in, but no owner or group is named for them.
         """
         return self.allow_other and (self.uid, self.gid, self.umask) == (None, None, None)
 

@@ -70,8 +70,7 @@ class _Rules:
         return [_identity(path) for path in self._needs.data]
 
     def hold(self) -> bool:
-        """True if the rules' objects are still at their paths, and the calling thread may read them as far as its user
-        may."""
+        """True if the rules' objects are still at their paths, and this thread may read them as far as its user may."""
         return self._found == self._identities() and not any(map(_walled, self._needs.data))
 
     def renewed(self) -> _Rules:

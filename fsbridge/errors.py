@@ -36,8 +36,10 @@ class FsbridgeError(Exception):
         return type(self)(f"{place}: {self}")
 
     def anew(self) -> Self:
-        """The same error for somebody else to raise: this one's traceback keeps alive whatever its frames hold, descriptors
-        too, and grows each time that it is raised."""
+        """Return an equal error without a traceback, to be raised by another thread.
+
+        This one's traceback keeps alive whatever its frames hold, descriptors too, and grows each time it is raised.
+        """
         return type(self)(*self.args)
 
 

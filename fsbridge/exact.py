@@ -51,5 +51,7 @@ class Exact(Protocol):
     def origin(self) -> Origin: ...
 
     def items(self) -> bytes:
-        """Return the elements of an array of elements without a fixed size (blocking); TooLarge, Unsupported,
-        CorruptData."""
+        """Return the elements of an array whose elements have no fixed size (blocking).
+
+        Raises TooLarge, Unsupported, CorruptData.
+        """

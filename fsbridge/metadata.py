@@ -198,8 +198,9 @@ def parse_coordinate(name: str | bytes, count: int) -> int | None:
 
 
 def parse_coordinates(names: Sequence[str], count: int) -> list[int]:
-    """Return the coordinates of those `names` that `parse_coordinate` takes: mostly all of them, which a few bulk calls find
-    out much faster.
+    """Return the coordinates of those `names` that `parse_coordinate` takes.
+
+    These are mostly all of them, which a few bulk calls find out much faster.
     """
     try:
         found = list(map(int, names))

@@ -260,8 +260,9 @@ class Space(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """Spaces of equal identity have the same nodes at the same positions; others never have an equal one (does not
-        block).
+        """Return what identifies this space (does not block).
+
+        Spaces of equal identity have the same nodes at the same positions; others never have an equal one.
         """
 
     @property

@@ -141,8 +141,9 @@ class Starter:
         return found
 
     def _start(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start it outside the daemon's confinement, because it may need other files of the store than today's threads
-        may open.
+        """Start it outside the daemon's confinement.
+
+        It may need other files of the store than today's threads may open.
         """
         return subprocess.Popen(
             [sys.executable, "-P", "-m", self.program.module],

@@ -61,8 +61,9 @@ class Swap(CodecAbilities):
 
 
 def little_endian(stored: np.dtype[Any], keep_arrays: bool = False) -> Decoder | None:
-    """Return the decoder from elements of `stored` to those of `little(stored, keep_arrays)`, or None if both are the
-    same.
+    """Return the decoder from elements of `stored` to those of `little(stored, keep_arrays)`.
+
+    None if both are the same.
     """
     shown = little(stored, keep_arrays)
     return None if shown == stored else Swap(stored, shown)

@@ -21,8 +21,9 @@ PIECE_ELEMENTS = 1 << 13
 
 
 def unpack(packed: Buffer, count: int, bits: int, itemsize: int) -> np.ndarray[Any, Any]:
-    """Return `count` numbers of `bits` bits, most significant bit first, as little-endian unsigned integers of
-    `itemsize`.
+    """Return `count` numbers of `bits` bits as little-endian unsigned integers of `itemsize`.
+
+    The most significant bit is first.
 
     `packed` may have one byte more than needed, because HDF5 counts a last byte even when it is empty (H5Znbit.c,
     H5Zscaleoffset.c).

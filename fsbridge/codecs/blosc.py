@@ -138,8 +138,9 @@ class Frame:
         return min(self.blocksize, self.nbytes - block * self.blocksize)
 
     def streams(self, block: int) -> int:
-        """Return the streams in a block: the rule of c-blosc's `blosc_d`, also for older frames without the ONE_STREAM
-        flag.
+        """Return the number of streams in a block, by the rule of c-blosc's `blosc_d`.
+
+        It also holds for older frames without the ONE_STREAM flag.
         """
         whole = self.length(block) == self.blocksize
         many = self.typesize <= 16 and self.blocksize // self.typesize >= 128
@@ -328,8 +329,9 @@ def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffe
 
 
 def bit_unshuffle(shuffled: memoryview, element: int, block: int, out: memoryview) -> None:
-    """Undo the bit shuffle of elements of at most MAX_TYPE_BYTES bytes in blocks of `block` bytes, with Blosc's own
-    routine.
+    """Undo the bit shuffle in blocks of `block` bytes with Blosc's own routine.
+
+    Elements have at most MAX_TYPE_BYTES bytes.
 
     For this the blocks become uncompressed blocks of a frame. HDF5's bitshuffle filter has the same bit order.
     """

@@ -33,8 +33,9 @@ SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 @dataclass(frozen=True, slots=True)
 class Checked(CodecAbilities):
-    """Turns elements of `stored` into elements of `result` by `convert`, which raises CorruptData for values that do not
-    fit.
+    """Turns elements of `stored` into elements of `result` by `convert`.
+
+    `convert` raises CorruptData for values that do not fit.
     """
 
     name: str

@@ -209,8 +209,9 @@ def _check_size(total: int, size: int | None, limit: int) -> None:
 
 
 def _nbit(values: tuple[int, ...]) -> Decoder | None:
-    """Parse `count of values, nothing to do, elements, class, size, order, precision, offset`; compounds have more
-    values.
+    """Parse `count of values, nothing to do, elements, class, size, order, precision, offset`.
+
+    Compounds have more values.
     """
     if len(values) >= 3 and values[1]:
         return Verbatim("nbit")

@@ -203,8 +203,9 @@ def vlen_bytes(items: int | None = None) -> Decoder:
 
 
 def fixed(text: bool, stored: np.dtype[Any], items: int | None = None) -> Decoder:
-    """Return the decoder of `vlen-utf8` or `vlen-bytes` for fixed-length elements, as zarr-python 3.0 wrote them in Zarr
-    v2.
+    """Return the decoder of `vlen-utf8` or `vlen-bytes` for fixed-length elements.
+
+    zarr-python 3.0 wrote them in Zarr v2.
 
     `stored` is numpy's `U`, `S` or `V`.
     """

@@ -64,8 +64,9 @@ class PackedBits(CodecAbilities):
 
 
 def packed_bits(width: int, bits: int, signed: bool, first: int | None, last: int | None, padding: str) -> Decoder:
-    """Return the decoder of numbers with `bits` meaningful bits in `width` bytes; [`first`, `last`] are stored (None:
-    all).
+    """Return the decoder of numbers with `bits` meaningful bits in `width` bytes.
+
+    Only the bits `first` to `last` are stored; None: all.
     """
     low = 0 if first is None else first
     high = bits - 1 if last is None else last

@@ -1,5 +1,7 @@
-"""`fsbridge config`: which options mounts get from files and the environment, and from where. Not here: reading those
-(`settings.py`)."""
+"""`fsbridge config`: which options mounts get from files and the environment, and from where.
+
+Not here: reading those (`settings.py`).
+"""
 
 from __future__ import annotations
 

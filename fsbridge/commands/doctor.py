@@ -1,5 +1,7 @@
-"""`fsbridge doctor`: what keeps mounts from working here, and the command that mends each. Not here: what is looked at
-(`diagnosis.py`, `trial.py`)."""
+"""`fsbridge doctor`: what keeps mounts from working here, and the command that mends each.
+
+Not here: what is looked at (`diagnosis.py`, `trial.py`).
+"""
 
 from __future__ import annotations
 

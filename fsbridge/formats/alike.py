@@ -18,8 +18,10 @@ Values: TypeAlias = Mapping[str, JSON]
 
 
 class Split(NamedTuple):
-    """`said`: what documents say besides attributes, and the rank instead of a shape; `joined`: what was made of documents
-    that say it, with these.
+    """What documents of one kind say, and how metadata is made of it.
+
+    `said`: what they say besides attributes, with the rank instead of a shape. `joined` makes metadata of documents that
+    say this, with a shape and attributes of their own.
     """
 
     said: Values

@@ -183,8 +183,11 @@ class _DocumentVersion(NamedTuple):
 
 
 def told(stat: Stat, text: bytes) -> Stat:
-    """The stat of a document of these bytes. Its version tells it from another one of one size that was written at the same
-    time, as far as the store's clock tells times: it may tell whole seconds."""
+    """Return the stat of a document of these bytes.
+
+    Its version tells it from another one of the same size that was written at the same time, as far as the store's clock
+    tells times: it may tell whole seconds.
+    """
     return stat._replace(version=_DocumentVersion(stat.version, hash(text)))
 
 

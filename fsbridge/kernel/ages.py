@@ -36,16 +36,20 @@ class Ages:
         return as_of(math.inf, max(time.monotonic() - self.ttl, self._doubted))
 
     def listed(self, extent: int) -> as_of:
-        """Return the age allowed for listing a directory of about `extent` members: as of now, except if listing takes
-        long."""
+        """Return the age allowed for listing a directory of about `extent` members.
+
+        It is as of now, except if listing takes long.
+        """
         if self._listed is not None or self.ttl == math.inf:
             return self._since(self.ttl)
         now = time.monotonic()
         return as_of(now, max(now - listed_again(self.ttl, extent), self._doubted))
 
     def left(self, asked: float) -> float:
-        """Return for how many seconds attributes stay valid if the oldest answer they rest on was `asked` for at that
-        time."""
+        """Return for how many seconds attributes stay valid.
+
+        The oldest answer that they rest on was `asked` for at that time.
+        """
         return self.ttl - (time.monotonic() - asked)
 
     def is_outdated(self, asked: float, begun: float) -> bool:

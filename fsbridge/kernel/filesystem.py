@@ -178,8 +178,9 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
-        """Return the names of the extended attributes that can be read: a copy with attributes fails if one of them cannot
-        be read.
+        """Return the names of the extended attributes that can be read.
+
+        A copy with attributes fails if one of them cannot be read.
         """
         if not self.config.xattrs:
             raise FUSEError(errno.ENOSYS)

@@ -176,8 +176,9 @@ class InodeTable:
         return None if owner is None else owner.inode
 
     def count(self, base: int, lookups: int) -> None:
-        """Count `lookups` replies with numbers of the range at `base`, as a listing gives them; an unknown range is given
-        up.
+        """Count `lookups` replies with numbers of the range at `base`, as a listing gives them.
+
+        A range that nothing refers to is given up.
         """
         self._count(base, lookups)
 

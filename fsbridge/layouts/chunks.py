@@ -40,7 +40,10 @@ class ChunkSpace(Numbering):
     # What a layout may override
 
     def index(self, cell: Index) -> Index:
-        """Return the chunk shown by the file at `cell`."""
+        """Return the chunk shown by the file at `cell` as of now.
+
+        NotFound if there is none, Stale if it is not of `version`.
+        """
         return cell
 
     def form(self, cell: Index) -> ChunkForm | None:
@@ -48,8 +51,9 @@ class ChunkSpace(Numbering):
         return None
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
-        """Return the chunk shown by the file at `cell` as of now; NotFound if there is none, Stale if it is not of
-        `version`.
+        """Return the chunk shown by the file at `cell` as of now.
+
+        NotFound if there is none, Stale if it is not of `version`.
         """
         return self.chunks.find(self.index(cell), version)
 

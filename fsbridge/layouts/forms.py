@@ -1,5 +1,7 @@
-"""`ChunkForm`: how the bytes of a chunk file follow from those of the decoded chunk, where a layout's readers need others:
-a header in front, another memory order, another byte order, edge chunks without what overhangs the array.
+"""`ChunkForm`: how the bytes of a chunk file follow from those of the decoded chunk.
+
+A layout's readers may need a header in front, another memory order, another byte order, or edge chunks without what
+overhangs the array.
 
 Not here: which layout needs what (the layouts), the decoding (`decoded/`). Only what is read is converted.
 """

@@ -45,7 +45,7 @@ class DocumentFile(SingleFile):
         self.version: Hashable = _digest(content)
 
     def entry(self, name: bytes) -> Entry:
-        """This file as a member of a listing."""
+        """Return the file as a member of a listing."""
         return Entry(name, self.attrs(), Ready(self), self.version)
 
     def attrs(self) -> Attrs:
@@ -112,7 +112,7 @@ class LinkNode(NodeAbilities):
         return self.target
 
     def entry(self, name: bytes) -> Entry:
-        """This link as a member of a listing."""
+        """Return the link as a member of a listing."""
         return Entry(name, self.attrs(), Ready(self), self.target)
 
     def attrs(self) -> Attrs:

@@ -53,8 +53,10 @@ NEW_OBJECTS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is mounted: its root, how to release its resources, how to drop what it only remembers; and, for reports, its
-    decoded chunks and its format.
+    """What is mounted.
+
+    Its root, how to release its resources, how to drop what it only remembers; and, for reports, its decoded chunks and
+    its format.
     """
 
     root: Directory

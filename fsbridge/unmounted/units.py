@@ -1,5 +1,6 @@
-"""Long work over sources, cut into units: which are this job's, which workers do them, in which order their results are
-joined.
+"""Long work over sources, cut into units.
+
+Which units are this job's, which workers do them, and in which order their results are joined.
 
 `Threads` does units here, `cluster.py` on other machines. Not here: any kind of work (`exporting.py`, `verifying.py`,
 `digest.py`, `comparing.py`), progress and messages (`commands/long_work.py`).

@@ -113,7 +113,7 @@ class VirtualTree:
         self.source.close()
 
     def stat(self, path: str, follow: bool = True) -> Attrs:
-        """What stat(2) shows, with the size of every file; of a link itself unless `follow`."""
+        """Return the attributes with the size of every file; those of a link itself unless `follow`."""
         return self._tried(path, measured, follow)
 
     def target(self, path: str) -> str:

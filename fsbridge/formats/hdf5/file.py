@@ -284,8 +284,9 @@ class HDF5File:
 
 
 def _mark(opened: DataVersion) -> int:
-    """Return what stands for a version in questions: a child may have been given another version since it opened this
-    one.
+    """Return what stands for a version in questions to a child.
+
+    The child may have been given another version since it opened this one.
     """
     return hash(opened.stat.version)
 

@@ -87,8 +87,9 @@ class NextDatasets:
                 ways.append(self._members(place, None))
 
     def _members(self, group: Path, after: str | None) -> Iterator[tuple[Path, HDF5Member | None]]:
-        """Yield members of a group with their paths, only those behind the name `after`; `_NONE_YET` and None after each
-        page.
+        """Yield members of a group with their paths, only those behind the name `after`.
+
+        Yield `_NONE_YET` and None after each page.
         """
         start: int | None = 0
         while start is not None:

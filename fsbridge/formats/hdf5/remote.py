@@ -157,8 +157,9 @@ class RemoteVersion:
         return data
 
     def _fetch_blocks(self, start: int, length: int) -> bytes:
-        """Return bytes as `_fetch` does, and store whole blocks in the block cache, except the head, which is there
-        already.
+        """Return bytes as `_fetch` does, and store whole blocks in the block cache.
+
+        The head is left out, because it is there already.
         """
         whole = start % BLOCK == 0 and (length % BLOCK == 0 or start + length == self._size)
         return self._fetch(start, length, BLOCK if whole and start else 0)

@@ -54,8 +54,9 @@ class LinkRecord(NamedTuple):
 
 
 class Hops:
-    """Counts the links on the way to one target, including those to other files, because two files can lead to each
-    other.
+    """Counts the links on the way to one target, including those to other files.
+
+    Two files can lead to each other.
     """
 
     def __init__(self) -> None:

@@ -50,8 +50,9 @@ class Commit:
 
 
 class History(Mapping[str, Commit]):
-    """All commits by identifier, each made when it is asked for, and all refs by name, with the identifier of their
-    snapshot.
+    """All commits by identifier, and all refs by name with the identifier of their snapshot.
+
+    A commit is made when it is asked for.
     """
 
     def __init__(self, payload: Payload) -> None:

@@ -309,8 +309,9 @@ class Repository:
             return read() if found is None else found
 
     def _file(self, folder: str, id: str, kind: Kind, parse: Callable[[Payload, str], T]) -> T:
-        """Read a file and parse it while no other is parsed, because the largest ones take as much memory as all chunks
-        may.
+        """Read a file and parse it while no other is parsed.
+
+        The largest ones take as much memory as all chunks may.
         """
         data, _ = self._stored(f"{folder}/{id}", self.key / folder / id)
         with self._decoding:

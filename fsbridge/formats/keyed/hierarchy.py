@@ -49,8 +49,9 @@ class Hierarchy(Protocol):
         """The node at the directory `key`."""
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        """Return metadata for an array in `directory`, at `key`, if its documents equal, or almost equal, those of an opened
-        one.
+        """Return metadata for the array in `directory`, at `key`, if it is like an opened array.
+
+        Its documents must equal, or almost equal, those of that array.
 
         Most arrays of a store are like others of it. Errors mean None.
         """
@@ -226,8 +227,9 @@ class KeyedSource(SourceAbilities):
         return self.hierarchy.keyed
 
     def rest(self) -> None:
-        """Close nothing: only stores that links lead to are open for this hierarchy alone, and they close with their last
-        user.
+        """Close nothing.
+
+        Only stores that links lead to are open for this hierarchy alone, and they close with their last user.
         """
 
     def close(self) -> None:

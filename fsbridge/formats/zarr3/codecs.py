@@ -60,8 +60,9 @@ class BytesPhase:
     levels: tuple[ShardLevel, ...] = ()
 
     def add(self, step: Decoder) -> BytesPhase:
-        """Return the phase after one more bytes-to-bytes codec: around the outermost shard or, without shards, of the
-        chunk.
+        """Return the phase after one more bytes-to-bytes codec.
+
+        The codec is around the outermost shard or, without shards, of the chunk.
         """
         named = replace(self.array, names=(*self.array.names, step.name))
         if not self.levels:

@@ -108,7 +108,10 @@ class ShardedChunks(ChunkAbilities):
         return self._files.commit()
 
     def find(self, index: Index) -> ChunkInfo:
-        """Return the inner chunk at `index`. Raises NotFound if its shard or its index entry is absent."""
+        """Return the inner chunk at `index` in an open shard; None if shards are encoded.
+
+        It is that of `beside` if that is the same.
+        """
         if not self._plain:
             before_waiting()  # indexes or shards are decoded
         span, offset, length = self._locate(index)
@@ -116,8 +119,9 @@ class ShardedChunks(ChunkAbilities):
         return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled)
 
     def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenInnerChunk | None:
-        """Return the inner chunk at `index` in an open shard, that of `beside` if it is the same; None if shards are
-        encoded.
+        """Return the inner chunk at `index` in an open shard; None if shards are encoded.
+
+        The shard is that of `beside` if that is the same one.
         """
         if not self._plain or not self._grid.holds(index):
             return None

@@ -198,8 +198,9 @@ def _time(name: str, fields: Fields) -> ZarrType:
 
 
 def _struct(name: str, fields: Fields) -> ZarrType:
-    """Read a struct. zarr-python 3.1 writes `structured` with pairs, 3.4 `struct` with objects; both are accepted in
-    either.
+    """Read a struct.
+
+    zarr-python 3.1 writes `structured` with pairs, 3.4 `struct` with objects; both are accepted in either.
     """
     members: list[tuple[str, ZarrType]] = []
     listed = fields.sequence("fields")

@@ -70,8 +70,10 @@ class _Walk:
         """True if reading a member is mostly waiting."""
 
     def took(self, seconds: float, worked: float = 0.0, left: int = 0) -> None:
-        """Note that reading one member took `seconds`, `worked` of them work; the last `left` members wanted were not
-        read."""
+        """Note that reading one member took `seconds`, `worked` of them work.
+
+        The last `left` of the members wanted were not read.
+        """
         self._read = max(self._last + 1, self._read - left)
         self.waits = seconds > max(WAITING_SECONDS, 2 * worked)
         self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
@@ -100,8 +102,10 @@ class _Walk:
         return self._order[first:end]
 
     def _find(self, name: bytes) -> int:
-        """Return the position of a visitor that does not take the very next member; what follows is then read in its
-        order."""
+        """Return the position of a visitor that does not take the very next member.
+
+        What follows is then read in its order.
+        """
         if not self._positions:
             self._orders.append(sorted(self._order))
             self._positions = [{member: at for at, member in enumerate(order)} for order in self._orders]

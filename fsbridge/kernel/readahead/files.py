@@ -1,5 +1,6 @@
-"""Read-ahead: notice that a program reads an array's chunk files one after the other, or one long file from front to back,
-and prefetch the next bytes.
+"""Read-ahead in files: notice programs that read in order, and prefetch the next bytes.
+
+They read an array's chunk files one after the other, or one long file from front to back.
 
 Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives prefetched
 chunks a share of its budget and forgets them first), the kernel's own read-ahead within one file. Errors here are dropped:
@@ -117,8 +118,9 @@ class _Stream:
 
 
 class Depths(NamedTuple):
-    """How many files are made ready ahead of a reader: `first` after its first file, `growth` times as many after each
-    further one.
+    """How many files are made ready ahead of a reader.
+
+    `first` after its first file, `growth` times as many after each further one.
 
     `unread`: see `UNREAD_FILES`. `fetched`: the most files of which what they are made of is sent already, if that is far
     away: four times as many as are made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`:

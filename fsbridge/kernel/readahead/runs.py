@@ -57,8 +57,10 @@ class Runs:
         return range(position, visitor.stop)
 
     def passed(self, position: int) -> range:
-        """Return what to read now that the one at `position`, which was read before, is entered, if directories are
-        large."""
+        """Return what to read now if directories are large.
+
+        The one at `position` is entered, which was read before.
+        """
         for visitor in self._visitors:
             if visitor.last < position <= visitor.stop + GAP_DIRECTORIES:
                 visitor.last = position

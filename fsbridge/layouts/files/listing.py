@@ -33,8 +33,9 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 
 
 class _SharedLengths(NamedTuple):
-    """What arrays with the same metadata, axes, and plain names share: the length of descriptions, the files' suffixes and
-    lengths.
+    """What arrays with the same metadata, axes, and plain names share.
+
+    It is the length of descriptions, and the files' suffixes and lengths.
 
     A length is None where it must be found for each array. `alike`: one of the arrays.
     """
@@ -81,8 +82,9 @@ def listed_briefly(
     opener: Callable[[str], AnyNode],
     rows: Rows | None = None,
 ) -> list[Entry] | None:
-    """Return the directory entries for an array that is not open yet, at the path `names`; None if it must be opened for
-    them.
+    """Return the directory entries for an array at the path `names` that is not open yet.
+
+    None if it must be opened for them.
 
     `opener(suffix)` opens one of its files.
     """
@@ -139,8 +141,9 @@ def _of_its_own(view: View, wanted: Sequence[str]) -> _SharedLengths:
 
 
 class _Headed(Alike):
-    """A view that is equal to another when the headers of their files differ in the name at most: of attributes, they have
-    the packing, the unit, what stands for missing elements, and the place on the earth.
+    """A view that is equal to another if the headers of their files differ in the name at most.
+
+    Of attributes, headers have the packing, the unit, what stands for missing elements, and the place on the earth.
     """
 
     def __init__(self, view: View, other: Alike) -> None:

@@ -1,5 +1,6 @@
-"""Memory of files that are made as a whole when they are opened (`.csv`, `.png`): all open ones together have a limit, and
-those that are being made another one.
+"""Memory of files that are made as a whole when they are opened (`.csv`, `.png`).
+
+All open ones together have a limit, and those that are being made another one.
 
 Not here: how such a file is made (`nodes.py`), what is in it (`filetypes/`).
 """

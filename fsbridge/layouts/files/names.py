@@ -1,5 +1,6 @@
-"""File names of arrays: `NAME.suffix`, `NAME[region].suffix` and `NAME@region.suffix`, for programs to which brackets mean
-something else. Of two readings the longer array name wins.
+"""File names of arrays: `NAME.suffix`, `NAME[region].suffix` and `NAME@region.suffix`.
+
+The last is for programs to which brackets mean something else. Of two readings the longer array name wins.
 
 Pure. Not here: which arrays there are.
 """

@@ -1,5 +1,6 @@
-"""The files of an array, and their handles: a format's own bytes and elements, or what is made when the file is opened;
-`NAME.json`, which describes it.
+"""The files of an array, and their handles.
+
+They are a format's own bytes and elements, or made when the file is opened; `NAME.json` describes the array.
 
 Not here: which files there are (`layout.py`), what headers say (`filetypes/`), how elements are read (`source.py`).
 """
@@ -113,7 +114,7 @@ class ArrayFile(SingleFile):
         self._plan = planned(self.view, suffix)
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
-        """This file as a member of a listing."""
+        """Return the file as a member of a listing."""
         return Entry(name, Attrs("file", self._plan.size, mtime_ns), lambda: self, self.version)
 
     def attrs(self) -> Attrs:

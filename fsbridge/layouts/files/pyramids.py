@@ -67,7 +67,7 @@ class PyramidFile(SingleFile):
         self.version: Hashable = ("ome.tif", told, self._tokens)
 
     def entry(self, name: bytes) -> Entry:
-        """This file as a member of a listing."""
+        """Return the file as a member of a listing."""
         return Entry(name, self.attrs(), lambda: self, self.version)
 
     def attrs(self) -> Attrs:

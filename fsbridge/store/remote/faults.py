@@ -41,11 +41,11 @@ class Refused(AccessDenied):
 
 
 class Withheld(Refused):
-    """This object is refused for no reason that is told, as S3 refuses what is absent to who may not list."""
+    """The server refuses one object and gives no reason, as S3 does for absent objects where listing is not permitted."""
 
 
 class Unusable(Refused):
-    """So it refuses everything: no or wrong credentials, another region, a wrong clock."""
+    """The server refuses everything: no or wrong credentials, another region, a wrong clock."""
 
 
 class WrongRegion(Unusable):

@@ -88,8 +88,9 @@ class Listings:
         return self.remembered.get(key.parent, since)
 
     def beside(self, key: Key, since: float) -> ListedLevel | None:
-        """Return what `at` does, listing the directories if need be: a program that looks at such objects in several
-        directories side by side will look at all of them.
+        """Return what `at` does, listing the directories if need be.
+
+        A program that looks at such objects in several directories side by side will look at all of them.
         """
         level = self.at(key, since)
         return self.at(key, since) if level is None and self.listable and self._walk(key.parent, since, True) else level
@@ -163,8 +164,10 @@ class Listings:
                     return
 
     def _walk(self, key: Key, since: float, objects: bool = False) -> bool:
-        """Somebody lists `key`, or (`objects`) looks at something in it, perhaps on his way through all that lies beside it:
-        whether that was asked for at once, after `since`.
+        """Note that a program lists `key`, or (`objects`) looks at something in it.
+
+        It may be on its way through all directories beside `key`: then list them in one request. Return whether all
+        beneath the directory above is known as of `since`.
         """
         pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key

@@ -1,4 +1,4 @@
-"""The first requests to a remote store: is anything there, may it be listed, and what does absence look like?
+"""The first requests to a remote store: if anything is there, if it may be listed, and what absence looks like.
 
 Not here: any later request (`store.py`).
 """

@@ -1,5 +1,6 @@
-"""Requests about single objects: at most one for each object at a time, however many threads ask, and several objects in
-parallel.
+"""Requests about single objects: at most one for each object at a time.
+
+Many threads may ask, and several objects are asked about in parallel.
 
 Not here: what is asked, and what becomes of the answer (`store.py`).
 """

@@ -16,8 +16,9 @@ from fsbridge.store.remote.client import Client
 
 
 class _Asked(NamedTuple):
-    """One question whether the store is there: when it was asked (monotonic seconds), about which object, and what
-    failed.
+    """One question whether the store is there.
+
+    When it was asked (monotonic seconds), about which object, and what failed.
     """
 
     began: float

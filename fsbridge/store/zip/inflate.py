@@ -44,8 +44,9 @@ class Inflater:
         self._own = object()
 
     def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
-        """Return bytes [start, start + length) of the member of `size` bytes whose `stored` deflated bytes lie at
-        `position`.
+        """Return bytes [start, start + length) of the member of `size` bytes.
+
+        Its `stored` deflated bytes lie at `position`.
 
         Raises CorruptData. A range up to the member's end also checks that the stream ends there and nowhere else.
         """

@@ -117,8 +117,9 @@ def _compound(tid: Any, size: int, depth: int) -> dict[str, Any]:
 
 
 def has_pointers(described: dict[str, Any]) -> bool:
-    """Tell whether stored elements only point at their values (heap, objects), so that their bytes mean nothing
-    elsewhere.
+    """Tell whether stored elements only point at their values (heap, objects).
+
+    The bytes of such elements mean nothing elsewhere.
     """
     if described["class"] in ("vlen", "reference") or described.get("variable"):
         return True

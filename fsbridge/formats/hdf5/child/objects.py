@@ -320,8 +320,9 @@ def links_of(group: Any, start: int, most: int, created: bool = False) -> list[F
 
 
 def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
-    """Return a page of members `[name, kind, target of a link, address of a hard link's object]` and where the next
-    begins.
+    """Return a page of members and where the next page begins.
+
+    A member is `[name, kind, target of a link, address of a hard link's object]`.
     """
     following = start + len(members)
     return {"members": members, "next": following if members and following < group.get_num_objs() else None}

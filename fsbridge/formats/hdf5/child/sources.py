@@ -125,8 +125,9 @@ class Sources(Objects):
             return []
 
     def _places(self, name: str) -> Iterator[str]:
-        """Yield the file that a virtual dataset or a link calls `name`, after places where HDF5 would prefer another
-        file.
+        """Yield the file that a virtual dataset or a link calls `name`.
+
+        Before it come the places where HDF5 would prefer another file.
 
         For a remote store the daemon finds the file, so the name itself is returned.
         """
@@ -208,8 +209,9 @@ class Sources(Objects):
         return known[1]
 
     def _read_parts(self, part: OtherData) -> tuple[Sequence[OtherData], bool]:
-        """Return the answer for `_named_by`, and whether it holds until the file changes: with a pattern new files may
-        fit.
+        """Return the answer for `_named_by`, and whether it holds until the file changes.
+
+        It does not hold for a pattern, which new files may fit.
         """
         assert part.dataset is not None
         try:
@@ -308,8 +310,9 @@ class Sources(Objects):
             yield list(map(literal, parts))
 
     def _follow(self, parts: list[str]) -> Any:
-        """Return the object at a path with soft links followed, what an external link on the way names, or None for
-        nothing.
+        """Return the object at a path with soft links followed, or None for nothing.
+
+        Where an external link is on the way, return what it names.
         """
         done: list[str] = []
         links = MAX_LINKS

@@ -154,8 +154,9 @@ class ElementReader:
         self._supply.prefetch(chunks, most)
 
     def send(self, element: int, bands: int) -> None:
-        """Have the stored bytes sent of the band that holds an element, and of those behind it: `bands`, and no more chunks
-        than may be ahead.
+        """Prefetch the stored bytes of the band that holds an element, and of those behind it.
+
+        `bands`: how many; and no more chunks than may be ahead.
         """
         left, start = self.most_sent, cast("int | None", element)
         while left > 0 and bands > 0 and start is not None:

@@ -1,5 +1,6 @@
-"""Large chunks in slabs: where a codec can decode parts of a chunk, a plane takes those that it touches, and a band of
-planes takes little memory.
+"""Large chunks in slabs: parts that a codec can decode by themselves.
+
+A plane takes the slabs that it touches, and a band of planes takes little memory.
 
 A slab is some positions along the slowest dimension of a chunk in memory, so its elements lie together. Not here: how slabs
 and chunks get into memory (`supply.py`), decoding itself.

@@ -131,8 +131,9 @@ def narrow(view: View) -> np.dtype[Any] | None:
 
 
 def narrowed(view: View, *allowed: str) -> np.dtype[Any]:
-    """Return the dtype as `plain` does, but elements of 64 bits are of 32 where all are known to fit, or of 16 if that is
-    the most.
+    """Return the dtype as `plain` does, but narrow elements of 64 bits where all are known to fit.
+
+    They are of 32 bits, or of 16 if that is the most.
 
     Programs that know labels at all know no wider ones. Whether each fits is looked at when it is read.
     """

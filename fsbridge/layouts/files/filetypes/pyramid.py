@@ -45,8 +45,10 @@ _RGBA = 4
 
 @dataclass(frozen=True)
 class Level:
-    """One array as tiles. `order`: its dimensions, slowest first, and last of all colours if there are any; `shape`: extents
-    without those; `samples`: numbers in a pixel; `dtype`: as the file has it.
+    """One array as tiles.
+
+    `order`: its dimensions, slowest first, and last of all colours if there are any; `shape`: extents without those;
+    `samples`: numbers in a pixel; `dtype`: as the file has it.
     """
 
     view: View

@@ -58,7 +58,7 @@ class H5Array(SingleFile):
         self._twin: Twin | None = None
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
-        """This file as a member of a listing."""
+        """Return the file as a member of a listing."""
         return Entry(name, Attrs("file", self._size, mtime_ns), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
