@@ -55,7 +55,7 @@ def csv_table(view: View) -> Generated:
 
 
 def txt_lines(view: View) -> Generated:
-    """Return the plan of strings, one per line; a line break within a string is written as `\\n`."""
+    """Return the plan of strings, one per line; a line break within a string is written as a backslash and an n."""
     return Generated(lambda elements, _, limit: _txt(elements, limit), tuple(range(len(view.shape))))
 
 
