@@ -24,7 +24,7 @@ def path(text: str) -> str:
 
 
 def pattern(text: str) -> str:
-    """A pattern for paths that is not empty: it would match nothing."""
+    """A pattern for paths. It must not be empty, because an empty one would match nothing."""
     if not text.strip("/"):
         raise argparse.ArgumentTypeError(f"{text!r} is no pattern of a path in the store; write 'volumes/*'")
     return text

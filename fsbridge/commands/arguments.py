@@ -214,9 +214,10 @@ def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: A
 
 
 def source_and_path(text: str) -> tuple[str, tuple[str, ...]]:
-    """SOURCE, and the names in PATH, of `SOURCE//PATH`.
+    """Return SOURCE and the names of PATH, from `SOURCE//PATH`.
 
-    A plain directory in whose path someone wrote `//` is itself what is meant, where no store stands before it.
+    A local `//` is only a doubled slash, and all of `text` is the source, if nothing lies at SOURCE, or if SOURCE is a
+    plain directory without a store's documents and the whole path exists.
     """
     from fsbridge.tree import unescape
 

@@ -1,4 +1,4 @@
-"""What the commands with long work share: `export`, `verify`, `digest`, `diff`. Options, progress, who works, the end.
+"""What the commands with long work share: `export`, `verify`, `digest`, `diff`. Options, progress, threads, the end.
 
 Not here: the units of the work (`unmounted/units.py`), any command's own work.
 """
@@ -26,11 +26,11 @@ REMOTE_THREADS = 32
 """Units at a time of a remote store, where each waits for a server."""
 
 END_SECONDS = 1.0
-"""Seconds that an interrupted command waits for its threads, except those that wait for a server."""
+"""Seconds that an interrupted command waits for its threads; those that still wait for a server are left behind."""
 
 
 def add_options(parser: Parser) -> None:
-    """Add the options of long work, and those that all commands have that read the tree of a source."""
+    """Add the options of long work, and those of all commands that read the tree of a source."""
     shown = "do only every N-th unit of work, from the I-th on: for N jobs that share the work"
     parser.add_argument("--part", type=types.part, default=(0, 1), metavar="I/N", help=shown)
     parser.add_argument("--threads", type=types.positive, metavar="N", help="units at a time (default: processors and 1)")
@@ -44,7 +44,7 @@ class LongWork:
     """One command's work on the sources of some places: begun, watched, ended."""
 
     def __init__(self, args: argparse.Namespace, places: Sequence[str], waits: bool = False) -> None:
-        """`waits`: a unit reads what it needs one after the other, so a remote source wants many threads."""
+        """`waits`: a unit reads its objects one after the other, so a remote source needs many threads."""
         self.progress = Progress(args.quiet)
         self._args = args
         self._given = places
@@ -53,7 +53,7 @@ class LongWork:
         self._doers: Doers | None = None
 
     def run(self, make: Make) -> int:
-        """Do the work that `make` makes of the sources, their places and who is told of problems; return the exit code."""
+        """Do the work that `make(sources, places, problems)` returns; return the exit code."""
         from fsbridge.commands import trees
 
         try:
@@ -62,7 +62,7 @@ class LongWork:
             self.progress.close()
 
     def _begin(self, sources: WorkSources) -> Doers:
-        """Begin to have units done: by a cluster, or here."""
+        """Start what does the units: a cluster, or threads of this process."""
         if self._args.dask is not None:
             try:
                 from fsbridge.unmounted.cluster import Cluster
@@ -76,7 +76,7 @@ class LongWork:
         return Threads(sources, self._args.threads or (REMOTE_THREADS if many else (os.cpu_count() or 1) + 1))
 
     def end(self) -> None:
-        """Have an interrupted work end, as far as it can at once."""
+        """End interrupted work; threads that take longer than `END_SECONDS` are not waited for."""
         self.progress.close()
         if self._sources is not None:
             self._sources.ended = True

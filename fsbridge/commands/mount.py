@@ -134,7 +134,7 @@ def helper(program: str, argv: Sequence[str]) -> int:
     parser.add_argument("mountpoint")
     parser.add_argument("-s", action="store_true")  # sloppy: tolerate unknown options
     parser.add_argument("-f", action="store_true")  # fake: do everything but mount
-    parser.add_argument("-n", action="store_true")  # no mtab, which nobody has any more
+    parser.add_argument("-n", action="store_true")  # no mtab, which no system has any more
     parser.add_argument("-v", action="store_true")
     parser.add_argument("-r", action="store_true")
     parser.add_argument("-w", action="store_true")

@@ -1,4 +1,4 @@
-"""Mount options: the `-o a=b,c` language of mount(8), and which options are whose.
+"""Mount options: the `-o a=b,c` language of mount(8), and which options are fsbridge's and which the kernel's.
 
 Not here: fsbridge's own options and their meaning (`mount.py`), from which this module's caller brings the names.
 """

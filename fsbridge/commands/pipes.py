@@ -1,4 +1,4 @@
-"""Standard output as commands write to it: into pipes, too, whose readers may have seen enough. Not here: the content."""
+"""Standard output as commands write to it, into pipes too: a reader may close one early. Not here: the content."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Progress:
 
     @property
     def is_shown(self) -> bool:
-        """True if a bar is drawn, so that the sum of all is worth knowing."""
+        """True if a bar is drawn, so that the total is needed."""
         return self._bar is not None
 
     def expect(self, total: int) -> None:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Told
 
 Values = Callable[[Mapping[str, Any]], Mapping[tuple[str, str], float]]
-"""From a daemon's answer to the numbers of one metric by a further label, with an empty name if there is none."""
+"""Takes a daemon's answer to the numbers of one metric, by name and value of a further label; both empty if there is none.
+"""
 
 
 class Metric(NamedTuple):

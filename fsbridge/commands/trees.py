@@ -45,7 +45,7 @@ class Problems:
 
     @property
     def exit_code(self) -> int:
-        """Of the command."""
+        """Exit code of the command."""
         return FAILED if self.count else 0
 
 
@@ -70,7 +70,7 @@ class Trees:
 
 
 def run(args: argparse.Namespace, work: Callable[[Trees, Problems], None]) -> int:
-    """Do `work` with the trees that it names, and return the exit code."""
+    """Do `work`, which opens trees by name, and return the exit code."""
     trees = Trees(args)
 
     def body(problems: Problems) -> None:

@@ -27,7 +27,7 @@ PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "
 """Attributes of a group that tell of its members one by one; all others that tell of axes hold for every member."""
 
 LEAST, MOST = 1e-20, 1e20
-"""Limits of a scale in its unit, and of an offset: 32 bits can hold both in any unit that a header wants."""
+"""Limits of a scale and of an offset, in their unit: floats of 32 bits can hold both in any unit that a header wants."""
 
 REGULAR_TOLERANCE = 1e-5
 """Part of a step by which a coordinate may differ from regular spacing, because float32 coordinates are rounded."""
@@ -194,8 +194,8 @@ def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[s
 def _of_its_level(scale: Sequence[float], factors: Sequence[float], groups: Sequence[Attributes]) -> bool:
     """True if a level's own resolution has its factors in it already: that of a group above, times the factors.
 
-    Where no group says so it is that of full size: so n5-viewer (`N5SingleScaleMetadata`) takes it, and so does Neuroglancer
-    where an array is opened by itself.
+    If no group above has a resolution, the level's own is taken for that of full size, as n5-viewer
+    (`N5SingleScaleMetadata`) does, and Neuroglancer for an array that is opened by itself.
     """
     full = next((found for above in groups if (found := _resolution(above, len(scale))[0]) is not None), None)
     return full is not None and np.allclose(scale, np.multiply(full, factors), rtol=1e-6, atol=0)

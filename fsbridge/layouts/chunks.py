@@ -125,7 +125,7 @@ class ChunkSpace(Numbering):
         size = self.file_size(cell)
         if size is not None:
             return Entry(name, Attrs("file", size, mtime_ns), self.position(cell))
-        try:  # a file whose size and identity depend on its stored version
+        try:  # size and identity of the file depend on its stored version
             info = self.find(cell)
         except NotFound:
             return None
@@ -203,10 +203,10 @@ class ChunkDirectory(NodeAbilities):
 
 
 class ChunkFile(NodeAbilities):
-    """The bytes of one chunk's file, whatever they are now; of one version, if that is given: where its size depends on it.
+    """The file of one chunk. With `version` it shows that version only; else whatever the chunk is now.
 
-    `seen`: what a look-up has just found, so that its attributes cost no second look; such a node is not kept. `position`:
-    its number, if that is known.
+    `version` is given if the size of the file depends on it. `seen`: what a look-up has just found, so that attributes cost
+    no second look; such a node is not kept. `position`: the number of the chunk, if it is known.
     """
 
     __slots__ = ("at", "of", "seen", "slot", "version")

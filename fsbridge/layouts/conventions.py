@@ -46,7 +46,7 @@ def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def missing_value(metadata: ArrayMetadata) -> int | float | None:
-    """That number; None if the source tells none, or its elements are no real numbers."""
+    """The number that stands for missing elements; None if the source tells none, or its elements are no real numbers."""
     dtype = metadata.dtype.numpy
     if dtype is None or dtype.kind not in "iuf":
         return None
@@ -58,9 +58,10 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
 
 
 def missing_values(metadata: ArrayMetadata) -> list[int | float]:
-    """All numbers that stand for missing elements: that one, and CF's older `missing_value`, which may be several.
+    """All numbers that stand for missing elements: `_FillValue` or Zarr v2's fill value, and CF's older `missing_value`.
 
-    A fill value of 0 is none by itself: it is mostly what a writer of Zarr v2 puts there, and the zeros would be missing.
+    Attributes may list several. A fill value of 0 does not count by itself, because writers of Zarr v2 put it there without
+    meaning anything, and the zeros would be missing.
     """
     dtype, attributes = metadata.dtype.numpy, metadata.attributes
     if dtype is None or dtype.kind not in "iuf":
@@ -118,10 +119,10 @@ def _nothing_missing(metadata: ArrayMetadata) -> bool:
 
 
 def greatest(metadata: ArrayMetadata, groups: Sequence[Mapping[str, JSON]] = ()) -> int | None:
-    """Return a number that no element exceeds, by what attributes say of whole numbers that are not negative; else None.
+    """Return a number that no element exceeds, if elements are whole and not negative and an attribute tells it; else None.
 
-    They are `maxId` of labels (Paintera; of the array or of a group above, the nearest of `groups` first), and CF's
-    `actual_range`, which is of the elements as they are stored only where nothing is packed.
+    The attributes are `maxId` of labels (Paintera; of the array or of a group above, the nearest of `groups` first), and
+    CF's `actual_range`, which holds for the stored numbers only if nothing is packed and no number means "missing".
     """
     dtype, attributes = metadata.dtype.numpy, metadata.attributes
     if dtype is None or dtype.kind not in "iu":

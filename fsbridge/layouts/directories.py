@@ -28,7 +28,7 @@ BATCH_ENTRIES = 1000
 """Members of a group that a listing gives at once."""
 
 BATCH_SECONDS = 0.25
-"""Seconds after which a listing returns the members that it has, if any: it may have to open each one in a slow store."""
+"""Seconds after which a listing returns the members found so far, if any: opening each one can be slow."""
 
 
 class Layout(Protocol):
@@ -43,7 +43,7 @@ class Layout(Protocol):
         """File names of all documents there can be; a member of such a name gets another one, see `member_names`."""
 
     def selective(self, format: Format) -> bool:
-        """True if arrays of that format may be left out, so that a listing must open them."""
+        """True if arrays of that format may be left out, so that a listing must open members to know."""
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         """Why an array is left out; None if it can be shown."""
@@ -132,7 +132,7 @@ class PathDirectory(NodeAbilities):
     def present(self) -> GroupDirectory | ArrayDirectory:
         """What the path shows; the same object for a group, and for one array version.
 
-        Stale where it is gone: the kernel knows it, and looks it up again. An array's chunks may be called so now.
+        Stale if it is gone: the kernel, which knows it, then looks it up again. The name may be that of chunks now.
         """
         try:
             node = self.member.present()
@@ -191,7 +191,7 @@ class GroupDirectory:
             try:
                 batch += self.listed(group, child, opener)
             except PASSING:
-                raise  # nobody may take it for absent
+                raise  # it must not be taken for absent
             except FsbridgeError as error:
                 member.context.left_out(layout.name, (*member.names, child.name), str(error))
                 continue
@@ -236,7 +236,7 @@ class GroupDirectory:
         """True if a member is an array that is left out, which is logged once; one that cannot be read is not."""
         try:
             reason = self.refusal(opener())
-        except (FsbridgeError, OSError):  # whoever opens it is told
+        except (FsbridgeError, OSError):  # opening it reports the error
             return False
         if reason is not None:
             self.path.member.context.left_out(self.path.layout.name, (*self.path.member.names, name), reason)

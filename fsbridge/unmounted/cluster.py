@@ -18,7 +18,7 @@ from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.unmounted.units import Unit, WorkSources
 
 CONNECT_SECONDS = 10.0
-"""Seconds to wait for a scheduler."""
+"""Seconds to wait for a scheduler, when connecting and when closing."""
 
 U = TypeVar("U", bound=Unit)
 R = TypeVar("R")
@@ -28,7 +28,7 @@ class Cluster:
     """The workers of the cluster with its scheduler at `address`."""
 
     def __init__(self, sources: WorkSources, address: str) -> None:
-        """SetupError where no scheduler answers, or it has no workers, or they have no fsbridge."""
+        """Connect. SetupError if no scheduler answers, if it has no workers, or if they cannot load fsbridge."""
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would log is told as lines of ours
         try:
             self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
@@ -57,14 +57,14 @@ class Cluster:
         return told
 
     def close(self, seconds: float | None = None) -> None:
-        """End what has begun, and have the workers close the sources."""
+        """Have the workers end what they have begun and close the sources; then disconnect."""
         if self._client.status == "running":
             self._client.unregister_worker_plugin(self._name)
         self._client.close(timeout=CONNECT_SECONDS if seconds is None else seconds)
 
 
 class _SourcesOfWorker(WorkerPlugin):
-    """The sources as one worker has them: the first unit opens them, which can say what is wrong."""
+    """The sources of one worker. The first unit opens them, because a unit can report what is wrong."""
 
     def __init__(self, name: str, sources: WorkSources) -> None:
         self.name = name
@@ -82,7 +82,7 @@ def _done(name: str, do: Callable[[WorkSources, U], R], unit: U) -> R:
 
 
 def _pass_on(told: Future[R], future: Future[R]) -> None:
-    """Pass a result on, and an error as one that says that the cluster has it, if it is none of ours."""
+    """Pass on a result or an error. An error that is not fsbridge's or the system's becomes one that names the cluster."""
     if told.cancelled():
         return
     error = FsbridgeError("the cluster gave it up") if future.cancelled() else future.exception()

@@ -38,7 +38,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ElementRange(Unit):
-    """ElementRange [start, stop) of the arrays at two paths. `is_last`: there are no more of them for this job."""
+    """Elements [start, stop) of the arrays at two paths. `is_last`: this job compares no later ones of these arrays."""
 
     places: tuple[str, str]
     start: int
@@ -50,7 +50,7 @@ class ElementRange(Unit):
 
 @dataclass(slots=True)
 class Unequal:
-    """ElementRange that differ, and of how many."""
+    """What was found among `compared` elements: how many differ, the first that does, the largest difference."""
 
     compared: int = 0
     count: int = 0
@@ -58,12 +58,12 @@ class Unequal:
     largest: float | int | None = None
 
     def add(self, where: NDArray[np.bool_], start: int, largest: float | int | None) -> None:
-        """Count those of a piece that begins with element `start`."""
+        """Count the differences of a piece that begins with element `start`."""
         found = int(np.count_nonzero(where))
         self.join(Unequal(len(where), found, start + int(where.argmax()) if found else 0, largest if found else None))
 
     def join(self, other: Unequal) -> None:
-        """Count those of another piece, which lies behind this one's."""
+        """Add the counts of a later piece."""
         self.compared += other.compared
         if other.count and not self.count:
             self.first = other.first
@@ -95,8 +95,8 @@ class Comparison(Work[ElementRange, Unequal]):
         self._tolerance = tolerance
         self._reversed = reversed_axes
         self._number = 0
-        self._arrays: deque[tuple[OrderedArray, OrderedArray]] = deque()  # those of which units are to come, in their order
-        self._unequal: Unequal | None = Unequal()  # of the array whose units come now
+        self._arrays: deque[tuple[OrderedArray, OrderedArray]] = deque()  # arrays with units still to come, in their order
+        self._unequal: Unequal | None = Unequal()  # of the array that is being compared
 
     def units(self) -> Iterator[ElementRange | Remark]:
         trees = [(self.sources.tree(source), path) for source, path in self._places]
@@ -122,7 +122,7 @@ class Comparison(Work[ElementRange, Unequal]):
                 self.tell(path, error)
 
     def _remark(self, path: str, words: str) -> Remark:
-        """A difference that is not one of elements: the first job says it."""
+        """A difference that is not in elements. Only the first job reports it."""
         return Remark(lambda: self.part.is_first and self._found(Difference(path, words)))
 
     def _cut(self, path: str, one: tuple[str, Array], other: tuple[str, Array]) -> Iterator[ElementRange | Remark]:
@@ -240,7 +240,7 @@ def _numeric(*arrays: OrderedArray) -> bool:
 
 
 def _comparable(left: OrderedArray, right: OrderedArray) -> bool:
-    """True if elements are of one kind, so that it means something that they are equal."""
+    """True if the elements are of one kind, so that comparing them makes sense."""
     if left.is_text or right.is_text:
         return left.is_text and right.is_text
     sizes = {of.array.metadata.dtype.itemsize for of in (left, right)}

@@ -19,7 +19,7 @@ from fsbridge.unmounted.units import WHOLE, JobPart, Unit, Work, WorkSources
 VERSION = "fsbridge-digest-1"
 
 BLOCK = 65536
-"""BlockRange of a block."""
+"""Elements of a block."""
 
 READ_BYTES = 8 << 20
 """Bytes that are read at a time: several chunks are decoded at once then."""
@@ -27,7 +27,7 @@ READ_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class BlockRange(Unit):
-    """BlockRange [start, stop) of the array at `path` of a source, in blocks. `is_last`: the array ends with them."""
+    """Elements [start, stop) of the array at `path` of a source, in whole blocks. `is_last`: the array ends with them."""
 
     source: int
     start: int
@@ -55,8 +55,8 @@ class Digest(Work[BlockRange, bytes]):
         self._found = found
         self._wanted = wanted
         self._reversed = reversed_axes
-        self._hash: Any = None  # of the array whose blocks come now; None once one of them has failed
-        self._arrays: deque[OrderedArray] = deque()  # those of which units are to come, in their order
+        self._hash: Any = None  # of the array that is being joined; None if one of its units has failed
+        self._arrays: deque[OrderedArray] = deque()  # arrays with units still to come, in their order
 
     def units(self) -> Iterator[BlockRange]:
         number = 0

@@ -73,7 +73,7 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class FileBatch(Unit):
-    """FileBatch that are written whole, or bytes [start, stop) of a large one that was begun."""
+    """Files that are written whole, or bytes [start, stop) of one large file that was begun."""
 
     folder: Folder
     files: tuple[Exported, ...]
@@ -133,7 +133,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         return sum(member.attrs.size or 0 for path, member in walk if member.attrs.kind == "file" and self._is_mine(path))
 
     def clear(self) -> None:
-        """Remove what is not whole, once nothing is written any more."""
+        """Remove incomplete files. Call it only after all writing has ended."""
         for below in self._begun:
             self._folder.give_up(below)
 

@@ -86,9 +86,10 @@ class OrderedArray:
         self._turn = threading.RLock() if is_wide and not self.is_text else nullcontext()
 
     def pieces(self, block: int = 1) -> Iterator[tuple[int, int]]:
-        """Start and stop of pieces for one thread each: of some `UNIT_BYTES`, in whole bands, beginning with a `block`.
+        """Yield start and stop of pieces for one thread each, of about `UNIT_BYTES`.
 
-        One piece where elements have no fixed size, or there are none.
+        Each starts at a multiple of `block`, the first one at or behind the end of a band. There is only one piece if
+        elements have no fixed size or there are none.
         """
         if self.is_text or not self.size:
             yield 0, self.size

@@ -38,7 +38,7 @@ WAITING = 8
 """Units for each thread that are handed over, or are done and wait for an earlier one's result."""
 
 KEPT = 64
-"""Opened arrays and files that are kept for the next unit of the same."""
+"""Opened arrays and files that are kept for later units of the same array or file."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,7 +57,7 @@ U = TypeVar("U", bound=Unit)
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What is known without any work, and is to be said (`say`) behind the results of the units before it."""
+    """A remark that needs no work. `say` is called after the results of the units before it have been joined."""
 
     say: Callable[[], object]
 
@@ -71,7 +71,7 @@ class JobPart:
 
     @property
     def is_first(self) -> bool:
-        """True if what is no unit is done by this job."""
+        """True if this job also does the work that belongs to no unit."""
         return not self.number
 
     def has(self, number: int) -> bool:
@@ -88,7 +88,7 @@ WHOLE = JobPart()
 
 
 class WorkSources:
-    """WorkSources opened in this process. Pickled, they are opened again where they come to be. Thread-safe."""
+    """Sources opened in this process. A pickled copy opens them again in the process that unpickles it. Thread-safe."""
 
     def __init__(self, configs: Sequence[Config]) -> None:
         self.configs = tuple(configs)
@@ -130,11 +130,11 @@ class WorkSources:
             self._kept[key] = found
             self._kept.move_to_end(key)
             gone = self._kept.popitem(last=False) if len(self._kept) > KEPT else None
-        del gone  # closed by whoever uses it last
+        del gone  # its last user closes it
         return cast(T, found)
 
     def close(self) -> None:
-        """End, and close all of them."""
+        """End the work on the sources and close them."""
         self.ended = True
         with self._opening:
             trees, self._trees, kept, self._kept = self._trees, {}, self._kept, OrderedDict()

@@ -206,7 +206,7 @@ def _stored(array: Array, prefix: Index) -> Iterator[Index]:
         except NotFound:
             return
         except (FsbridgeError, OSError):
-            pass  # whoever decodes it is told
+            pass  # decoding it reports the error
         yield ()
         return
     for batch in array.chunks.scan(prefix):
@@ -218,7 +218,7 @@ def _stored(array: Array, prefix: Index) -> Iterator[Index]:
 
 
 def _check_items(metadata: ArrayMetadata, index: Index, view: memoryview) -> None:
-    """True if a chunk of texts or bytes has as many as its shape says, each of them whole."""
+    """Raise CorruptData unless a chunk of texts or bytes has as many items as its shape says, each of them whole."""
     kind = metadata.dtype.serializer
     if kind in ("vlen-utf8", "vlen-bytes") and not metadata.varlength:
         decode_items(kind, view, metadata.grid.elements(index))

@@ -33,7 +33,7 @@ TRIES = 3
 
 
 class Listed(NamedTuple):
-    """A member of a directory. `attrs.size` may be None, for files if only the content tells their size.
+    """A member of a directory. `attrs.size` is None for a file if only its content tells the size.
 
     `node` opens it, as it was listed.
     """

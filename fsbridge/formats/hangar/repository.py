@@ -150,7 +150,7 @@ class HangarRepository:
     def _check_access(self, *paths: str) -> None:
         """Raise AccessDenied if the mount's users may not read these files and the databases."""
         for path in (*DATABASES, *paths):
-            with suppress(NotFound):  # whoever reads it is told
+            with suppress(NotFound):  # reading it reports the error
                 self.store.check_access(Key.parse(path))
 
     def _branch_database(self) -> Mapping[bytes, bytes]:

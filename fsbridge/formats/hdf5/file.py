@@ -187,7 +187,7 @@ class HDF5File:
         return found
 
     def drop_kept(self) -> None:
-        """Forget all that is kept so: the file is closed, or unused for long."""
+        """Forget everything that `kept` returned: the file is closed, or has not been used for long."""
         self._kept.clear()
 
     @property

@@ -112,5 +112,5 @@ class NextDatasets:
 
 
 def next_datasets(file: HDF5File, send: Callable[[Path], None]) -> NextDatasets:
-    """Return the object of a file, the same one until the file rests."""
+    """Return the `NextDatasets` of a file, the same object until `HDF5File.drop_kept`."""
     return file.kept(NextDatasets, lambda: NextDatasets(file, send))

@@ -65,7 +65,7 @@ def _shown(described: Described, form: str, fill: bytes | None) -> ShownType:
     dims: tuple[int, ...] = ()
     native = spell(described)
     if form == "raw" and described["class"] == "array" and fill is not None and not _even(fill, numpy_type(described)):
-        # No other format has a fill value whose parts differ, so each array is shown as one element of raw bytes.
+        # No other format has a fill value with different parts, so each array is shown as one element of raw bytes.
         return ShownType(dtypes.data_type(np.dtype(f"V{described['size']}"), native, True), (), None, {})
     if form in ("raw", "converted"):
         while described["class"] == "array":

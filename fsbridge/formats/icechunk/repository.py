@@ -78,8 +78,8 @@ class Repository:
         return self.store.describe(key)
 
     def check_access(self, folder: str, id: str) -> None:
-        """Raise AccessDenied if the mount's users may not read a file: what was read of it is remembered."""
-        with suppress(NotFound):  # whoever reads it is told
+        """Raise AccessDenied if the mount's users may not read a file. Needed because its content is remembered."""
+        with suppress(NotFound):  # reading it reports the error
             self.store.check_access(self.key / folder / id)
 
     # ---- refs and history

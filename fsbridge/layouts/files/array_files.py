@@ -1,4 +1,4 @@
-"""The root where the source is one array: its files, called like the store. Not here: groups (`layout.py`)."""
+"""The root of a source that is one array: its files, named after the store. Not here: groups (`layout.py`)."""
 
 from __future__ import annotations
 
@@ -65,5 +65,5 @@ class ArrayFiles(ArrayDirectory):
 
 
 def nobody(name: str) -> Array:
-    """Raise NotFound: beside the root's array there is none."""
+    """Raise NotFound, because the root's array is the only one."""
     raise NotFound(f"{name!r}: there is only one array")

@@ -48,13 +48,13 @@ _KEPT_ARRAYS = 256
 """Arrays remembered beyond what the kernel knows, so that looking one up twice gives the same one."""
 
 _NAMED_ARRAYS = 4096
-"""Arrays that listings have told of without opening them, and whose files are the same ones in the next listing."""
+"""Arrays that were listed without being opened and are remembered, so that the next listing shows the same files."""
 
 _LABEL_GROUPS = 2
 """Groups above an array that may tell of its labels: the levels of Paintera's are in a group of their own."""
 
 VARIABLE_BYTES = 64 * MIB
-"""The limit for elements of variable length, which are Python objects."""
+"""Most bytes of elements of variable length in memory, which are Python objects."""
 
 GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
@@ -76,7 +76,7 @@ class Shared:
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
-        self._named: dict[tuple[str, ...], tuple[Hashable, int]] = {}  # version and number of those that nobody has opened
+        self._named: dict[tuple[str, ...], tuple[Hashable, int]] = {}  # version and number of arrays that are not open
 
     def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings) -> OpenArray:
         """The array at the path `names`: the same object while its version is the same, so that files keep their pages."""
@@ -146,7 +146,7 @@ class Surroundings:
 
     @property
     def impartial(self) -> bool:
-        """True if what groups above say holds for every member: those that share their metadata have the same axes."""
+        """True if what groups above say holds for every member, so that members that share their metadata share axes."""
         if self._impartial is None:
             self._impartial = all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
         return self._impartial
@@ -159,7 +159,7 @@ class Surroundings:
         with holding(self._lock):
             if not (shared and self.impartial):
                 return axes_of(metadata, self.groups, names, x_first, self.coordinate)
-            key = id(metadata), x_first  # nobody else's while we hold it
+            key = id(metadata), x_first  # unique while we hold the object
             known = self._axes.get(key) or self._axes.put(
                 key, (metadata, axes_of(metadata, self.groups, (), x_first, self.coordinate))
             )

@@ -15,7 +15,7 @@ from fsbridge.errors import CorruptData, Unsupported
 
 
 class Misfit(CorruptData):
-    """An element that the file's type has not. `position`: among those that were converted."""
+    """An element that the file's type cannot hold. `position`: its number among those that were converted."""
 
     def __init__(self, position: int, value: int, shown: np.dtype[Any]) -> None:
         super().__init__(f"element number {position} is {value}, which {shown.name} cannot hold")
@@ -33,11 +33,11 @@ Conversion: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None:
-    """What makes elements of type `shown` from the bits of `native` ones; None if both are the same bytes.
+    """Return what makes elements of type `shown` from the bits of `native` ones; None if both are the same bytes.
 
-    Numbers change their byte order, and become wider where every value stays what it is; compounds change both field by
-    field. Whole numbers of 64 bits become narrower ones; Misfit where one does not fit. Bytes
-    keep their place under another name of as many.
+    Numbers change their byte order, and become wider if every value stays what it is; compounds change both field by field.
+    Whole numbers of 64 bits may become narrower ones, with Misfit for an element that does not fit. Other elements of equal
+    size stay as they are. Unsupported for all else.
     """
     if native == shown:
         return None

@@ -72,7 +72,7 @@ def length(alike: Described) -> Length | None:
 
 
 def is_plain(name: str) -> bool:
-    """True if the name is spelled alike in all that is told of an array, and no format has to refuse it."""
+    """True if the name is spelled the same way everywhere in an array's description, and no format has to refuse it."""
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
 
 
@@ -88,7 +88,7 @@ def _parts(alike: Described) -> tuple[_Around, bytes, bytes] | None:
 
 
 class _Around(NamedTuple):
-    """What is before, between and behind axes and attributes in a description. `fixed`, `named`: see `Length`."""
+    """The text before, between and behind axes and attributes in a description. `fixed`, `named`: see `Length`."""
 
     texts: tuple[bytes, bytes, bytes]
     fixed: int
@@ -110,7 +110,7 @@ class Described(Alike):
 
 @lru_cache(maxsize=256)
 def _around(key: Described) -> _Around:
-    """Raises ValueError where what is told of arrays cannot be told from somebody's name."""
+    """Return it for all arrays like that. Raises ValueError if a text of the description contains the name's placeholder."""
     view = key.view
     named_axes = tuple(Axis(axis.name) for axis in view.axes)
     bare = replace(view, name=_SOMEBODY.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
@@ -178,7 +178,7 @@ _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def spelled(dtype: np.dtype[Any] | None) -> JSON:
-    """As numpy spells it: `<u2`, or a list of fields; None if numpy has no such type."""
+    """Return the dtype as numpy spells it: `<u2`, or a list of fields; None if numpy has no such type."""
     if dtype is None:
         return None
     descr = np.lib.format.dtype_to_descr(dtype)

@@ -41,7 +41,7 @@ class View:
     `dtype`: of one element in the decoded bytes; None if numpy has no such type. `axes`: one per dimension of the region,
     in the array's order. `x_first`: the array's first dimension is x (N5), else its last one is. `fortran`: in memory the
     first dimension is the fastest. `image`: what is said of the image that the array is a level of. `labels`: elements
-    are numbers of objects. `greatest`: what no element exceeds, if anything tells that. `coordinate`: finds a coordinate
+    are numbers of objects. `greatest`: a number that no element exceeds, if one is known. `coordinate`: finds a coordinate
     beside the array.
     """
 

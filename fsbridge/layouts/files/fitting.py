@@ -14,7 +14,7 @@ from fsbridge.layouts.files.filetypes.geometry import color_axis
 
 
 def _thresholds() -> Mapping[Callable[[View], int], Sequence[int]]:
-    """By what is measured of a view, where the limits of the file types lie."""
+    """Return the limits of all file types, by what each measures of a view."""
     found: dict[Callable[[View], int], set[int]] = {}
     for limit in (TOO_LARGE, *(limit for one in FILE_TYPES.values() for limit in one.limits)):
         found.setdefault(limit.measure, set()).add(limit.most)
@@ -31,7 +31,7 @@ class Alike:
     __slots__ = ("_parts", "base", "beside", "view")
 
     def __init__(self, view: View, other: Alike | None = None) -> None:
-        """`other`: of the same view, which saves another look at it."""
+        """`other`: one made of the same view earlier, to be reused."""
         self.view = view
         self.base: tuple[object, ...] = _base(view) if other is None else other.base
         self.beside = self.base

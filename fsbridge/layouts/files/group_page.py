@@ -33,7 +33,7 @@ NAME = "index.html"
 
 
 def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = None) -> bytes:
-    """Return the page of a group; `store` is what the whole store is called, `seen` what a listing has just found."""
+    """Return the page of a group. `store`: the name of the whole store; `seen`: what a listing has just found."""
     if seen is None:
         before_waiting()
     member, attributes = shown.path.member, group.attributes()

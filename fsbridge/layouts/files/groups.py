@@ -139,7 +139,7 @@ class OpenGroup(GroupDirectory):
         return here
 
     def pyramid(self) -> JSON:
-        """What `GROUP.ome.tif` consists of; None if nothing tells that the group is one."""
+        """What `GROUP.ome.tif` consists of; None if nothing tells that the group is an image of levels."""
         names, attributes = (child.name for child in islice(self.group.children(), _MOST_MEMBERS)), self.group.attributes()
         if not levels(attributes, lambda: names) and not listed(attributes):
             return None
@@ -161,7 +161,7 @@ class OpenGroup(GroupDirectory):
             return self.around(())
 
     def last_around(self) -> Around:
-        """The same as of the last listing, however long that has taken."""
+        """What the last complete look found, however old it is; a new look if there was none."""
         return self._kept.last or self.fresh()
 
     def look_around(self, members: Iterable[Child]) -> Around:
@@ -169,7 +169,7 @@ class OpenGroup(GroupDirectory):
         return self._kept.put(self.around(members))
 
     def around(self, members: Iterable[Child]) -> Around:
-        """What stands around the arrays of the group among `members`: none if it is not asked which names are taken."""
+        """What stands around the arrays of the group. `members`: those that may take names; none if that does not matter."""
         above = partial(self._tree.groups_above, self.path.member.names)
         neighbours = Neighbours.among(child.name for child in members)
         return Around(Surroundings(above, self.member_array, self.path.member.context), neighbours)

@@ -121,10 +121,13 @@ class FilesGroup(OpenGroup):
         super().__init__(path, group, layout.shared, layout.tree)
         self._files = layout
         self._rows: Rows | None = None  # of the listing that goes on, if it has a page
-        self._unopened: set[str] = set()  # those of the last listing that could not be opened: nobody knows what they are
+        self._unopened: set[str] = set()  # members of the last listing that could not be opened: what they are is unknown
 
     def members(self, group: Group) -> Iterable[Child]:
-        """Of few members each is asked for once: which names can be taken for those of files must be known first."""
+        """The members; it must be known first which of their names could be those of files.
+
+        If there are few, one listing serves for both.
+        """
         self._unopened = set()
         self._rows = Rows() if "html" in self._files.wanted else None
         members = group.children()
@@ -186,7 +189,7 @@ class FilesGroup(OpenGroup):
                 yield image.entry(name + b"." + suffix.encode())
 
     def _is_described(self, group: Group, name: str, around: Around) -> bool:
-        """True if `NAME.json` is that of the array: a group, or a link to one, may be called so, and has the name then."""
+        """True if `NAME.json` is the array's file; False if a group, or a link to one, has that name."""
         if f"{name}.json" not in around.neighbours.names:
             return True
         try:
@@ -238,8 +241,8 @@ class FilesGroup(OpenGroup):
     def found(self, group: Group, name: str) -> AnyNode:
         """A group, a link, or the file that the name stands for.
 
-        Where each look takes requests (`Group.costly`), members that were not listed are looked for last:
-        who asks for what may be the file of an array has all listed, which opening it needs anyway.
+        If each look takes requests (`Group.costly`), members that were not listed are looked for last. A name that may be
+        that of an array's file has the group listed, which opening the array needs anyway.
         """
         group.foresee()  # the axes of an array are told by the groups above it
         lacks = group.lacks if group.costly else None
@@ -259,12 +262,12 @@ class FilesGroup(OpenGroup):
             return self._page_file()
         if (file := plate_file(self, name, self._files.root_name)) is not None:
             return file
-        if name in self._unopened:  # who copies what is listed must not take it for removed
+        if name in self._unopened:  # a program that copies what is listed must not take it for removed
             raise Stale(f"{name!r} could not be opened when it was listed: list it again")
         raise NotFound(f"{name!r} is no file of this group")
 
     def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
-        """The same without the members that the group `lacks`; None if there is no such file."""
+        """As `found`, without the members that the group `lacks`; None if there is nothing of that name."""
         node = child_or_none(group, name, lacks)
         found = None if node is None else self._called(group, name, node)
         if found is not None:

@@ -26,7 +26,7 @@ _HINTS = ("downsamplingFactors", "scales", "multiScale", "pixelResolution", "res
 
 
 def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[list[A]]:
-    """The levels of each image of a group, the first level first; none where it is no pyramid.
+    """The levels of each image of a group, the first level first; empty if the group is no pyramid.
 
     `opened` opens the array at a path below the group; NotFound if there is none.
     """
@@ -59,9 +59,9 @@ def listed(attributes: Mapping[str, JSON]) -> list[list[Path]]:
 
 
 def members(attributes: Mapping[str, JSON], names: Callable[[], Iterable[str]] = tuple) -> list[str]:
-    """Return the names of a group's members that are the levels of its first image, finest first; none if it is none.
+    """Return the names of members that are the levels of a group's first image, finest first; empty if it is no image.
 
-    Nothing is opened. `names`: all members, which are asked for where attributes tell that there are levels, but not which.
+    Nothing is opened. `names` returns all members; it is called if attributes tell that there are levels, but not which.
     """
     told = listed(attributes)
     if told:

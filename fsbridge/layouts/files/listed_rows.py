@@ -24,10 +24,10 @@ MOST_ROWS = 2000
 """Members that a page shows."""
 
 _NAME, _AXES = "fsbridge-NAME-7d1f", "fsbridge-AXES-7d1f"
-"""Stand for those of an array in what is remembered; no text of a stranger's has them there."""
+"""Placeholders for an array's name and axes in a remembered row. No other text of the row contains them."""
 
 _LONGEST = 200
-"""Characters of a name that leave room for every suffix."""
+"""Most characters of a name that leave room for every suffix."""
 
 
 class _Seen(NamedTuple):
@@ -45,27 +45,27 @@ class Rows:
         self._arrays: dict[str, _Seen] = {}
 
     def member(self, child: Child) -> None:
-        """Take a member down."""
+        """Remember a member."""
         if len(self.members) <= MOST_ROWS:
             self.members.append(child)
 
     def array(self, view: View, alike: Described) -> None:
-        """The same of what is known of an array; `alike`: of one like it."""
+        """Remember what is known of an array. `alike`: the description of an array like it."""
         if len(self._arrays) <= MOST_ROWS:
             self._arrays[view.name] = _Seen(view, alike)
 
     def group(self, name: str, group: Group) -> None:
-        """The same of a group."""
+        """Remember a group."""
         if len(self._groups) <= MOST_ROWS:
             self._groups[name] = group
 
     def opener(self, name: str) -> Opener | None:
-        """What opens a group again, without opening it."""
+        """Return what gives a remembered group without opening it again; None if it is not remembered."""
         group = self._groups.get(name)
         return None if group is None else lambda: group
 
     def row(self, name: str, neighbours: Neighbours) -> MemberRow | None:
-        """The row of an array; None if it must be looked at for it."""
+        """The row of an array; None if the array is not remembered and must be opened for it."""
         seen = self._arrays.get(name)
         if seen is None:
             return None
@@ -93,7 +93,7 @@ def array_row(name: str, view: View, neighbours: Neighbours, remark: str | None 
 
 @lru_cache(maxsize=256)
 def _somebodys(alike: Described) -> str | None:
-    """The row of anybody like that; None where it cannot be told from its name."""
+    """The row of arrays like that, with placeholders; None if one of its own texts contains a placeholder."""
     view = replace(alike.view, name=_NAME)
     dtype = view.metadata.dtype
     told = (dtype.native, dtype.name, repr(dtype.numpy), view.metadata.codec)

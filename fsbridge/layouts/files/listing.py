@@ -33,11 +33,9 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 
 
 class _SharedLengths(NamedTuple):
-    """What arrays with the same metadata, axes, and plain names share.
+    """What arrays with plain names and the same metadata and axes share: length of the description, suffixes and lengths.
 
-    It is the length of descriptions, and the files' suffixes and lengths.
-
-    A length is None where it must be found for each array. `alike`: one of the arrays.
+    A length is None if it must be found for each array. `alike`: the description of one of the arrays.
     """
 
     alike: Described
@@ -48,9 +46,9 @@ class _SharedLengths(NamedTuple):
 def listed_files(
     array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again, rows: Rows | None = None
 ) -> list[Entry]:
-    """The entries of an array's files; those whose names something else has taken are left out.
+    """The entries of an array's files. Files with names that something else has taken are left out.
 
-    `rows`: of the page of the group.
+    `rows`: gets the array, for the page of the group.
     """
     told, mtime_ns = _told(array.shared, array.view(), wanted), array.mtime_ns()
     if rows is not None:
@@ -85,7 +83,6 @@ def listed_briefly(
     """Return the directory entries for an array at the path `names` that is not open yet.
 
     None if it must be opened for them.
-
     `opener(suffix)` opens one of its files.
     """
     array = names[-1]
@@ -143,7 +140,7 @@ def _of_its_own(view: View, wanted: Sequence[str]) -> _SharedLengths:
 class _Headed(Alike):
     """A view that is equal to another if the headers of their files differ in the name at most.
 
-    Of attributes, headers have the packing, the unit, what stands for missing elements, and the place on the earth.
+    Of an array's attributes, headers have the packing, the unit, the missing value, and the place on the earth.
     """
 
     def __init__(self, view: View, other: Alike) -> None:
@@ -176,5 +173,5 @@ def _length(view: View, suffix: str) -> Length | None:
 
 def _key(view: View, name: str | None) -> Hashable:
     """`name`: of an array of no plain name, since some formats cannot hold it."""
-    metadata, axes = id(view.metadata), id(view.axes)  # nobody else's while we hold them
+    metadata, axes = id(view.metadata), id(view.axes)  # unique while we hold the objects
     return metadata, axes, view.x_first, name, view.image, view.greatest

@@ -36,11 +36,10 @@ _AGAIN_SECONDS = 0.5
 
 
 class MadeFiles:
-    """The open files of a mount: at most half of its cache, otherwise other requests would wait for a program to close one.
+    """The files of a mount that are made as a whole. Thread-safe.
 
-    Those that are being made: as much again, or a single one.
-
-    Thread-safe.
+    Open ones take at most half of the cache, or other requests would wait for a program to close one. Files that are being
+    made take as much again, or are a single one.
     """
 
     def __init__(self, cache_size: int) -> None:

@@ -44,9 +44,9 @@ def readings(name: str) -> Iterator[ParsedName]:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Members of a group with names that can be taken for those of files.
+    """Members of a group with names that could be those of an array's files.
 
-    `claims`: by array, those that read as one of it.
+    `claims`: for each array, the members with names that read as one of its files.
     """
 
     names: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class Neighbours:
 
     @classmethod
     def among(cls, members: Iterable[str]) -> Neighbours:
-        """Those of all members of a group."""
+        """Return the neighbours among all members of a group."""
         odd = sorted(name for name in members if "[" in name or "." in name)
         claims: dict[str, list[str]] = {}
         for name in odd:
@@ -63,7 +63,7 @@ class Neighbours:
         return cls(frozenset(odd), {array: tuple(found) for array, found in claims.items()})
 
     def leave(self, name: str, suffix: str) -> bool:
-        """True if the file `name.suffix` is the array's: no member has that name, and none of a longer name reads so."""
+        """True if `name.suffix` is the array's file: no member has that name, and it fits no array with a longer name."""
         if not self.names:
             return True
         full, names = f"{name}.{suffix}", self.names

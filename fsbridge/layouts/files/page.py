@@ -58,10 +58,10 @@ _OPEN_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A member of the group. `path`: what the names of its files begin with, or that of its directory; None: there are none.
+    """A member of the group. `path`: the beginning of its files' names, or its directory's name; None: there are none.
 
-    `suffixes`: of its files; `preview`: that of its picture; `lines`: how to read it, by language; `remark`: about a link, a
-    pyramid, or what is wrong; `html`: the row itself, where it has been made.
+    `suffixes`: of its files; `preview`: suffix of its picture; `lines`: how to read it, by language; `remark`: about a link,
+    a pyramid, or what is wrong; `html`: the row itself, if it has been made.
     """
 
     name: str
@@ -79,9 +79,9 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """What a page tells. `above`: names of the groups from the root down to the one above; `more`: some are left out.
+    """What a page tells. `above`: names of the groups from the root down to the one above.
 
-    `picture`: the file of a picture of all of it.
+    `more`: some members are left out. `picture`: name of the file with a picture of the whole group.
     """
 
     title: str
@@ -223,7 +223,7 @@ def _edge(edge: int | tuple[int, ...]) -> str:
 
 
 def axes_text(axes: Axes) -> str:
-    """Return what a row says of axes; nothing where nothing is known of any."""
+    """Return what a row says of axes; an empty text if nothing is known of them."""
     known = any(axis != Axis() for axis in axes)
     return "; ".join([_axis(axis, number) for number, axis in enumerate(axes)]) if known else ""
 

@@ -24,7 +24,7 @@ from fsbridge.tree import AnyNode, escape
 
 
 def plate_file(shown: OpenGroup, name: str, store: str) -> AnyNode | None:
-    """Return the file of a plate that `name` is; None where it is none. `store`: what the root's files are called."""
+    """Return the plate's file `name`; None if there is no such file. `store`: what the root's files are called."""
     names = shown.path.member.names
     called = names[-1] if names else store
     if name not in (PICTURE, f"{called}.{COMPANION}"):
@@ -38,7 +38,7 @@ def plate_file(shown: OpenGroup, name: str, store: str) -> AnyNode | None:
 
 
 def _fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
-    """The paths of the images of each well, from the plate; none where the well is absent."""
+    """Yield each well and the paths of its images below the plate; no paths if the group of the well is missing."""
     with shown.path.member.context.together():
         for well in plate.wells:
             try:

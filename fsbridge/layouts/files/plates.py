@@ -30,7 +30,7 @@ _OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 
 @dataclass(frozen=True, slots=True)
 class Well:
-    """`path`: names of the groups that lead to it from the plate."""
+    """A well of a plate. `path`: names of the groups that lead to it from the plate."""
 
     path: tuple[str, ...]
     row: int
@@ -39,7 +39,7 @@ class Well:
 
 @dataclass(frozen=True, slots=True)
 class Plate:
-    """`rows`, `columns`: their names."""
+    """A plate of wells. `rows`, `columns`: their names."""
 
     name: str | None
     rows: tuple[str, ...]
@@ -48,7 +48,7 @@ class Plate:
 
 
 def plate_of(attributes: Mapping[str, JSON]) -> Plate | None:
-    """Return the plate that a group is; None if it is none, or one whose metadata make no sense."""
+    """Return the plate that a group is; None if it is no plate, or if its metadata make no sense."""
     told = _part(attributes, "plate")
     if told is None:
         return None
@@ -82,7 +82,7 @@ def fields_of(attributes: Mapping[str, JSON]) -> list[tuple[str, ...]]:
 
 
 def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tuple[str, Pyramid]]]]) -> bytes:
-    """Return the OME-XML. `name`: of the plate; `fields`: of each well, the path of its file and what that consists of."""
+    """Return the OME-XML. `name`: of the plate; `fields`: for each well the path and the content of each field's file."""
     if sum(len(images) for _, images in fields) > MOST_FIELDS:
         raise TooLarge(f"a plate of more than {MOST_FIELDS} fields")
     ElementTree.register_namespace("", _OME)
@@ -141,14 +141,14 @@ def _part(attributes: Mapping[str, JSON], name: str) -> dict[str, Any] | None:
 
 
 def _names(told: JSON) -> tuple[str, ...]:
-    """The names of rows or columns; none where one has none, or there are too many."""
+    """The names of rows or columns; empty if one has no name, or there are too many."""
     found = [text(one.get("name")) if isinstance(one, dict) else None for one in told] if isinstance(told, list) else []
     named = tuple(name for name in found if name is not None)
     return named if len(named) == len(found) <= MOST_SIDE else ()
 
 
 def _path(told: JSON) -> tuple[str, ...] | None:
-    """Names of a path that leads down."""
+    """Split a path that leads down; None for any other."""
     parts = tuple((text(told) or "").strip("/").split("/"))
     return None if any(part in ("", ".", "..") for part in parts) else parts
 

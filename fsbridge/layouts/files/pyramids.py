@@ -26,7 +26,7 @@ from fsbridge.tree import Attrs, Buffer, Entry
 
 
 def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
-    """What the file of these images consists of; Unfit where TIFF cannot hold it."""
+    """What the file of these images consists of; Unfit if TIFF cannot hold it."""
     return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
 
 
@@ -175,7 +175,7 @@ class PyramidHandle:
         return memoryview(out)
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Prefetch nothing: readers of tiles jump."""
+        """Prefetch nothing, because readers of tiles jump."""
 
     def close(self) -> None:
         """Give back what was spilt."""

@@ -117,7 +117,7 @@ class SlicesDirectory(NodeAbilities):
         if suffix not in _SUFFIXES:
             raise NotFound(f"{name!r} is no plane")
         space = self.space
-        if space.array.token != space.token:  # chunks have changed, and somebody is still in this directory
+        if space.array.token != space.token:  # chunks have changed, and this directory is still in use
             return ArrayFile(space.array, suffix, space.selection(at), number)
         return PlaneFile(space, at, suffix)
 
@@ -150,7 +150,7 @@ class SlicesDirectory(NodeAbilities):
 
 
 class PlaneFile(NodeAbilities):
-    """One plane in one file type. Its header is made when more than its number is needed."""
+    """One plane in one file type. Its header is not made while only its number is needed."""
 
     __slots__ = ("_at", "_file", "_space", "_suffix", "version")
 
@@ -193,6 +193,6 @@ class PlaneFile(NodeAbilities):
             space = self._space
             name = space.spelled(space.depth - 1, self._at[-1])
             file = ArrayFile(space.array, self._suffix, space.selection(self._at), name, space.token)
-            file.version = space.token  # kept for each file that was open, whose number says the rest
+            file.version = space.token  # kept for each file that was open; the file's number says the rest
             self._file = file
         return self._file

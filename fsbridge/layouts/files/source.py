@@ -32,10 +32,10 @@ WINDOW_PART = 16
 """And at most this part (a sixteenth) of the cache."""
 
 _STREAMING = MIB
-"""A reader of so many bytes is taken to read the file as a whole."""
+"""A reader that has read so many bytes is expected to read the whole file."""
 
 _FIRST = MIB // 2
-"""A first read of so many bytes suggests that more will be read: a header is less."""
+"""So many bytes read in a row suggest that more will be read: a header is less."""
 
 _OPEN_WINDOWS, _OPEN_BYTES = 6, 48 * MIB
 """Windows of one open file, or bytes of small ones, that may be in memory: more than are asked for ahead, because what is
@@ -45,7 +45,7 @@ _OVERTAKEN_BYTES = 2 * MIB
 """Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
 
 _PASSED_BYTES = 4 * WINDOW_BYTES
-"""Bytes before the last one passed whose bands of chunks may still have to be given up: windows are ready in any order."""
+"""Bytes before the last one passed with bands of chunks that may still be there: windows are ready in any order."""
 
 _FEW = 16 * 1024
 """Bytes of a request that the event loop itself puts together from chunks in memory: a page for a reader through `mmap`."""

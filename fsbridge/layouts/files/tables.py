@@ -44,7 +44,7 @@ _ORDERS = ("colnames", "column-order")
 
 
 class Cells(NamedTuple):
-    """The cells of a column with its elements in memory. `of` makes text of those of the rows in a slice."""
+    """The cells of a column, with its elements in memory. `of(slice)` returns the texts of some rows."""
 
     name: str
     rows: int

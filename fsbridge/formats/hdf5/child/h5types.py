@@ -210,7 +210,7 @@ def known_type(tid: Any) -> KnownType:
     """Return what is known about a type. Raises NestedTooDeep."""
     encoded = tid.encode()
     found = _decoded(encoded) if len(encoded) <= _KEPT_BYTES else None
-    if found is None or refers(found.described):  # references belong to the file whose type it was
+    if found is None or refers(found.described):  # references belong to the file of the type
         return KnownType(tid)
     return found
 

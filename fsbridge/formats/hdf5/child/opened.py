@@ -24,7 +24,7 @@ Answer: TypeAlias = tuple[dict[str, Any], list[bytes | bytearray | memoryview]]
 """JSON and attachments."""
 
 _OPEN_FOR_WRITING = "already open for write"
-"""Part of HDF5's message for a file that a writer has open, going by its superblock (H5F.c, since 1.10)."""
+"""Part of HDF5's message for a file with the mark "open for writing" in its superblock (H5F.c, since 1.10)."""
 _set_read_attempts = function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
 
 _ERRNO = re.compile(r"\berrno = (\d+)")
@@ -149,7 +149,7 @@ def open_local(path: str) -> tuple[Any, bool]:
     except OSError as error:
         if _OPEN_FOR_WRITING not in str(error):
             raise _cannot_open(error) from None
-        # How often a SWMR reader reads metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns
+        # How often a SWMR reader reads metadata with a wrong checksum. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns
         # after the first attempt and doubles the wait each time: 4 ms in all, much longer than a write takes. Its
         # default, 100, never ends.
         if _set_read_attempts(access.id, 22) < 0:

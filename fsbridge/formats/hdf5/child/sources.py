@@ -39,7 +39,7 @@ class OtherData(NamedTuple):
 
 
 class Sources(Objects):
-    """One opened file; its datasets may have their data in other files."""
+    """One opened file with datasets that may have their data in other files."""
 
     def __init__(self, asker: Asker | None = None, prefetcher: Callable[[str, BlockFile], Prefetcher] | None = None) -> None:
         super().__init__(asker, prefetcher)

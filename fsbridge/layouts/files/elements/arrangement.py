@@ -44,7 +44,7 @@ class Arrangement:
 
     @property
     def differs(self) -> bool:
-        """True if that is another order than a decoded chunk has."""
+        """True if the order is not that of a decoded chunk."""
         return self.order != self._native
 
     def shaped(self, view: memoryview, index: Index) -> NDArray[Any]:

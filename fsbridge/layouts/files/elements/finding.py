@@ -34,7 +34,7 @@ class FoundChunks:
         self._together = together
 
     def all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
-        """Chunks in this version of the array; None if one is not stored. Raises Stale if that has changed."""
+        """Chunks in this version of the array; None for one that is not stored. Raises Stale if that has changed."""
         found: dict[Index, DecodedChunk | None] = {}
         for index in wanted:
             if (before := self.known.get(index, self)) is not self:  # itself: nothing is known

@@ -34,8 +34,8 @@ _GROUP_CHUNKS = 1024
 """And of at most so many: where chunks are small, what is noted of each while it is copied takes more than its bytes."""
 
 _SENT_CHUNKS, _SENT_BYTES = 64, 256 * MIB
-"""Chunks, or decoded bytes of small ones, ahead of a reader that are sent, if they come from far away: as many as are on
-their way at a time."""
+"""Chunks, or decoded bytes of small ones, that are prefetched ahead of a reader of a remote store: as many as are on their
+way at a time."""
 
 _MOST_SENT = 512
 """Such chunks, however small."""
@@ -96,7 +96,7 @@ class ElementReader:
         return self._shape
 
     def index(self, position: Sequence[int]) -> tuple[int, ...]:
-        """Where the element at a position of the region, slowest dimension first, is in the array."""
+        """Return the array's index of the element at a position in the region, slowest dimension first."""
         found = [pick.start for pick in self._selection.picks]
         for dimension, at in zip(self._dimensions, position, strict=True):
             found[dimension] += self._selection.picks[dimension].step * int(at)
@@ -142,7 +142,7 @@ class ElementReader:
     def prefetch_band(self, element: int, most: int) -> None:
         """Decode, as far as there is room, some chunks of the band behind the one that holds an element: `most` bytes."""
         if not self._supply.far:
-            return  # who makes windows comes to the next band soon enough, and its chunks take the memory of this one's
+            return  # the next window reads that band soon enough, and its chunks would take the memory of this one's
         start = self._band(element)[1]
         if start is None:
             return
@@ -167,9 +167,9 @@ class ElementReader:
             bands -= 1
 
     def passed(self, start: int, stop: int) -> int:
-        """Say that elements [start, stop) have been read for good: whole bands of them may be dropped.
+        """Note that elements [start, stop) will not be read again: whole bands of them may be dropped.
 
-        Returns the element up to which that has been said.
+        Returns the element up to which bands have been given up.
         """
         for _ in range(_REMEMBERED_BANDS):
             box, following = self._band(start)
@@ -184,7 +184,7 @@ class ElementReader:
         return band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
 
     def objects(self, most: float = math.inf) -> NDArray[Any]:
-        """All elements of variable length: texts and bytes. TooLarge when they have more than `most` bytes."""
+        """All elements of variable length: texts and bytes. TooLarge if they have more than `most` bytes."""
         out, left = np.empty(self._shape, object), most
         box = tuple((0, n) for n in self._shape)
         kind = self._metadata.dtype.serializer

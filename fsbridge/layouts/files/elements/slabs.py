@@ -22,7 +22,7 @@ from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import ChunkInfo
 
 LONG_SLAB_BYTES, SLAB_BYTES = 2 * MIB, MIB // 2
-"""Least bytes of a slab, for readers of many slabs, so that each is worth its calls, and for readers of a few."""
+"""Least bytes of a slab: for a reader of many slabs, so that each is worth its calls; for a reader of a few."""
 
 LEAST_SLABS = 4
 """A chunk that would have fewer is decoded whole."""
@@ -43,7 +43,7 @@ class InParts(Protocol):
 
     @property
     def in_parts(self) -> bool:
-        """True if any chunk may be decoded so."""
+        """True if some chunk may be decoded in parts."""
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
         """Decoded bytes of a chunk that are decoded together; None: all."""
@@ -63,7 +63,7 @@ class Piece:
 
     @property
     def is_slab(self) -> bool:
-        """True if the chunk has more."""
+        """True if the piece is only a part of its chunk."""
         return self.size != self.chunk.size
 
 

@@ -71,7 +71,7 @@ class SpillFile:
         self._count = 0
         self._file = -1
         try:
-            # What threads may open is no business of a folder that everybody writes to.
+            # Opened outside the confinement: threads need no access to a folder that every user writes to.
             self._file = confinement.outside(
                 lambda: os.open(spill.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             )
@@ -114,7 +114,7 @@ class SpillFile:
         with self._lock:
             slot, found = self._used.get(key), None
             if slot is not None:
-                with contextlib.suppress(OSError):  # no memory for it: then it is decoded once more
+                with contextlib.suppress(OSError):  # no memory for it: then it is decoded again
                     found = mmap.mmap(self._file, self._slot, prot=mmap.PROT_READ, offset=slot * self._slot)
                     self._used.move_to_end(key)
                     self._pinned[slot] = self._pinned.get(slot, 0) + 1
@@ -136,7 +136,7 @@ class SpillFile:
                 return
             try:
                 file = os.dup(self._file)
-            except OSError:  # no descriptor for it: then it is decoded once more
+            except OSError:  # no descriptor for it: then it is decoded again
                 return
         try:
             self._put(file, key, data)
@@ -151,7 +151,7 @@ class SpillFile:
             self._pinned[slot] = 1
             self._free.pop()
         done = 0
-        with contextlib.suppress(OSError):  # a disk that fails: then it is decoded once more
+        with contextlib.suppress(OSError):  # a disk that fails: then it is decoded again
             while done < len(data):
                 done += os.pwrite(file, data[done:], slot * self._slot + done)
         with self._lock:
@@ -197,7 +197,7 @@ class SpillFile:
             self._spill.leaves(-1)
 
     def close(self) -> None:
-        """Give the room back; what is still in use stays readable until then."""
+        """Give the room back; chunks in use stay readable while they are used."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)

@@ -85,7 +85,7 @@ class ChunkSupply:
 
     @property
     def far(self) -> bool:
-        """True if stored bytes take long to come, however fast they are decoded."""
+        """True if the store is remote: stored bytes take long to come, however fast they are decoded."""
         return self._version.chunks.array.fetch is not None
 
     def close(self) -> None:
@@ -130,7 +130,10 @@ class ChunkSupply:
         return [None if chunk is None else self._slabs.piece(index, chunk) for index, chunk in pairs]
 
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
-        """True if the piece has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
+        """Return whether a piece is ready, and its bytes. Never blocks.
+
+        Ready are pieces with decoded bytes in memory, and those known to be not stored, which have no bytes (None).
+        """
         chunk = self._found.known.get(self._slabs.chunk(index), self)  # itself: nothing is known
         if chunk is self or chunk is None:
             return chunk is None, None
@@ -180,13 +183,13 @@ class ChunkSupply:
         wanted = [
             piece for piece in pieces
             if piece.index not in self._damaged and (slots is None or not slots.holds(self._key(piece)))
-            and piece.size <= self._cache.budget // 2  # else one would make the other go before anybody has looked
+            and piece.size <= self._cache.budget // 2  # else one would evict the other before either is used
         ]  # fmt: skip
         if len(wanted) > 1:
             self._helpers.share([partial(self._quietly, piece) for piece in wanted])
 
     def send(self, indices: Iterable[Index]) -> None:
-        """Have the stored bytes of chunks sent that will be wanted, once each, where the store is far away."""
+        """Prefetch the stored bytes of chunks of a remote store, once each."""
         fetch = self._version.chunks.array.fetch
         if fetch is None:
             return
@@ -210,7 +213,7 @@ class ChunkSupply:
                 self._slots.passed(self._key(piece))
 
     def prefetch(self, indices: deque[Index], most: int) -> None:
-        """Prefetch `most` bytes of chunks, or as far as there is room; what is done leaves the queue."""
+        """Decode up to about `most` bytes of chunks ahead, as far as there is room; those done leave `indices`."""
         with contextlib.suppress(IndexError):
             while most > 0:
                 index = indices.popleft()
@@ -256,7 +259,7 @@ class ChunkSupply:
         return piece.chunk.info.stored + (piece.size if self._reordered else 0)
 
     def _fits(self, piece: Piece) -> bool:
-        """True if a piece can be decoded as one, beside what is assembled of it for the files."""
+        """True if a piece can be decoded whole and fits in the cache beside the windows of files."""
         windows = self._cache.budget // _WINDOWS_PART if piece.size > self._cache.budget // 2 else 0
         return piece.size <= self._version.chunks.max_chunk and self._cache.permits(piece.size, self._extra(piece) + windows)
 
@@ -291,7 +294,7 @@ class ChunkSupply:
                 return self._load(self._slabs.whole(piece.chunk), patient)[piece.start : piece.start + piece.size]
             view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece), patient)
         except FsbridgeError as error:
-            # Only damage: other errors may have passed when somebody comes for the chunk again.
+            # Only damage is remembered: other errors may have passed when the chunk is wanted again.
             if type(error) is CorruptData and len(self._damaged) < _DAMAGED_CHUNKS:
                 self._damaged[index] = error.anew()
             raise

@@ -20,7 +20,7 @@ FILE_TYPES: Mapping[str, FileType] = {
         *(previews.PICTURE, previews.CURVES),
     )
 }
-"""By suffix, in the order of a listing and of `NAME.json`."""
+"""File types by suffix, in the order of a listing and of `NAME.json`."""
 
 SEVERAL = {"preview": (previews.PICTURE.suffix, previews.CURVES.suffix), "html": ()}
 """What `--files` can name that is no suffix of an array's files: several of them, and the page of a group."""

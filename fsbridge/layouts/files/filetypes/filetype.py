@@ -120,7 +120,7 @@ def plain(view: View, *allowed: str) -> np.dtype[Any]:
 
 
 def narrow(view: View) -> np.dtype[Any] | None:
-    """The smallest type of 16 or 32 bits that holds all elements of 64 bits, where something tells that; None if not."""
+    """Return the smallest type of 16 or 32 bits that is known to hold all elements of 64 bits; None if neither is."""
     dtype = view.dtype
     if dtype is None or view.greatest is None or dtype.kind not in "iu" or dtype.itemsize != 8:
         return None
@@ -131,11 +131,10 @@ def narrow(view: View) -> np.dtype[Any] | None:
 
 
 def narrowed(view: View, *allowed: str) -> np.dtype[Any]:
-    """Return the dtype as `plain` does, but narrow elements of 64 bits where all are known to fit.
+    """Return the dtype as `plain` does, but 32 bits for elements of 64 bits that are known to fit.
 
-    They are of 32 bits, or of 16 if that is the most.
-
-    Programs that know labels at all know no wider ones. Whether each fits is looked at when it is read.
+    It is 16 bits if they fit and the file type has no 32. Programs that know labels know no wider ones. Each element is
+    checked when it is read.
     """
     small = narrow(view)
     if small is None or not {"u2", "u4"} & {*allowed}:

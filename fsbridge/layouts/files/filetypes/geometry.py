@@ -19,17 +19,17 @@ CHANNELS = frozenset({"c", "ch", "channel", "channels", "band", "bands", "rgb", 
 
 
 def is_time(axis: Axis) -> bool:
-    """By its unit, else by its name."""
+    """True if the unit or the name of an axis says that it is time."""
     return seconds(axis.unit) is not None or (axis.name or "").casefold() in TIMES
 
 
 def is_channel(axis: Axis) -> bool:
-    """By its name."""
+    """True if the name of an axis says that it counts channels."""
     return (axis.name or "").casefold() in CHANNELS
 
 
 def is_space(axis: Axis) -> bool:
-    """Whatever is neither time nor channel: axes without a name too."""
+    """True if an axis is neither time nor channels; axes without a name are space, too."""
     return not is_time(axis) and not is_channel(axis)
 
 
@@ -40,7 +40,7 @@ _LEAST_PICTURE = 5
 
 
 def color_axis(view: View) -> int | None:
-    """The dimension of a picture of bytes with 3 or 4 elements red, green, blue (and alpha); None if there is none.
+    """The dimension of a picture of bytes that holds red, green, blue (and alpha) in 3 or 4 elements; None if there is none.
 
     It is an axis with the name of channels, or the last of three axes without names. Where channels are described they must
     be called red, green and blue or have these colours and no other names: microscopes have three channels often enough.
@@ -83,12 +83,12 @@ def is_geographic(axis: Axis) -> bool:
 
 
 def is_latitude(axis: Axis) -> bool:
-    """By its name, or by a unit that is of latitudes only."""
+    """True if an axis is latitude in degrees, by its name or by a unit of latitudes only."""
     return is_geographic(axis) and _starts(axis, "lat", ("degrees_n", "degree_n", "degreesn", "degreen"))
 
 
 def is_longitude(axis: Axis) -> bool:
-    """By its name, or by a unit that is of longitudes only."""
+    """True if an axis is longitude in degrees, by its name or by a unit of longitudes only."""
     return is_geographic(axis) and _starts(axis, "lon", ("degrees_e", "degree_e", "degreese", "degreee"))
 
 

@@ -17,26 +17,26 @@ from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON, Axis
 
 Tag = tuple[int, str, int, object, bool]
-"""Code, type, count and value, and whether the first page alone has it: as tifffile's writer takes it."""
+"""Code, type, count and value of a tag, and True if only the first page has it: as tifffile's writer takes it."""
 
 _WGS84 = 4326
 _EARTH = [6378137, 298.257223563, None]
-"""Its semi-major axis and inverse flattening."""
+"""Semi-major axis and inverse flattening of WGS 84, and no radius."""
 _LARGEST_CODE = 32766
-"""Codes beyond it are not EPSG's."""
+"""Largest code of EPSG."""
 _PIXEL_SCALE, _TIE_POINT, _TRANSFORMATION, _KEYS = 33550, 33922, 34264, 34735
 _MODEL, _RASTER, _GEOGRAPHIC, _PROJECTED = 1024, 1025, 2048, 3072
 
 
 class System(NamedTuple):
-    """A coordinate reference system. `code`: EPSG's; None if it has none that is told."""
+    """A coordinate reference system. `code`: of EPSG; None if it is not known."""
 
     code: int | None
     geographic: bool
 
 
 def georeference(view: View) -> list[Tag]:
-    """Return the tags of a picture; none where nothing tells its place."""
+    """Return the tags of a picture; an empty list if its place is not known."""
     color = color_axis(view)
     order = view.picture if color is None else color_order(view, color)[:-1]
     if len(order) < 2:
@@ -75,7 +75,7 @@ def _edge(axis: Axis) -> tuple[float, float]:
 
 
 def _short(value: float) -> float:
-    """A sum without the rounding of its last digits."""
+    """Round a sum to 15 digits, which removes the noise of its last ones."""
     return float(f"{value:.15g}")
 
 
@@ -88,7 +88,10 @@ def _is_projected(view: View, axis: Axis, letter: str) -> bool:
 
 
 def _system(view: View, plain: bool) -> System | None:
-    """What a grid mapping says (CF), or `_CRS` (GDAL's Zarr); None if there is neither. `plain`: axes are degrees."""
+    """What a grid mapping (CF) or `_CRS` (GDAL's Zarr) says; None if there is neither.
+
+    `plain`: axes are latitude and longitude.
+    """
     own, mapping = view.attributes.get("_CRS"), view.attributes.get("grid_mapping")
     if isinstance(own, dict):
         return _of_wkt(own.get("wkt")) or System(_code(own.get("url")), plain)
@@ -122,7 +125,7 @@ def _of_wkt(wkt: JSON) -> System | None:
 
 
 def _code(told: JSON) -> int | None:
-    """EPSG's code: of a number, `EPSG:4326`, or an address that ends with it; None of anything else."""
+    """Return EPSG's code from a number, `EPSG:4326`, or an address that ends with it; None for anything else."""
     words = str(told) if isinstance(told, str | int) and not isinstance(told, bool) else ""
     found = re.fullmatch(r"\s*(?:(?:\S*\bepsg)?\S*[:/])?([0-9]{4,5})\s*", words, re.IGNORECASE)
     return int(found[1]) if found is not None and 1024 <= int(found[1]) <= _LARGEST_CODE else None

@@ -15,7 +15,7 @@ from fsbridge.layouts.units import meters, seconds
 _TYPES = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16")
 MAX_RANK = 7
 LEAST, MOST = 1e-37, 1e38
-"""Limit of the numbers that a header can hold."""
+"""Smallest and largest numbers that a header can hold, signs aside."""
 MAX_EXTENT = 32767
 """Dimensions are 16 bit integers."""
 HEADER_BYTES = 352
@@ -75,7 +75,7 @@ def _order(view: View) -> tuple[int | None, ...]:
 
 
 def _unit(units: list[str | None]) -> str | None:
-    """Micrometers where all is measured in less than millimeters; None if no length is known."""
+    """Return micrometers if all units are lengths, the least below a millimeter; else millimeters; None without lengths."""
     known = [length for unit in units if (length := meters(unit)) is not None]
     if not known:
         return None

@@ -95,7 +95,7 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
 
 
 def _quantized(view: View, dtype: np.dtype[Any]) -> list[str]:
-    """Return which quantities the least and the greatest stored number of packed numbers stand for, each as an interval."""
+    """Return the header lines for packed numbers: the quantities of the least and greatest stored number, as intervals."""
     packed = view.packing
     if packed is None or dtype.kind != "u" or dtype.itemsize > 4:
         return []  # teem unpacks no others

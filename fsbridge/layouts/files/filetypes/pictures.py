@@ -31,7 +31,7 @@ MAX_BYTES = _IDAT_BYTES // 2
 """Bytes of all rows of a PNG, each of which begins with one of its own."""
 MAX_EXTENT = 2**31 - 1
 _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
-"""By the number of samples of a pixel (PNG, 11.2.2)."""
+"""Colour types by the number of samples of a pixel (PNG, 11.2.2)."""
 
 
 def pgm(view: View) -> FileMap:

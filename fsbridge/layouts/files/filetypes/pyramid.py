@@ -38,17 +38,16 @@ _SHORT, _LONG, _LONG8, _IFD, _IFD8, _ASCII = 3, 4, 16, 13, 18, 2
 _FORMATS = {"u": 1, "i": 2, "f": 3, "c": 6}
 """SampleFormat by numpy's kind."""
 _TAGS = 9
-"""Number of entries of every IFD, beside those with several values."""
+"""Entries of every IFD that hold one number each; `_ifd_bytes` adds the others."""
 _RGBA = 4
-"""Samples of colours of which the last is not one: how opaque they are."""
+"""Samples of a pixel with red, green, blue, and how opaque it is."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One array as tiles.
+    """One array as tiles. `order`: its dimensions, slowest first; the dimension of colours, if there is one, is the last.
 
-    `order`: its dimensions, slowest first, and last of all colours if there are any; `shape`: extents without those;
-    `samples`: numbers in a pixel; `dtype`: as the file has it.
+    `shape`: extents without colours; `samples`: numbers in a pixel; `dtype`: as the file has it.
     """
 
     view: View
@@ -244,7 +243,7 @@ def _aligned(position: int) -> int:
 def pyramid(images: Sequence[Sequence[View]], path: str = "") -> Pyramid:
     """The file of the levels of each image, the largest first. Unfit where TIFF cannot hold them.
 
-    `path`: of the group in its store. Images that are alike in all else, as those of wells are, are others by it.
+    `path`: of the group in its store. It is part of the file's UUID, because images of wells may be alike in all else.
     """
     found: list[tuple[Level, ...]] = []
     for views in images:

@@ -21,7 +21,7 @@ MAX_ELEMENTS = 1 << 24
 MAX_TEXTS = 1 << 20
 """Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
 _MAX_ACROSS = 1 << 17
-"""Columns of a table of plain elements: a row is in memory as that many texts."""
+"""Most columns of a table of plain elements: the texts of a row are in memory together."""
 MAX_COLUMNS = 1 << 14
 """Columns of a table of compounds: spreadsheets end there."""
 _LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)

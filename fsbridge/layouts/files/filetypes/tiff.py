@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _IMAGEJ = ("u1", "i2", "u2", "f4")
 _TIF = (*_IMAGEJ, "i4", "u4", "f8")
-"""Others ImageJ reads too, but its own dialect has not."""
+"""Types that ImageJ reads. Its own dialect has only those of `_IMAGEJ`."""
 _LABELS = ("u8", "i8")
 _OME = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "c8", "c16")
 MAX_PAGES = 65536
@@ -65,7 +65,7 @@ def labels_tif(view: View) -> FileMap:
 
 
 def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
-    """ImageJ's dialect; of elements that it has not a TIFF with its description, which is a BigTIFF above 4 GB."""
+    """Return ImageJ's dialect; for elements that it has not, a TIFF with its description, which is a BigTIFF above 4 GB."""
     color, own = color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
     unit, size = length_unit(view.picture_axes), view.selection.size * dtype.itemsize
     metadata: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
 
 
 def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
-    """What ImageJ reads of any TIFF."""
+    """Return the description that ImageJ reads in any TIFF."""
     from tifffile import imagej_description
 
     told = {key: value for key, value in metadata.items() if key not in ("Labels", "LUTs", "Ranges")}  # other tags
@@ -216,7 +216,7 @@ def _pages(view: View) -> int:
 
 
 def _headed_pages(view: View) -> int:
-    """Pages that have a header each: ImageJ's dialect needs one for all of them."""
+    """Number of pages with a header of their own: 1 for ImageJ's dialect, which can do with one for all of them."""
     dtype = view.dtype
     own = dtype is not None and f"{dtype.kind}{dtype.itemsize}" in (*_IMAGEJ, "b1")
     return 1 if own else _pages(view)

@@ -1,7 +1,7 @@
 """Virtual HDF5 files of groups while they are made: in the background, while requests for them wait. Not here: how.
 
-What took longer than a request may is there for the next one. Few are made at a time, as each takes two processors' time and
-the memory of a process.
+A file that takes longer than a request may wait is ready for a later one. Few are made at a time, because each takes the
+time of two processors and the memory of a process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsbridge.layouts.files.h5.walk import Walk, Walked
 log = logging.getLogger(__name__)
 
 _FILES_AT_A_TIME, _STALLED_SECONDS = 2, 10.0
-"""Those of which nothing has been found for so long do not count: their store hangs, perhaps, and stops no other one."""
+"""A file for which nothing was found for so long does not count: its store may hang, and must not stop others."""
 _AGAIN_SECONDS = 0.5
 """Seconds that requests wait after an earlier one has waited in vain: the kernel asks for one name of a directory at a time.
 """
@@ -35,7 +35,7 @@ class Room:
 
     @contextmanager
     def taken(self, making: Making) -> Iterator[None]:
-        """Return a context in which `making` is at work; it begins when few others are."""
+        """Return a context in which `making` is at work. It begins once fewer than `_FILES_AT_A_TIME` others are."""
         with self._changed:
             while not self._is_free():
                 self._changed.wait(_AGAIN_SECONDS)
@@ -75,7 +75,7 @@ class Making:
 
     @property
     def over(self) -> bool:
-        """True if `wait` tells at once how it ended."""
+        """True if it has ended, so that `wait` returns or raises at once."""
         return self._over.is_set()
 
     def wait(self, seconds: float) -> Walked:
@@ -106,7 +106,7 @@ class Making:
             self._error = error.anew()
             if self._late:
                 log.warning("%s cannot be made: %s", self._name, error)
-        except Exception as error:  # whoever waits meets it
+        except Exception as error:  # `wait` raises it
             self._error = error
         finally:
             self._over.set()

@@ -1,4 +1,4 @@
-"""`NAME.h5` in the tree: of an array, whose size is known without making it, and of a group. Not here: what is in them."""
+"""`NAME.h5` in the tree: of an array, with a size known without making it, and of a group. Not here: what is in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
 """Virtual files of groups that are remembered, beside the latest: one of a thousand datasets takes 1.5 MB."""
 
 _PATIENCE = 0.9
-"""Of a read's time: how long a request waits for a file that is being made."""
+"""Part of a read's deadline for which a request waits for a file that is being made."""
 
 _READ_PARTS = 1024
 """Most arrays of one file that were read and are watched: beyond, each open gets pages of its own."""
@@ -159,7 +159,7 @@ class H5Group(SingleFile):
         self._is_current = Kept[bool]()
         self._is_current.put(True)
         self._lock = threading.Lock()
-        self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays of which somebody has read elements
+        self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays with elements that were read
         self._left: dict[int, _Left] = {}  # those of them that were forgotten: some 500 bytes
 
     @property
@@ -168,7 +168,7 @@ class H5Group(SingleFile):
         return self.making.wait(self._patience)
 
     def current(self) -> bool:
-        """True if the file is right, as of the question (`asking`); not so where it could not be made."""
+        """True if the file shows the store as of the question (`asking`); False if it could not be made."""
         return self.making.found is not None and self._is_current.get(self._look)
 
     def _look(self) -> bool:
@@ -176,7 +176,7 @@ class H5Group(SingleFile):
         return self.walked.current() and self._unread()
 
     def _unread(self) -> bool:
-        """True if the elements that were read are as they were."""
+        """True if all arrays that were read are unchanged and none of them was forgotten."""
         with self._lock:
             read = list(self._read.values())
         try:
@@ -193,7 +193,7 @@ class H5Group(SingleFile):
         return _attrs(self.walked)
 
     def open(self) -> H5Handle:
-        """Stale when anything below the group has changed."""
+        """Open the file; Stale if anything below the group has changed."""
         walked = self.walked
         if not self._settled():
             raise Stale("the group has changed since its file was made")
@@ -230,9 +230,9 @@ class H5Group(SingleFile):
 
 
 class _Left(NamedTuple):
-    """What is kept of an array that somebody has read of an open file, and that was forgotten then.
+    """What is kept of an array of an open file that was read and then forgotten.
 
-    `touched`: see `OpenArray.touched`. `changed`: it was another one by then.
+    `touched`: see `OpenArray.touched`. `changed`: it had changed by then.
     """
 
     identity: Hashable
@@ -268,9 +268,9 @@ class H5Handle:
     def __init__(
         self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened], known: Callable[[Part], Opened | None]
     ) -> None:
-        """`opener`: the array of a part, as all openers of the file read it; `known`: the same, if it is open now.
+        """`opener`: the array of a part, one version for all readers of the file; `known`: the same, if it is open now.
 
-        Whoever read on in one that the others have forgotten would put bytes into their pages of which they know nothing.
+        A handle must not keep an array of its own: all readers share the kernel's pages, which must not mix versions.
         """
         self._twin = twin
         self._open = opener

@@ -33,9 +33,9 @@ _WEIGHT_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class SeenGroup:
-    """A group as it was: to tell whether the file still shows what there is.
+    """A group as it was when the file was made, to be compared with the group now.
 
-    `state`: of its attributes and its members; None if `origin`, the file that it lies in, tells.
+    `state`: of its attributes and members; None if `origin`, the file that the group lies in, tells of changes.
     """
 
     group: OpenGroup
@@ -60,7 +60,7 @@ class SkeletonElements:
     token: Hashable
 
     def current(self) -> bool:
-        """True if neither its metadata nor a chunk of it has changed."""
+        """Return True if the array has not changed; Stale if it has."""
         self.array.current(self.token)
         return True
 
@@ -74,7 +74,7 @@ class Walked:
     mtime_ns: int
 
     def current(self) -> bool:
-        """True if everything but the elements in chunks is as it was."""
+        """True if all that the file was made of is as it was; elements in chunks are not looked at."""
         try:
             return all(watch.current() for watch in self.watched)
         except FsbridgeError:

@@ -113,7 +113,7 @@ class SkeletonWriter:
         if self._error is None:
             try:
                 step()
-            except Exception as error:  # whoever sends meets it
+            except Exception as error:  # the next call that sends raises it
                 self._error = anew(error)
 
     def _ask(self, batch: Batch) -> None:

@@ -158,7 +158,7 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
 
 
 def markers(metadata: ArrayMetadata) -> list[float]:
-    """Values that stand for missing elements, as NaN and infinities always do."""
+    """Finite values that stand for missing elements; NaN and infinities always do."""
     return [value for value in missing_values(metadata) if is_finite(value)]
 
 

@@ -20,17 +20,17 @@ from fsbridge.layouts.nodes import BytesHandle, SingleFile
 from fsbridge.tree import Attrs
 
 _LARGEST, _WIDEST = 96, 1536
-"""Pixels of a well, at most; of all columns."""
+"""Most pixels across a well, and across all columns."""
 _GAP = 2
 _EMPTY = (128, 128, 128, 40)
-"""Of places without a well, or with one that has no image: red, green, blue, and how opaque."""
+"""Colour of places without a well or without an image: red, green, blue, and how opaque."""
 
 
 class PlatePicture(SingleFile):
-    """The picture. Its version is that of all previews in it."""
+    """The picture of a plate. Its version consists of those of all previews in it."""
 
     def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
-        """`wells`: the preview of each that has an image. `again` finds it anew, for an open."""
+        """`wells`: the preview of each well with an image. `again` finds the picture anew, to see changes at an open."""
         before_waiting()
         self._plate = plate
         self._wells = wells
@@ -50,7 +50,7 @@ class PlatePicture(SingleFile):
             preview.settle()
 
     def open(self) -> BytesHandle:
-        """Stale when a well has changed."""
+        """Open the picture; Stale if a well has changed."""
         if self._again().version != self.version:
             raise Stale("the plate has changed")
         return BytesHandle(self._made(), self.version)
@@ -76,7 +76,7 @@ class PlatePicture(SingleFile):
 
 
 def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:
-    """Red, green, blue and alpha of a picture that is as large as fits into a square."""
+    """Return red, green, blue and alpha of a picture, scaled to fit into a square."""
     height, width = pixels.shape[:2]
     scale = side / max(height, width)
     rows, columns = (_nearest(extent, scale) for extent in (height, width))
@@ -88,6 +88,6 @@ def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:
 
 
 def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
-    """The element for each pixel of a side."""
+    """Return the element that each pixel of a side shows."""
     places = (np.arange(max(1, round(extent * scale))) + 0.5) / scale
     return np.minimum(places.astype(np.intp), extent - 1)

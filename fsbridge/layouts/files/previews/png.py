@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
-"""By the number of samples of a pixel: grey, grey and alpha, colour, colour and alpha (PNG, 11.2.2)."""
+"""Colour types by the number of samples of a pixel: grey, grey and alpha, colour, colour and alpha (PNG, 11.2.2)."""
 
 
 def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:

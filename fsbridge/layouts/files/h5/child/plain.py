@@ -40,7 +40,7 @@ _close_attribute = function(h5p, "H5Aclose", ID)
 def attribute(value: Any) -> Any:
     """A JSON value as an attribute: numbers, texts and rectangular lists as such, everything else as JSON text."""
     if value == []:
-        return np.zeros(0)  # as h5py and AnnData write it; who reads a list of names takes text for the names' letters
+        return np.zeros(0)  # as h5py and AnnData write it; a reader of a list of names would take a text for its letters
     if isinstance(value, bool):
         return np.bool_(value)
     if isinstance(value, int):

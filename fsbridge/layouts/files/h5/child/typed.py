@@ -84,11 +84,11 @@ class Typed:
         return committed is None or (item["file"], committed) in self._types
 
     def elements_wait(self, item: Described) -> bool:
-        """True if elements that belong to the skeleton may refer to objects."""
+        """True if the elements may hold references, so that the objects must be there first."""
         return _refers(_type(item["typed"]["type"])[1])
 
     def attributes_wait(self, item: Described) -> bool:
-        """True if attributes may refer to objects, or are of committed types that are not there."""
+        """True if attributes must wait: they may refer to objects, or are of committed types that are not there yet."""
         for described in item.get("typed", {}).get("attributes", ()):
             committed = described.get("committed")
             if committed is not None and (item["file"], committed) not in self._types:
@@ -145,13 +145,13 @@ class Typed:
         return h5d.create(self.file, raw(item["path"]), kind, space, plist, link_creation())
 
     def items(self, item: Described, items: bytes) -> None:
-        """The elements of a dataset that only points at its values: at objects that are there by now."""
+        """Write the elements of a dataset of pointers (variable lengths, references); the objects are there by now."""
         found = h5d.open(self.file, raw(item["path"]))
         memory, shape = _type(item["typed"]["type"])
         count = found.get_space().get_simple_extent_npoints()
         if count:
             with self._references(item["file"]) as references:
-                unpacker = Unpacker(items, references)  # whose elements live as long as it does
+                unpacker = Unpacker(items, references)  # its elements live as long as it does
                 checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
 
     def attributes(self, owner: Any, item: Described) -> list[str]:
@@ -257,7 +257,7 @@ def untimed(kind: Any) -> Any:
 
 @functools.cache
 def _type_creation() -> int:
-    """The same for a committed type, of whose properties h5py knows nothing."""
+    """As `untimed`, for a committed type: h5py does not know that class of properties."""
     kind = ctypes.c_int64.in_dll(ctypes.CDLL(h5p.__file__), "H5P_CLS_DATATYPE_CREATE_ID_g").value
     found: int = checked(_create_properties(kind))
     checked(_set_track_times(found, False))
