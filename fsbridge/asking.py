@@ -121,7 +121,7 @@ def oldest() -> float:
 def from_now() -> as_of:
     """Return a context for a question that is made of many: each thing is asked for once, and then remembered for it.
 
-    Where older answers will do for the question, they do for all of them.
+    If the question accepts older answers, each of these does.
     """
     return as_of(time.monotonic()) if context.as_of == math.inf else as_of(context.as_of, context.listed)
 

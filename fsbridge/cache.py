@@ -103,7 +103,7 @@ class ChunkCache:
         return self._single_flight(key, deadline, lambda _running: self._load_unsized(deadline, load, needed))
 
     def prefetch(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> memoryview | None:
-        """Prefetch a chunk if there is room without waiting; None if it was not decoded.
+        """Prefetch a chunk and return it, if there is room without waiting; None if it was not decoded.
 
         Raises what `load` raises; a reader that waits for the chunk then loads it itself.
         """
@@ -270,7 +270,7 @@ class ChunkCache:
         return array
 
     def _slot(self, capacity: int) -> Slot:
-        """Memory for a buffer. Where the system has less than the budget, which batch systems see to, chunks go for it."""
+        """Return memory for a buffer. If the system has less than the budget, as under batch systems, chunks are evicted."""
         with self._lock:
             while True:
                 try:
@@ -278,7 +278,7 @@ class ChunkCache:
                 except OSError:
                     if not self._entries and not self._spare.nbytes:
                         raise
-                # From now on a quarter less: whoever decodes needs memory, too, and some libraries end the process without.
+                # From now on a quarter less: decoders need memory, too, and some libraries end the process without.
                 before, self._room = self._room, max(self.budget // 8, (self._used + self._spare.nbytes) * 3 // 4)
                 for key in list(islice(self._entries, 1 + len(self._entries) // 4)):
                     self._evict(key)
@@ -287,7 +287,7 @@ class ChunkCache:
                     log.warning(_SCARCE, self.budget // MIB, self._room // MIB)
 
     def _lend(self, array: NDArray[np.uint8], capacity: int, slot: Slot | None) -> None:
-        """Have a buffer given back, by way of `_returned`, when its last view dies."""
+        """Arrange that a buffer is given back, by way of `_returned`, when its last view dies."""
         lent = Lent(array, self._died)
         lent.capacity, lent.slot = capacity, slot
         self._lent[id(lent)] = lent

@@ -82,7 +82,7 @@ class Remote:
 
 
 def parse_place(text: str) -> tuple[str, str]:
-    """SOURCE and PATH of `SOURCE//PATH`; the path is empty where none is given.
+    """Return SOURCE and PATH of `SOURCE//PATH`; the path is empty if none is given.
 
     The path begins behind the last `//` that does not belong to a URL's scheme: no path of a tree has one.
     """
@@ -100,12 +100,12 @@ class Config:
     """Names that lead to the group or array that is shown as the root, in the source's own spelling."""
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    """Patterns of `fnmatch` for paths of groups and arrays: what matches none of `include` is not shown, nor what matches
-    one of `exclude`, with all that is below."""
+    """Patterns of `fnmatch` for paths of groups and arrays. A path is shown if it matches a pattern of `include` (if there
+    are any) and none of `exclude`; a pattern also stands for all that is below a match, and the groups above stay."""
     layout: str = "zarr3"
     """Names of layouts, separated by commas."""
     chunk_separator: str = "."
-    """Between the coordinates in the chunk keys of the layout `zarr2`; `/` makes nested directories."""
+    """Separator of the coordinates in the chunk keys of the layout `zarr2`; `/` makes nested directories."""
     consolidated: bool = False
     """The layout `zarr2` has a `.zmetadata`; off because it is out of date as soon as a store grows."""
     format: str = "auto"
@@ -114,9 +114,9 @@ class Config:
     files: tuple[str, ...] = ("html", "npy")
     """Formats that the layout `files` lists for each array; all others open by their names too."""
     spill_dir: str = SPILL_DIR
-    """Where decoded chunks go that the cache cannot hold: a disk; /tmp is often memory."""
+    """Directory for decoded chunks that the cache cannot hold: on a disk, because /tmp is often memory."""
     spill_size: int = 4096 * MIB
-    """Bytes of that at most."""
+    """Most bytes in that directory."""
     loop_limit: float = 0.0
     """Seconds of computing for one request, without a pause, that the event loop may be kept before it is logged; 0: any."""
     read_ahead: bool = True
@@ -164,7 +164,7 @@ class Config:
 
     @property
     def place(self) -> str:
-        """The source, and what of it is the root, as the command line has it: `SOURCE//PATH`."""
+        """Return the source and the path in it that is the root, as on the command line: `SOURCE//PATH`."""
         return "//".join([self.source, *filter(None, ["/".join(name.replace("/", "%2F") for name in self.inside)])])
 
     @property
@@ -174,17 +174,14 @@ class Config:
 
     @property
     def for_everybody(self) -> bool:
-        """True if the mount shows only what everybody may read.
-
-        That is so if other users are let in, but no owner or group is named for them.
-        """
+        """True if the mount shows only what all users may read: it lets others in without an owner, group or umask given."""
         return self.allow_other and (self.uid, self.gid, self.umask) == (None, None, None)
 
     @property
     def hidden_mode(self) -> int:
         """Return the bits that the mode of a file lacks.
 
-        An option that names an owner or a group for others excludes all others.
+        If other users are let in and an owner or a group is named, only these have access.
         """
         if self.umask is None:
             return 0o027 if self.allow_other and not self.for_everybody else 0
@@ -197,7 +194,7 @@ class Config:
 
     @property
     def external_urls(self) -> tuple[str, ...]:
-        """Those that are URLs."""
+        """Return the entries of `allow_external` that are URLs."""
         return tuple(path for path in self.allow_external if "://" in path)
 
     @property

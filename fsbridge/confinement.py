@@ -79,7 +79,7 @@ class _Rules:
 
 
 class _Begun(threading.Event):
-    """True if a thread has begun, for which `Thread.start` would wait for ever if it ended before it could say so."""
+    """The event that a thread has begun. `Thread.start` waits for it, but not for ever if the thread ends before."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return super().wait(BEGUN_SECONDS if timeout is None else timeout)
@@ -140,7 +140,7 @@ class _Starts:
                 if asked is None:
                     late.append(thread)
                     if not again and len(late) == 1:
-                        with suppress(MemoryError):  # nobody would start this thread again
+                        with suppress(MemoryError):  # else this thread of `_Starts` would end, and nothing restarts it
                             log.error("%s: it is tried again until there is room", error)
             else:
                 seconds = 0.0

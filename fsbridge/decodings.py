@@ -43,7 +43,7 @@ class Decoding:
         return True
 
     def result(self) -> memoryview | None:
-        """The chunk once it is over, or the chunk's error raised; None when it came to nothing for other reasons."""
+        """Return the decoded chunk, or raise the chunk's error; None if the caller is to decode it itself."""
         if self.error is None or self.unasked or isinstance(self.error, OutOfBudget):
             return self.view
         raise self.error
@@ -63,7 +63,7 @@ class Unasked:
         return self.nbytes + size <= self._most
 
     def add(self, key: Hashable, size: int) -> None:
-        """One is going to be decoded."""
+        """Note that a chunk is going to be decoded."""
         self._sizes[key] = size
         self.nbytes += size
 
@@ -72,6 +72,6 @@ class Unasked:
         self.nbytes -= self._sizes.pop(key, 0)
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """All but these are there no longer."""
+        """Forget all but these, because the others are gone."""
         for key in self._sizes.keys() - keys:
             self.asked(key)

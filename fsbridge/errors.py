@@ -32,19 +32,19 @@ class FsbridgeError(Exception):
     errno: ClassVar[int] = errno.EIO
 
     def at(self, place: str) -> FsbridgeError:
-        """The same error with `place` (a path or key) in front of its sentence."""
+        """Return this error with `place` (a path or key) in front of its sentence."""
         return type(self)(f"{place}: {self}")
 
     def anew(self) -> Self:
-        """Return an equal error without a traceback, to be raised by another thread.
+        """Return a copy of this error for another caller to raise.
 
-        This one's traceback keeps alive whatever its frames hold, descriptors too, and grows each time it is raised.
+        The traceback of this one grows each time it is raised, and keeps alive whatever its frames hold, descriptors too.
         """
         return type(self)(*self.args)
 
 
 def anew(error: Exception) -> Exception:
-    """A remembered error for one more to raise (`FsbridgeError.anew`); a bug as it is, with the place where it happened."""
+    """Return a remembered error for another caller (`FsbridgeError.anew`); a bug unchanged, with its traceback."""
     return error.anew() if isinstance(error, FsbridgeError) else error
 
 

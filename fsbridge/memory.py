@@ -138,7 +138,7 @@ class Spare:
         return len(self._free.get(capacity, ()))
 
     def hot(self, capacity: int) -> bool:
-        """True if one of that size has been filled before."""
+        """True if an unused buffer of that size has been filled before."""
         return self.count(capacity) > self._untouched.get(capacity, 0)
 
     def other(self, capacity: int) -> int | None:
@@ -146,7 +146,7 @@ class Spare:
         return next((size for size, free in self._free.items() if free and size != capacity), None)
 
     def drop(self, capacity: int) -> None:
-        """Give back the memory of the one of that size which was used least."""
+        """Give back the memory of the buffer of that size that was used longest ago."""
         self._free[capacity].popleft().drop()
         self._untouched[capacity] = max(0, self._untouched.get(capacity, 0) - 1)
         self.nbytes -= capacity

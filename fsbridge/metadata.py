@@ -149,7 +149,7 @@ class ArrayMetadata:
     `order`: memory order of a decoded chunk as a Zarr v3 `transpose` order (None: C order): the decoded bytes are those of
     `numpy.transpose(chunk, order)` in C order. `fill`: one element's bytes (fixed-size types, in the decoded byte order), or
     the str/bytes itself (variable length); None if the source has none, which means zeros or the empty element.
-    `fill_spelling`: the Zarr v3 `fill_value` of a type that only its name describes (bfloat16, structs); else None.
+    `fill_spelling`: `fill` as a Zarr v3 `fill_value` if only the type's name tells how (bfloat16, structs); else None.
     `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks). `native`: the
     source's own metadata documents by name, for extended attributes. `codec`: the stored codec, for people: `blosc(lz4)`,
     `gzip+shuffle`. `refused`: why chunks are Unsupported; None for an array whose metadata tells that its chunks can be

@@ -281,7 +281,7 @@ class Array(ArrayAbilities, Protocol):
 
     @property
     def fetch(self) -> Callable[[Index], object] | None:
-        """Prefetches a chunk's stored bytes and raises nothing; None if only decoding needs them."""
+        """A function that prefetches a chunk's stored bytes and raises nothing; None if that is of no use."""
 
 
 Together: TypeAlias = Callable[[], AbstractContextManager[None]]

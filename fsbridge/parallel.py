@@ -1,4 +1,4 @@
-"""Calls that wait for something far away: many in parallel, and one that an interrupt leaves behind.
+"""Calls that wait for something remote: many in parallel, and one that an interrupt leaves behind.
 
 They are made by daemon threads: a server that hangs does not hold up the end of the process. The threads are confined
 (`confinement.py`) if the one that starts them is. Not here: work that can be left undone (`workers.py`).
@@ -25,7 +25,7 @@ U = TypeVar("U")
 
 
 class Answer(Generic[T]):
-    """What a call returns or raises that another thread makes."""
+    """The result or error of a call that another thread makes."""
 
     def __init__(self, call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> None:
         """Have a thread that `start` starts make `call`."""
@@ -34,11 +34,11 @@ class Answer(Generic[T]):
         start(partial(self._make, call))
 
     def wait(self, seconds: float) -> bool:
-        """True if it is here within so many seconds."""
+        """Wait at most so many seconds; true if the result is there."""
         return self._here.wait(max(0.0, seconds))
 
     def get(self) -> T:
-        """It, however long that takes. Once."""
+        """Wait for the result and return it, or raise the error. May be called once."""
         while not self._here.wait(INTERRUPT_SECONDS):
             pass
         found, self._found = self._found, None
@@ -57,11 +57,11 @@ class Answer(Generic[T]):
             self._found = error
         finally:
             self._here.set()
-            del self  # breaks the same cycle where nobody gets it
+            del self  # breaks the same cycle if the result is never fetched
 
 
 def apart(call: Callable[[], T]) -> T:
-    """What `call` returns or raises in a thread of its own. Who waits hears a ctrl-C at once, and leaves it behind.
+    """Run `call` in a thread of its own; return or raise what it does. Ctrl-C ends the wait at once; the thread goes on.
 
     A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
     the answer.

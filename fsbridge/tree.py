@@ -235,7 +235,7 @@ class File(Node, Protocol):
     def pinned(self) -> File | None:
         """Return the version of a numbered node that a look-up has just found, as a node of its own (does not block).
 
-        It takes the other's place while an outdated version is open, or when it is `Unsettled`.
+        It takes the numbered node's place while an outdated version is open, or when the version is `Unsettled`.
         """
 
     def measured(self) -> Attrs:
@@ -256,7 +256,7 @@ AnyNode: TypeAlias = Directory | File | Symlink
 
 
 class Space(Protocol):
-    """Nodes with computed positions that are not stored: the chunk tree of one array version."""
+    """Nodes with positions that are computed, not kept in memory: the chunk tree of one array version."""
 
     @property
     def identity(self) -> Hashable:
@@ -279,9 +279,9 @@ class Space(Protocol):
         """The positions of all directories that are as deep as the one at `position` (does not block)."""
 
     def fetch(self, position: int) -> bool:
-        """Have what the file at `position` is made of sent, if it is far away; waits for little and raises nothing.
+        """Prefetch the stored bytes of the file at `position` if they are remote; hardly waits, and raises nothing.
 
-        False if it cannot be done apart from making the file.
+        False if that is no step apart from making the file.
         """
 
     def prefetch(self, positions: Sequence[int]) -> int | None:

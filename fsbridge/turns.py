@@ -1,7 +1,7 @@
 """Turns: which of a cache's largest chunks are being read now, and so keep their place for a while.
 
-Where more of them are read at once than there is room for, each reader's request would have the chunk of another one
-evicted, and his own decoded anew: a chunk of 100 MB for every MiB. Not here: what is evicted else (`cache.py`).
+If more of them are read at once than there is room for, each request would evict the chunk of another reader and decode its
+own again: a chunk of 100 MB for every MiB. Not here: what else is evicted (`cache.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Turns:
         self._read: dict[Hashable, tuple[float, float]] = {}  # when it was first read, and when it was read last
 
     def concern(self, size: int) -> bool:
-        """True if so many bytes are much."""
+        """True if a chunk of `size` bytes is large enough to need a turn."""
         return size * LARGE_PART > self._budget
 
     def read(self, key: Hashable, size: int) -> None:
@@ -40,7 +40,7 @@ class Turns:
             self._read[key] = self._read.get(key, (now, now))[0], now
 
     def keeps(self, key: Hashable, now: float) -> bool:
-        """True if a chunk has its turn."""
+        """True if it is the chunk's turn: it must not be evicted yet."""
         first, last = self._read.get(key, (0.0, 0.0))
         return now - first < TURN_SECONDS and now - last < BETWEEN_SECONDS
 

@@ -47,7 +47,7 @@ MAX_SNAPPY_STREAMS = 1 << 20
 """Streams of a frame of Snappy: some seconds' work. Of 2 GB in blocks of 32 KB there are as many."""
 
 _alone = threading.Lock()
-"""Of who decodes blocks of Snappy above SNAPPY_BYTES, so that they are in memory twice for one thread only."""
+"""Held while blocks of Snappy above SNAPPY_BYTES are decoded, so that they are in memory twice for one thread only."""
 
 MAX_PART_BLOCKS = 64
 """Most blocks that are read one by one.

@@ -20,7 +20,7 @@ U32 = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Optional(CodecAbilities):
-    """The same format with both parts decoded: the mask one byte an element, the data `itemsize` bytes an element.
+    """Decodes both parts and keeps the format: one byte an element in the mask, `itemsize` bytes an element in the data.
 
     `items`: elements of a chunk, None if they differ. `itemsize` is 0 for elements of variable length.
     """

@@ -1,4 +1,4 @@
-"""Snappy's raw format, of which Blosc frames of TensorStore, PyTables and old numcodecs may have streams. Not here: framing.
+"""Snappy's raw format, in which Blosc frames of TensorStore, PyTables and old numcodecs may have streams. Not here: framing.
 
 cramjam decodes it, by a library in safe Rust: it writes within the given memory only, and says what is wrong unless each
 byte of the stream is used and each byte of the memory is filled. It lets other threads go on meanwhile.

@@ -29,7 +29,7 @@ _SELECTIVE_PART = 4
 """Once more than this part (a quarter) of a chunk was asked for piece by piece, the chunk is decoded whole."""
 
 _FAR_BYTES = 4 << 20
-"""Stored bytes of a chunk far away up to which it is always decoded whole: a part takes two requests, one by one."""
+"""Stored bytes of a remote chunk up to which it is always decoded whole: a part takes two requests, one by one."""
 
 _EARLY_BYTES = 128 * 1024
 """Bytes of a chunk up to which it is decoded by the job that opens it."""
@@ -206,12 +206,12 @@ class DecodedChunks:
         found.sort(key=itemgetter(0))
 
     def _open_one(self, index: Index, place: int, found: list[tuple[int, OpenChunk]]) -> bool:
-        """True if that is done without waiting."""
+        """Open one chunk and append it to `found`; false if that takes waiting. Errors are left to the reader."""
         try:
             found.append((place, open_chunk(self.array.chunks, index, found[-1][1] if found else None)))
         except WouldWait:
             return False
-        except (FsbridgeError, OSError) as error:  # who comes for the chunk meets it
+        except (FsbridgeError, OSError) as error:  # the reader of the chunk meets it
             log.debug("not read ahead: %s", error)
         return True
 
@@ -281,11 +281,11 @@ class DecodedChunk:
         stop = min(offset + size, self.size)
         if offset >= stop:
             return b""
-        view = self.peek(offset, size)  # not only whoever has peeked: a layout that converts slowly does not
+        view = self.peek(offset, size)  # callers that convert slowly have not peeked themselves
         if view is not None:
             return view
         too_large = self.size > self._of.max_chunk or not self._of.cache.permits(self.size, self.info.stored)
-        selective = self._selective(offset, stop) and not self._of.cache.holds(self.key)  # who decodes it is faster
+        selective = self._selective(offset, stop) and not self._of.cache.holds(self.key)  # a running decode is faster
         self._next = stop
         if too_large or selective:
             part = self._of.array.chunks.read_range(self.index, self.info, offset, stop)

@@ -29,7 +29,7 @@ _SECOND_SECONDS, _SECOND_TRIES = 0.25, 21
 large object may still be being written for five (`store.local.status`)."""
 
 _LOOK_SECONDS = 1.0
-"""For looking at all chunks that were touched: some twenty thousand on a local disk."""
+"""Seconds for looking at all chunks that were touched: enough for some twenty thousand on a local disk."""
 
 _BLOCK_CHUNKS = 64
 """Chunks whose versions an `ArrayVersion` keeps together: a reader of all chunks needs 12 bytes for each, a reader of
@@ -72,7 +72,7 @@ class ArrayVersion:
         self._commit = None if chunks.immutable else chunks.array.chunks.commit()
         self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
         self._sparse = False  # whether most of the chunks that were looked for last are not stored
-        self._looks = 0  # how often `current` has looked at those: whoever opens a file is told of its pages by it
+        self._looks = 0  # how often `current` has looked at those: an open relies on it for the pages of its file
 
     @property
     def version(self) -> Hashable:
@@ -110,7 +110,7 @@ class ArrayVersion:
     def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
         """Return the stored chunk, which belongs to this version from now on; None if there is none.
 
-        `absent`: if that was just found, the number of looks at all chunks before.
+        `absent`: given if the chunk was just found to be missing: the value of `_looks` before that.
         """
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
@@ -123,7 +123,7 @@ class ArrayVersion:
                     marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
                 before = int(marks[offset])
                 if before == _UNTOUCHED and looks != self._looks:
-                    continue  # found before somebody looked who does not know of it: it may have been replaced before that
+                    continue  # found before a look that did not include it: it may have been replaced before that look
                 if before not in (_UNTOUCHED, mark):
                     raise Stale(f"chunk {list(index)} was changed after it had been read")
                 marks[offset] = mark
@@ -158,7 +158,7 @@ class ArrayVersion:
                     continue
                 try:
                     info = self._find(index)
-                except (FsbridgeError, OSError):  # damaged, say: that is told to who reads it, and to nobody else (P8)
+                except (FsbridgeError, OSError):  # damaged, for example: only a reader of that chunk gets the error (P8)
                     return False
                 if mark != _mark_of(info):
                     return False
@@ -176,7 +176,7 @@ class ArrayVersion:
         return Touched(self.chunks.array.version, self._commit, runs, _sum(marks))
 
     def resume(self, touched: Touched) -> None:
-        """Take over for another `ArrayVersion`, which had `touched` these chunks; Stale if any has changed."""
+        """Take over from another `ArrayVersion`, which had `touched` these chunks; Stale if any has changed."""
         if self.chunks.immutable:
             return
         same = (touched.version, touched.commit) == (self.chunks.array.version, self._commit)
@@ -239,7 +239,7 @@ class DecodedArray(DecodedChunks):
             return known
         self.check()
         with self._lock:
-            if self._whole is None or self._whole is known:  # else another reader's, who has seen the change too
+            if self._whole is None or self._whole is known:  # else that of another reader, which has seen the change too
                 self._whole = ArrayVersion(self)
             return self._whole
 

@@ -45,7 +45,7 @@ class Kinds(Generic[*Rest]):
     """What was made of documents, by what they say besides these. Thread-safe."""
 
     def __init__(self, parse: Callable[..., tuple[ArrayMetadata, *Rest]], split: Callable[..., Split | None]) -> None:
-        """`parse` is of documents, `split` of their values; None if these may matter for the rest."""
+        """`parse` takes documents, `split` their values; it returns None if attributes or shape may matter for the rest."""
         self._parse = parse
         self._split = split
         self._made: LRU[str, tuple[ArrayMetadata, *Rest]] = LRU(SHARED_BYTES)

@@ -75,7 +75,7 @@ class CollectionSource(SourceAbilities):
         return CollectionGroup(self, ROOT)
 
     def format_at(self, path: Sequence[str]) -> Format:
-        """That of the member which the path leads into, if it is open, or anything of it is in use."""
+        """Return the format of the member that the path leads into, if the member is open or anything of it is in use."""
         above = (self._told.get("/".join(path[:length])) for length in range(1, len(path) + 1))
         return next((member.format for member in above if member is not None), self.format)
 
@@ -153,7 +153,7 @@ class CollectionGroup(GroupAbilities):
     def _appears(self, entry: Member) -> bool:
         try:
             return promised(entry.name, entry.is_dir) is not None or self._recognise(entry) is not None
-        except (FsbridgeError, OSError):  # whoever opens it is told
+        except (FsbridgeError, OSError):  # opening it tells the error
             return True
 
     def child(self, name: str) -> Node:

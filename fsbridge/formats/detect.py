@@ -140,7 +140,7 @@ def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple
 
 
 def _looked_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
-    """What there is at `key`, of which a listing could not tell: a disk that fails for a moment hides no store."""
+    """Stat `key`, which a listing could not tell; an error goes to `refused`, so that a failing disk hides no store."""
     try:
         return store.stat(key)
     except NotFound:

@@ -23,13 +23,13 @@ CACHED_SOURCE_BYTES = 3 * MIB
 """Bytes of JSON source that a `DocumentReader` keeps in parsed form; parsed documents take roughly ten times that."""
 
 DOCUMENT_BYTES = 256
-"""What a document costs besides, in bytes of JSON source: small ones take more than ten times theirs."""
+"""Extra cost of each document, in bytes of JSON source, because small ones take more than ten times their size."""
 
 REPEATED_BYTES = 2048
 """Size up to which documents of the same bytes share what is made of them: stores of many arrays repeat theirs."""
 
 SHARED_BYTES = 256 * 1024
-"""Bytes of such documents of which it is remembered what was made; it takes roughly ten times that."""
+"""Bytes of such documents for which the results are kept; these take roughly ten times that."""
 
 READ_ATTEMPTS = 3
 """A document that is replaced while it is read is read again this often; then the reader sees Stale."""
@@ -39,7 +39,7 @@ READ_ATTEMPTS = 3
 class Document:
     """One version of a parsed metadata document. `values` is shared by all readers and must not be changed.
 
-    `text`: its bytes where they are few, and may be those of others.
+    `text`: its bytes, if they are few; equal documents may share them.
     """
 
     values: Mapping[str, JSON]
@@ -94,7 +94,7 @@ class DocumentReader:
         return self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def again(self, key: Key, version: Hashable) -> Document:
-        """The document at `key` of that version, again; Stale where it is another one by now, or gone."""
+        """Read the document at `key` again; Stale if its version is no longer `version`, or if it is gone."""
         document = self.read(key)
         if document is None or document.stat.version != version:
             raise Stale(f"{self._store.describe(key)}: has changed")
@@ -114,7 +114,7 @@ class DocumentReader:
         return self._store.vouches
 
     def shown(self, key: Key) -> bool:
-        """True if the store knows without a request that it has a document."""
+        """True if the store knows without a request that there is an object at `key`; that may be outdated."""
         return self._store.shows(key)
 
     def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
@@ -125,7 +125,7 @@ class DocumentReader:
             self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def foresee(self, key: Key) -> None:
-        """The document at `key` is about to be read, or looked at again: one far away is asked for meanwhile."""
+        """Prefetch the document at `key` from a remote store, or begin to ask whether a known one has changed."""
         if not self.knows(key):
             self._store.fetch(key)
         elif not self._immutable:

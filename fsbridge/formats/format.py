@@ -37,7 +37,7 @@ class CandidateDirectory:
     key: Key
 
     def has(self, name: str, directory: bool = False) -> bool:
-        """True if it holds an object of that name, or a directory; of one that a listing shows nothing is asked."""
+        """True if it holds an object (or a `directory`) of that name; an object in a known listing costs no request."""
         if not directory and self.store.shows(self.key / name):
             return True
         try:
@@ -48,10 +48,10 @@ class CandidateDirectory:
             return False
 
     def document(self, name: str) -> dict[str, Any] | None:
-        """The JSON object of that name; None for anything else; opening that raises the error."""
+        """Return the JSON object of that name; None for anything else, because opening it later raises the error."""
         place = self.key / name
         try:
-            self.store.stat(place, WHOLE)  # so that a store far away sends it once, also for who opens it
+            self.store.stat(place, WHOLE)  # so that a remote store sends it only once, also for the opening
             data, _ = self.store.read(place, self.config.limits.document)
             values = parse(bytes(data), self.store.describe(place), self.config.limits)
         except (AccessDenied, *PASSING):
@@ -75,7 +75,7 @@ class CandidateFile:
     def has(self, magic: bytes, offset: int = 0) -> bool:
         """True if these bytes stand at `offset`.
 
-        OSError and PASSING if that cannot be told; false for what may not be read.
+        Raises OSError and PASSING if that cannot be found out; false if the file may not be read.
         """
         if offset + len(magic) > self.size:
             return False
@@ -98,10 +98,10 @@ class Opener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HierarchyPlace:
-    """Where a hierarchy is to be opened: at `key` of `store`, for formats on stores; at `path`, for those that read files.
+    """The place to open a hierarchy: `key` of `store` for formats on stores, `path` for those that read files.
 
-    `opener`: for what else it is made of, or leads to. `owned`: the store is closed with the hierarchy. `dialect`: what a
-    convention on top of a keyed format adds.
+    `opener`: opens other stores that it is made of or links to. `owned`: the store is closed with the hierarchy.
+    `dialect`: what a convention on top of a keyed format adds.
     """
 
     path: str

@@ -1,6 +1,6 @@
 """Attributes of arrays that are read when they are asked for.
 
-Large ones are read again, because a mount knows many arrays at a time (P6); those of a remote array are first read then,
+Large ones are read again, because a mount knows many arrays at a time (P6); those of a remote array are not read before,
 because a reader of chunks needs none. Not here: reading documents (`documents.py`), their cache.
 """
 
@@ -59,9 +59,10 @@ def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]
 
 
 def shared(parse: Callable[..., tuple[ArrayMetadata, *Rest]]) -> Callable[..., tuple[ArrayMetadata, *Rest]]:
-    """Return `parse` with `light` metadata if the given documents have texts: the rest is made anew from those.
+    """Return `parse` changed so that it gives `light` metadata if the documents are large and have texts.
 
-    So they are the same metadata for all arrays of the same texts, whatever becomes of the first one.
+    The rest is then made again from the texts, so arrays with the same texts can share the metadata, even if the documents
+    of the first one change.
     """
 
     def parsed(*documents: Document | None) -> tuple[ArrayMetadata, *Rest]:

@@ -21,7 +21,7 @@ FIRST_BYTES = MIB
 def is_directory(path: str) -> bool:
     """True if a directory lies there, else a file; SetupError for anything else, OSError for nothing."""
     mode = os.stat(path).st_mode
-    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for whoever writes to it
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for a writer
         raise SetupError(f"{path}: neither a directory nor a file", HINT)
     return stat.S_ISDIR(mode)
 

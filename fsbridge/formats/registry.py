@@ -94,7 +94,7 @@ def _open_n5(origin: HierarchyPlace) -> Source:
 
 
 def _is_hangar(found: CandidateDirectory | CandidateFile) -> bool:
-    """It is or holds a repository: `branch.lmdb` beside `data`, on a disk."""
+    """True if it is or holds a repository: `branch.lmdb` beside `data`, on a local disk."""
     if not isinstance(found, CandidateDirectory) or found.store.prefixes:
         return False
     folders = (found, *map(found.below, FOLDERS))

@@ -25,13 +25,13 @@ MAX_LINKS = 40
 """Links that a path to a sub-tree may lead through, as Linux has it."""
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
-"""Members far away that are opened at a time to learn whether they are groups, and how many before the first is listed."""
+"""Remote members opened at the same time to learn whether they are groups, and members opened in one batch."""
 
 WILD = "*?["
 
 
 def selected(source: Source, config: Config) -> Source:
-    """`source`, or what `config` says is to be shown of it."""
+    """Return `source`, or the part of it that `config` selects."""
     if not (config.inside or config.include or config.exclude):
         return source
     return SelectedSource(source, config)
@@ -49,15 +49,15 @@ class Choice:
     far: bool = False
 
     def excludes(self, path: str) -> bool:
-        """True if nothing is here, nor below."""
+        """True if the node at `path` and all below it are left out."""
         return _matches(path, self.exclude)
 
     def includes(self, path: str) -> bool:
-        """True if all is here, and below."""
+        """True if `include` chooses the node at `path` and all below it."""
         return not self.include or _matches(path, self.include)
 
     def leads_on(self, path: str) -> bool:
-        """True if anything below a path may be included."""
+        """True if `include` may choose something below `path`."""
         return any(_may_match_below(pattern, path) for pattern in self.include)
 
 
@@ -86,12 +86,12 @@ class SelectedSource(SourceAbilities):
 
     @property
     def format(self) -> Format:
-        """That of the sub-tree."""
+        """Return the format of the sub-tree."""
         return self._source.format_at(self._above)
 
     @property
     def root(self) -> Group | Array:
-        """What is at the path of the sub-tree now, links followed; NotFound if nothing is."""
+        """Return what is at the path of the sub-tree now, links followed; NotFound if there is nothing."""
         self._above, node = self._find()
         if as_array(node) is not None:
             return node
@@ -134,7 +134,7 @@ class SelectedSource(SourceAbilities):
                 raise TooDeep("too many links in a row")
             place = _joined([name for name, _ in above], node.target)
             ahead += reversed(place)
-            above.clear()  # from the root once more: what is above has no links in it
+            above.clear()  # from the root again: what is above has no links in it
         return tuple(name for name, _ in above), above[-1][1] if above else root
 
 
@@ -159,7 +159,7 @@ def _parts(target: str) -> list[str]:
 
 
 def _text(names: Sequence[str]) -> str:
-    """A path as patterns match it, and messages show it: as a mount has it, which has no `/` in a name."""
+    """Return a path as patterns match it and messages show it: as in a mount, where no name has a `/`."""
     return "/".join(name.replace("/", "%2F") for name in names)
 
 
@@ -190,7 +190,7 @@ class SelectedGroup(GroupAbilities):
         return self.group.attributes()
 
     def native(self) -> Mapping[str, JSON]:
-        """The documents, without the copies of members' documents that some have: those may be of what is left out."""
+        """Return the documents without copies of members' documents, because those members may be left out."""
         found = self.group.native()
         if not self._chooses:
             return found
@@ -204,7 +204,7 @@ class SelectedGroup(GroupAbilities):
         return self.group.contradictions()
 
     def exact(self) -> Exact | None:
-        """As the HDF5 file has it; None where that tells of members that are left out, or of a root above the sub-tree."""
+        """As the HDF5 file has it; None if that tells of members that are left out, or of a root above the sub-tree."""
         if self._chooses:
             return None
         found = self.group.exact()
@@ -254,7 +254,7 @@ class SelectedGroup(GroupAbilities):
         return bool(self.choice.include or self.choice.exclude)
 
     def _takes(self, name: str) -> bool | None:
-        """True if a member is shown; None: only if it is a group, for something that may be below it."""
+        """True if a member is shown; None if it is shown only as a group, because something below it may be included."""
         if not self._chooses:
             return True
         path = _text((*self.names, name))
@@ -289,7 +289,7 @@ class SelectedGroup(GroupAbilities):
             return child._replace(link=None)
 
     def _link(self, name: str, target: str) -> Link:
-        """A link of this group that does not leave the sub-tree on its way; AccessDenied where it leads out of it."""
+        """Return a link of this group, rewritten if need be to stay in the sub-tree; AccessDenied if it leads out of it."""
         if _stays(self.names, target):
             return Link(target)
         above = len(self.above)

@@ -26,19 +26,19 @@ class Ages:
         self._doubted = -math.inf
 
     def told(self) -> as_of:
-        """Return the age allowed for attributes and look-ups."""
+        """Return the context for attributes and look-ups."""
         return self._since(self.ttl)
 
     def opened(self) -> as_of:
-        """Return the age allowed for opening a file."""
+        """Return the context for opening a file."""
         if self._listed is not None or self.ttl == math.inf:
             return self._since(self.ttl)
         return as_of(math.inf, max(time.monotonic() - self.ttl, self._doubted))
 
     def listed(self, extent: int) -> as_of:
-        """Return the age allowed for listing a directory of about `extent` members.
+        """Return the context for listing a directory of about `extent` members.
 
-        It is as of now, except if listing takes long.
+        It asks for the present state, but accepts an older listing if a new one would take long.
         """
         if self._listed is not None or self.ttl == math.inf:
             return self._since(self.ttl)
@@ -46,16 +46,15 @@ class Ages:
         return as_of(now, max(now - listed_again(self.ttl, extent), self._doubted))
 
     def left(self, asked: float) -> float:
-        """Return for how many seconds attributes stay valid.
-
-        The oldest answer that they rest on was `asked` for at that time.
-        """
+        """Return for how many seconds attributes stay valid; `asked`: when the oldest answer behind them was requested."""
         return self.ttl - (time.monotonic() - asked)
 
     def is_outdated(self, asked: float, begun: float) -> bool:
-        """True if the question must be asked again: its error rests on answers of the time `asked`, before it was `begun`.
+        """True if a failed question must be asked again, because it used an answer older than the question itself.
 
-        An absence or a damage is told as of now, where asking costs little.
+        `asked`: the time of its oldest answer; `begun`: when the question began.
+
+        So a local store that may change gives no outdated errors.
         """
         return asked < begun and self._listed is None and self.ttl < math.inf
 

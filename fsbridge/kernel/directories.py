@@ -1,7 +1,7 @@
 """The contents of directories that were read lately: opening and listing one again costs no hand-over to a worker.
 
-A listing is shown for no longer than a listing may be old (P9), and the least recent ones are dropped first: their members
-are opened again by name. Not here: reading directories (`readings.py`), which ones are read ahead
+A listing is shown until it is too old (P9). Above `MAX_BYTES` the least recently used ones are dropped; their members are
+then opened by name. Not here: reading directories (`readings.py`), which ones are read ahead
 (`readahead/directories.py`), positions in a listing (`handles.py`).
 """
 
@@ -84,7 +84,7 @@ class Directories:
             inode = None if inode == ROOT else self._inodes.parent(inode)
 
     def expire(self) -> None:
-        """Forget what is too old to be shown, the least recently used first."""
+        """Forget the least recently used directories until one is found that may still be shown."""
         while self._readings:
             inode, reading = next(iter(self._readings.items()))
             if not self._expired(reading):

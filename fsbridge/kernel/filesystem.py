@@ -368,7 +368,7 @@ class Filesystem(pyfuse3.Operations):
         """Return `question(node)` of the node behind `inode`; `name`: what is asked concerns that member alone.
 
         The question runs here, on the event loop. Where it would wait, it runs again on a worker of the metadata lane. If
-        remembered answers lead to an error, the question is asked again without them: errors are as of now.
+        remembered answers lead to an error, the question is asked again without them (see `Ages.is_outdated`).
         """
         found = self.directories.find(inode)
 
@@ -391,7 +391,7 @@ class Filesystem(pyfuse3.Operations):
         return await self.jobs.metadata.run(ask, deadline, subject=self._subject(inode, name))
 
     async def _sized(self, node: AnyNode, attrs: Attrs, subject: Subject) -> Attrs:
-        """Return the attributes with the size, if only decoding tells it: slow, so with threads of its own."""
+        """Return `attrs` with the size; if only decoding tells it, that takes a thread of a separate lane."""
         if attrs.size is not None:
             return attrs
         file = cast(File, node)

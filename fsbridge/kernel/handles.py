@@ -40,7 +40,7 @@ JUST_SECONDS = 0.1
 """Age at which what was read when the directory was opened is still what its reader wants, also with a TTL of 0."""
 
 FIRST_ENTRIES = 16
-"""The first chunk must be among so many first entries of a listing: a few documents come before it."""
+"""Entries of a listing among which its first chunk is looked for: only a few documents come before it."""
 
 
 class HandleTable(Generic[T]):
@@ -240,7 +240,7 @@ class Listing:
                     return
 
     def goes_on(self, ready: int) -> bool:
-        """True if there is more to read, and less than `ready` batches wait for the kernel."""
+        """True if there is more to read, and fewer than `ready` batches wait for the kernel."""
         return self._stream is not None and not self._ended and len(self._ready) < ready
 
     def ahead(self) -> None:

@@ -83,13 +83,13 @@ class InodeRows:
         return None
 
     def add(self, parent: int, name: bytes | None, kind: Kind, version: Hashable, count: int, size: int = 1) -> Row:
-        """The next row. `name`: None for a space. A row that had the name until now must have been outdated."""
+        """Add the next row. `name`: None for a space. Call `outdated` first for a row that had the name until now."""
         number, size = self.next, max(1, size)
         self.next += size
         row = self._rows.add(number, size, parent, count, KINDS.index(kind), name, version)
         try:
             self._hashes.add(hash(version) if name is None else hash((parent, name)), number)
-        except BaseException:  # nobody would find it
+        except BaseException:  # without a hash it could not be found
             self._rows.remove(*row)
             raise
         return row
@@ -105,7 +105,7 @@ class InodeRows:
                 return
 
     def remove(self, row: Row) -> None:
-        """The kernel has forgotten it."""
+        """Remove a row, because the kernel has forgotten its number."""
         self.outdated(row)
         self._rows.remove(*row)
 

@@ -105,8 +105,8 @@ class InodeTable:
         """The inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
 
         False: the listing does not know the entry's version while a version of it is in use, so the next use of the name
-        must look it up. `remembered`: whatever uses the inode will `recall` it, so a row is enough, except for new
-        directories, which will be entered.
+        must look it up. `remembered`: `recall` will open it when it is used, so a row is enough, except for new
+        directories, which are about to be entered.
         """
         name, attrs, node, version = entry
         if isinstance(node, int):
@@ -176,16 +176,14 @@ class InodeTable:
         return None if owner is None else owner.inode
 
     def count(self, base: int, lookups: int) -> None:
-        """Count `lookups` replies with numbers of the range at `base`, as a listing gives them.
-
-        A range that nothing refers to is given up.
-        """
+        """Count `lookups` replies of a listing with numbers of the range at `base`; a range with no lookups is given up."""
         self._count(base, lookups)
 
     def forget(self, inode: int, lookups: int) -> bool:
-        """The kernel has dropped `lookups` references; the last one frees the inode. Unknown numbers are ignored.
+        """Count `lookups` references as dropped by the kernel; the last one frees the inode. Unknown numbers are ignored.
 
-        Returns true if the kernel may have no other reference; for numbered inodes only the sum is known.
+        Returns true if the kernel may hold no further reference to it. For a numbered inode that is always so, because only
+        the count of its whole range is known.
         """
         if inode == ROOT or self._rows.row(inode) is None:
             return True
@@ -214,7 +212,7 @@ class InodeTable:
         return None if row is None else row[0].numbers[row[1]]
 
     def place(self, inode: int) -> Place | None:
-        """Where an inode is; None for one that the kernel does not know."""
+        """Return the place of an inode; None for one that the kernel does not know."""
         row = self._rows.row(inode)
         if row is None:
             return None
@@ -320,7 +318,7 @@ class InodeTable:
         return owner
 
     def _named(self, inode: int) -> bool:
-        """True if that is a directory which can be opened again by its name."""
+        """True if the inode is an ordinary one, which can be opened again by its name."""
         row = self._rows.row(inode)
         return row is not None and row[0].names[row[1]] is not None
 

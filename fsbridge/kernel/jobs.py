@@ -33,7 +33,7 @@ METADATA_THREADS = 4
 """Listings and lookups are short; four of them hide the latency of a network disk."""
 
 REMOTE_METADATA_THREADS, REMOTE_DATA_THREADS = 16, 32
-"""For a source over the network: they wait for answers, not for a processor."""
+"""Threads for a source on the network: they wait for answers, not for a processor."""
 
 DATA_THREADS = (os.cpu_count() or 1) + 2
 """Decoding needs one thread per processor; two more wait for the disk meanwhile."""
@@ -42,9 +42,7 @@ SUBSTITUTE_THREADS = 60
 """Extra threads that a lane may have in place of those with long jobs: so many hung requests do not stop others."""
 
 SIZE_THREADS, REMOTE_SIZE_THREADS = 2, 8
-"""Threads for files of a size that is known only once they are made: a file manager that previews each array must not delay
-readers.
-"""
+"""Threads that find the size of files by making them: a file manager that previews each array must not delay readers."""
 
 METADATA_SLOW, DATA_SLOW = 1.0, 5.0
 """Seconds after which a job's thread gets a substitute: far more than a listing step or a chunk takes."""
@@ -88,7 +86,7 @@ class _Job(Generic[T]):
         self.begun = self.ended = self.slow = False  # the lane's lock guards these
         self.over = False  # as the event loop knows it
         self.hung = False
-        self.repeated = False  # true once a thread that is one too many has taken it as its sign to end
+        self.repeated = False  # true once it failed on a thread with outdated rules and was queued again
         self.result: T | None = None
         self.error: Exception | None = None
 
@@ -118,7 +116,7 @@ class _Returns:
                 raise
 
     def _deliver(self) -> None:
-        self._woken = False  # before the calls are counted: each call added from here on brings its own wake-up
+        self._woken = False  # before the calls are counted: a call added from here on asks for a new wake-up
         for _ in range(len(self._calls)):
             try:
                 self._calls.popleft()()
@@ -288,7 +286,7 @@ class Lane:
             job.abandoned(job.result)
 
     def _make_way(self, stays: bool) -> bool:
-        """Have another thread take this one's place if the thread has one; return False."""
+        """Start a thread in place of this one, unless (`stays` false) a substitute has taken it already; return False."""
         if stays:
             with self._lock:
                 self._alive -= 1
@@ -296,7 +294,7 @@ class Lane:
         return False
 
     def _again(self, job: _Job[Any]) -> bool:
-        """True if `job` failed because of this thread, and another thread is to do it."""
+        """Queue a job again that failed on this outgrown thread; false if it succeeded, is unwanted, or had its repeat."""
         with self._lock:
             if job.error is None or job.repeated or not job.wanted:
                 return False
@@ -307,7 +305,7 @@ class Lane:
         return True
 
     def _begin(self, job: _Job[Any]) -> bool:
-        """True if `job` is still wanted; then it has begun."""
+        """Begin `job` if it is still wanted; false if it is not."""
         with self._lock:
             if job.wanted:
                 self._running[job] = time.monotonic()
@@ -315,7 +313,7 @@ class Lane:
             return job.begun
 
     def _end(self, job: _Job[Any]) -> bool:
-        """True if this thread goes on: a job that took long has left a substitute, which is now one too many."""
+        """End `job`. False if this thread must end, because a substitute for a slow job has left one thread too many."""
         with self._lock:
             del self._running[job]
             job.ended = True

@@ -52,7 +52,7 @@ class Overdue:
         members[subject.member] = members.get(subject.member, 0) + 1
 
     def ends(self, subject: Subject) -> None:
-        """It is over."""
+        """The job for `subject` that hung is over."""
         members = self._hung[subject.directory]
         members[subject.member] -= 1
         if not members[subject.member]:

@@ -61,11 +61,11 @@ class PageVersions:
         return Caching(keep=pages.emptied, direct=False)
 
     def seen(self, inode: int) -> bool:
-        """True if the file has been open since the kernel knows it: the kernel may have its pages."""
+        """True if the file was open before: the kernel may have its pages."""
         return inode in self._open or inode in self._closed
 
     def outdated(self, inode: int, version: Hashable) -> bool:
-        """True if the file is open in another version than this."""
+        """True if the file is open in a version other than `version`."""
         pages = self._open.get(inode)
         return pages is not None and pages.version != version
 

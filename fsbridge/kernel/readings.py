@@ -22,9 +22,9 @@ BELOW_DIRECTORIES = 16
 
 
 def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, asked: float = math.inf) -> Reading | None:
-    """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises.
+    """Read all of a directory; None if that is too much or takes long. Blocks; raises what the listing raises.
 
-    `attrs`: what the listing it is in, of the time `asked`, has said of it already.
+    `attrs`: its attributes, if the listing that it is in has told them, at the time `asked`.
     """
     with ages.listed(node.extent) as answers:
         shown = node.present()  # which asks what there is now, so that the attributes need not

@@ -26,12 +26,11 @@ BLOCK_SIZE = 65536
 """st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
 
 UNTOLD = -1
-"""A size in a listing for a file whose size is not told: the kernel knows the inode already and the listing does not know
-all of its attributes.
+"""The size in an entry of a listing that gives the kernel no attributes: it knows the inode, the listing not all of them.
 
 Linux (5.5, and what is maintained of those before) takes the name alone, keeps what it knows of the inode, and drops the
-reference that comes with an entry. It would believe any other size at once, even with a lifetime of zero: a program that has
-the file mapped would lose its pages, and one that may enter a directory could not enter it.
+reference that comes with an entry. It would believe any attributes with a valid size at once, even with a lifetime of zero:
+a program that has the file mapped would lose its pages, and one that may enter a directory could not enter it.
 """
 
 DOT_ENTRIES = 2
@@ -117,7 +116,7 @@ class Replies:
         return reading.base
 
     def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
-        """From entry `first` of the batch on; `last_id` is the id of the one before. Returns how many were told."""
+        """Fill the reply from entry `first` of the batch on; `last_id`: id of the one before. Returns how many fitted."""
         entry, reply, begun = self._entry, pyfuse3.readdir_reply, last_id
         self._fill(entry, Attrs(batch.kind, batch.size, 0), ttl)
         base += batch.first
@@ -133,7 +132,7 @@ class Replies:
         return last_id - begun
 
     def _others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
-        """Entries of any kind. Returns how many were told that are numbered from `base` on."""
+        """Fill the reply with entries of any kind. Returns how many of those that fitted are numbered from `base` on."""
         entry, reply, batch = self._entry, pyfuse3.readdir_reply, listing.batch
         remembered, space = listing.reading is not None, listing.shown.space
         numbered, told, known = 0, True, base is not None and self._inodes.lookups(base) > 0

@@ -106,7 +106,7 @@ class Control:
         with short_address(path) as address:
             self._socket.bind(address)
         self._paths.append(path)
-        os.chmod(path, 0o600)  # nobody else could have come before: the folder is private
+        os.chmod(path, 0o600)  # no other user could connect before this: the folder is private
         self._socket.listen(64)
         self._paths.append(described)
         new = Path(f"{base}.new")

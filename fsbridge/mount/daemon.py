@@ -85,7 +85,7 @@ class Daemon:
         self._give_back = give_back
         self._end: Callable[[], None] = lambda: None
         self._ending = False
-        self._served = False  # whether anybody has been told that it is mounted
+        self._served = False  # true once it was reported that it is mounted
         self._problem: SetupError | None = None
 
     def run(self) -> int:

@@ -165,7 +165,7 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
     os.chdir("/")
 
     def ready(warnings: Sequence[str]) -> None:
-        with contextlib.suppress(OSError):  # whoever called has closed it
+        with contextlib.suppress(OSError):  # the caller has closed it
             os.write(2, "".join(f"{line}\n" for line in warnings).encode("utf-8", "backslashreplace"))
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):

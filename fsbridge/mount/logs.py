@@ -104,7 +104,7 @@ class _Listener(logging.handlers.QueueListener):
 
 
 class Warnings(logging.Handler):
-    """Keeps the lines of warnings while they can be shown."""
+    """Keeps the lines of warnings that are logged inside its `with` block."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

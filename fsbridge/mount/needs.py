@@ -1,6 +1,6 @@
 """What the threads of one mount need to open: the store, the software itself, and for stores elsewhere what requests take.
 
-Not here: how they are confined to that (`confinement.py`), what child processes need (their starters tell them).
+Not here: how they are confined to that (`confinement.py`), what child processes need (the code that starts them tells them).
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
 
 
 def _means(path: str, mount: Mounted) -> bool:
-    """True if `path` means `mount`: it is the store that is shown there, or lies below it. Touches no mount."""
+    """True if `path` means `mount`: it is the store shown there, or lies below the mount point. Touches no mount."""
     path = os.path.abspath(path)
     return path == mount.source or path.startswith(f"{mount.point}/")
 

@@ -136,7 +136,7 @@ def _serve(config: Config, parent: int) -> NoReturn:
         os.setsid()  # a terminal's ctrl-C is for the program
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() == parent:
-            os.dup2(os.open(os.devnull, os.O_RDWR), 1)  # who reads the program's output does not wait for us
+            os.dup2(os.open(os.devnull, os.O_RDWR), 1)  # a reader of the program's output must not wait for us
             code = mount(config)
     except SetupError as error:
         print(f"fsbridge: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`fsbridge.mounted`: a mount for as long as a `with` block lasts. Not here: mounting itself (`mount/`).
+"""`fsbridge.mounted`: a mount for as long as a `with` block lasts. Not here: mounting itself (`lifecycle.py`).
 
 The mount is made by the command in a process of its own, so a program with threads may use it.
 """
@@ -33,15 +33,15 @@ def mounted(source: str | os.PathLike[str], layout: str | None = None, **options
         try:
             yield folder
         finally:
-            if mounted_at(os.fspath(folder)) is not None:  # nobody has unmounted it
+            if mounted_at(os.fspath(folder)) is not None:  # it was not unmounted by hand
                 unmount(os.fspath(folder), lazy=True)
     finally:
-        with suppress(OSError):  # something is mounted on it still
+        with suppress(OSError):  # something is still mounted on it
             folder.rmdir()
 
 
 def words(options: dict[str, Value]) -> list[str]:
-    """Options as words of the command line."""
+    """Return options as words of the command line."""
     found = []
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"

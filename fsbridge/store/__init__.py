@@ -196,7 +196,7 @@ class StoreAbilities(Protocol):
         return
 
     def holds(self, key: Key) -> bool:
-        """True if there is a directory at `key`, not by an old listing. Stale where nothing is left of the store."""
+        """True if there is a directory at `key`, asked without an old listing. Stale if nothing is left of the store."""
         return True
 
     def commit(self, key: Key) -> Hashable:
@@ -204,9 +204,9 @@ class StoreAbilities(Protocol):
         return None
 
     def check_access(self, key: Key) -> None:
-        """Raise AccessDenied where the object at `key` may not be read by the mount's users.
+        """Raise AccessDenied if the mount's users may not read the object at `key`.
 
-        For what was read of it before: each reading of an object checks that itself.
+        Call it before showing bytes that were read earlier; each read from the store checks this itself.
         """
         return
 
@@ -236,7 +236,7 @@ class Store(StoreAbilities, Protocol):
 
     @property
     def listable(self) -> bool:
-        """True if it can be listed at all."""
+        """True if the store can be listed at all."""
 
     def together(self) -> AbstractContextManager[None]:
         """A context: what this thread asks in it about a few directories costs less, and is answered as of its beginning."""
@@ -247,13 +247,13 @@ class Store(StoreAbilities, Protocol):
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind, size, time and version of the object or directory at `key`.
 
-        `read`: an object is meant, and these bytes of it will be read next; a store far away sends them along.
+        `read`: an object is meant, and these bytes of it will be read next; a remote store sends them along.
         """
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """These bytes of an object will be wanted soon; a store far away has them sent meanwhile. Does not block.
+        """Prefetch these bytes of an object, if the store is remote. Does not block.
 
-        `around`: what had better be sent with them.
+        `around`: a larger range that had better be sent with them.
         """
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:

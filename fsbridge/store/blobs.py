@@ -106,7 +106,7 @@ class _Window(threading.local):
 
 
 class ObjectBlob:
-    """An object, of which each answer tells the version. Each thread has a window of what it read last."""
+    """An object. Each answer tells its version. Each thread has a window of what it read last."""
 
     def __init__(self, read: Callable[[int, int], tuple[bytes, Stat]], stat: Stat) -> None:
         self.stat = stat
@@ -128,7 +128,7 @@ class ObjectBlob:
         return data[start - first : start - first + length]
 
     def check(self) -> None:
-        """Each answer was checked."""
+        """Do nothing: each answer was checked."""
 
 
 class ObjectFile:

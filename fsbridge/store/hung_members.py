@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 2.0
 """Seconds for a member that is not known yet: far more than one takes on a busy machine."""
 
 KNOWN_SECONDS = 0.25
-"""For one of which is known what it was: less than makes the listing overdue."""
+"""Seconds for a member that is known from an earlier listing: less than makes the listing overdue."""
 
 IMPATIENCE = 5
 """Once a member has not answered, the next ones of the listing get so much less: where one hangs, several often do."""

@@ -101,7 +101,7 @@ class Remembered(StoreAbilities):
         return None
 
     def _seen(self, key: Key, asked: float, stat: Stat) -> Stat:
-        """Remember a present answer; a listing that tells another version is over."""
+        """Remember a present answer; forget a listing that tells another version."""
         if not stat.settled or stat.version is None:
             self._forget(key)
             return stat
@@ -115,7 +115,7 @@ class Remembered(StoreAbilities):
         return stat
 
     def _forget(self, key: Key) -> None:
-        """What was told of a key is so no longer."""
+        """Forget what was told of a key, because it is no longer so."""
         self._stats.drop(key)
         if key and (above := self._listings.get(key.parent)) is not None and key.name in above.members:
             self._listings.drop(key.parent)

@@ -93,12 +93,12 @@ class KeyedChunks(ChunkAbilities):
         encoded.decode_into(start, out)
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
-        """Decoded bytes of a chunk that `read_range` decodes together; None if it decodes none by themselves."""
+        """Return how many decoded bytes `read_range` decodes together; None if only the whole chunk can be decoded."""
         encoded = self._encoded(index, info)
         return None if encoded is None else encoded.step()
 
     def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
-        """What of the stored chunk a codec decodes; None if it has to be decoded whole."""
+        """Return the stored chunk for decoding in parts; None if it has to be decoded whole."""
         where = 0, info.stored
         return self.keyed.encoded(self.chain, self.files.key(index), info, where, self.metadata.chunk_bytes(index))
 

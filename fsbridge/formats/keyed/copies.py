@@ -73,7 +73,7 @@ def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator
             document = documents.read(key / name if name == "zarr.json" else key)
         except NotFound:
             document = None
-        except FsbridgeError:  # whoever opens it is told
+        except FsbridgeError:  # opening it tells the error
             continue
         if document is None and copy == {}:  # attributes of a group that has none, which need no document
             continue
@@ -84,11 +84,11 @@ def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator
 
 
 _ABSENT: dict[str, JSON] = {"attributes": {}, "storage_transformers": [], "dimension_names": None}
-"""Members of a document that may be left out, and what that means: some writers spell it out in copies only."""
+"""Members of a document that may be left out, and the value that this means: some writers spell it only in copies."""
 
 
 def _own(document: JSON) -> JSON:
-    """A document without the copies in it and without what goes without saying."""
+    """Return a document without the copies in it, and without members that say no more than their absence."""
     if not isinstance(document, dict):
         return document
     own = {k: v for k, v in document.items() if k != "consolidated_metadata" and (k not in _ABSENT or v != _ABSENT[k])}

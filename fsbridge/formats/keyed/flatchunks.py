@@ -55,7 +55,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         # store that is being written to would be indexed anew for every chunk that is looked up.
         stored = self._directories.peek(self.directory, self.variant)
         if stored is None or not self._holds(stored, prefix):
-            # Nor does anybody wait long: while the first pass is under way, a directory that may be empty is shown.
+            # Nor does this wait long: while the first pass is under way, a directory that may be empty is shown.
             stored = self._join().wait(WAIT_SECONDS)
         if stored is None or self._holds(stored, prefix):
             return self.store.stat(self.directory).mtime_ns

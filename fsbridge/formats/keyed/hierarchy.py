@@ -74,7 +74,7 @@ class KeyedGroup(GroupAbilities):
 
     @property
     def mtime_ns(self) -> int:
-        """The directory's."""
+        """Return the mtime of the directory."""
         return self.hierarchy.keyed.store.stat(self.key).mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
@@ -102,7 +102,7 @@ class KeyedGroup(GroupAbilities):
         return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, self.attributes())
 
     def foresee(self) -> None:
-        """What the group says itself will be asked for: known documents far away are looked at again meanwhile."""
+        """Begin to ask a remote store whether the group's known documents have changed, because they are needed next."""
         documents = self.hierarchy.keyed.documents
         for key in (self.key / name for name in DOCUMENTS):
             if documents.knows(key):
@@ -127,7 +127,7 @@ class KeyedGroup(GroupAbilities):
             with found:
                 return self.hierarchy.brief(key, found)
         except (FsbridgeError, OSError):
-            return None  # whoever opens it is told
+            return None  # opening it tells the error
 
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name
@@ -160,7 +160,7 @@ class KeyedArray(ArrayAbilities):
 
     @property
     def mtime_ns(self) -> int:
-        """That of its documents, as far as they have been read."""
+        """Return the mtime of its documents, as far as they have been read."""
         return self.documents_ns if self.later_ns is None else max(self.documents_ns, self.later_ns())
 
     def current(self) -> bool:
@@ -185,7 +185,7 @@ class DocumentWatch:
 
 
 def _may_be_member(name: str) -> bool:
-    """True if a broken link may have led to a group or an array: a program that mirrors the listing deletes its copy."""
+    """True if a broken link may have led to a group or an array. It must be listed, or a mirror would delete its copy."""
     return name not in DOCUMENTS and not name.startswith(".")
 
 

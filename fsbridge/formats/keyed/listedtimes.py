@@ -86,7 +86,7 @@ class ListedTimes:
                 self._known.move_to_end(directory)
         if known is not None and known.version == version and known.asked >= context.listed:
             for batch in known.batches():
-                used(known.asked)  # by each step of its reader, who may take his time
+                used(known.asked)  # at each step, because the reader may take long
                 yield batch
             return
         this = self._begin(directory, _MemberTimes(version, oldest(), []))

@@ -108,7 +108,7 @@ class PlacedChunkFiles(ABC):
         for directory, names in wanted.items():
             if len(names) < LEAST_NAMES:
                 continue
-            with suppress(FsbridgeError, OSError):  # who looks at each is told
+            with suppress(FsbridgeError, OSError):  # a look at each one tells the error
                 lacking = self.store.lacking(Key(directory), names, MEMBERS_EACH * len(names))
                 found.update(map(names.__getitem__, lacking or ()))
         return found
@@ -149,7 +149,7 @@ class PlacedChunkFiles(ABC):
                     yield f"{self.store.describe(key)}: no chunk of a grid of {list(self.counts)}"
             elif self._leads(name):
                 yield from self._strays(key, f"{name}/")
-            elif self.keys.decode(name, self.counts) is None:  # else whoever decodes that chunk is told
+            elif self.keys.decode(name, self.counts) is None:  # else decoding that chunk tells the error
                 yield f"{self.store.describe(key)}: a directory that no chunk is in"
 
     def _leads(self, name: str) -> bool:

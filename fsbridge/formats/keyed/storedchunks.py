@@ -74,7 +74,7 @@ class ChunkListing:
     """One listing of a directory. Its own thread takes it from state to state; readers wait for it."""
 
     def __init__(self, place: str, patience: float, stored: StoredChunks | None = None) -> None:
-        """About to begin; over if `stored` is given."""
+        """Make a listing that has not begun; one that is over if `stored` is given."""
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.begun = 0.0
         """When it began, by the monotonic clock."""
@@ -102,7 +102,7 @@ class ChunkListing:
             numbers = np.concatenate([np.empty(0, np.uint64), *self.found])
             numbers.sort()  # in place: of ten million chunks each copy takes 80 MB
             self.stored = StoredChunks(numbers)
-        except Exception as error:  # not judged here: it travels to those who wait
+        except Exception as error:  # not judged here: `wait` raises it
             self._error = error
         self.state = "failed" if self.stored is None else "done"
 
@@ -117,7 +117,7 @@ class ChunkListing:
         self._over.set()
 
     def queue(self) -> None:
-        """It is waiting for another one, which may take its time, to be over."""
+        """Note that it is the next to run, because the listing before it is over: its readers' patience begins now."""
         self._moved = time.monotonic()
 
     def wait(self, seconds: float) -> StoredChunks | None:
@@ -223,7 +223,7 @@ class FlatDirectories:
             return new
 
     def _does(self, listing: ChunkListing, now: Stat) -> bool:
-        """True if a listing tells what is in the directory that is as `now`."""
+        """True if a listing serves for the directory as its stat `now` describes it."""
         if listing.state == "waiting":
             return True
         then = listing.directory

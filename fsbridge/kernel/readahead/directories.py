@@ -29,16 +29,16 @@ from fsbridge.tree import Directory
 from fsbridge.workers import Workers
 
 MAX_WALKS = 64
-"""Number of directories whose members' visitors are followed at once."""
+"""Number of directories in which a walk from member to member is followed at the same time."""
 
 DEPTH_DIRECTORIES, DEPTH_SECONDS = 64, 0.05
 """Directories read ahead of one visitor, and the seconds of work that they may take.
 
-Few HDF5 files fit, because the child process of a file read too early has ended by the time its visitor comes.
+The seconds limit it to a few HDF5 files: the child process of one read too early would have ended before its visitor comes.
 """
 
 WAITING_SECONDS = 0.003
-"""Seconds for one directory from which on several threads read them in turn, unless half of the time is work."""
+"""If reading a directory takes so many seconds, less than half of them work, several threads read directories in turn."""
 
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed."""
@@ -81,7 +81,7 @@ class _Walk:
     def next(self, name: bytes, missing: bool) -> Sequence[bytes]:
         """Return the members to read now that `name` is entered. `missing`: it itself has not been read.
 
-        Only a walk that `waits` must be told of the others too.
+        A walk that does not wait (`waits`) need not be told of members that were read already.
         """
         if not (self.waits or missing):
             return ()
@@ -190,8 +190,8 @@ class Walks:
     async def entered(self, inode: int, known: bool) -> None:
         """Have the directories read that the visitor of `inode` will want next.
 
-        `known`: the contents of `inode` are in memory. Returns when the directory itself has been read, if that is under
-        way.
+        `known`: the contents of `inode` are in memory. If the directory itself is being read ahead, waits for that, but
+        not for long.
         """
         large = False
         if self._unvisited and (numbered := self._unvisited.pop(inode, None)) is not None:
@@ -203,7 +203,7 @@ class Walks:
             await self._arrival(inode)
 
     def _is_counted(self, inode: int) -> bool:
-        """True if the directory's walk must be told also of steps to what is known."""
+        """True if the directory's walk must also be told of steps to directories that were read already."""
         record = self._inodes.record(inode)
         walk = None if record is None else self._walks.get(record.parent)
         return self._remote if walk is None else walk.waits

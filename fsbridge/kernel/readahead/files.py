@@ -22,7 +22,7 @@ from fsbridge.tree import AnyNode, Space
 from fsbridge.workers import Workers
 
 THREADS = os.cpu_count() or 1
-"""Decoding needs one per processor."""
+"""Threads that make files ready: decoding needs one per processor."""
 
 DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
@@ -122,10 +122,10 @@ class Depths(NamedTuple):
 
     `first` after its first file, `growth` times as many after each further one.
 
-    `unread`: see `UNREAD_FILES`. `fetched`: the most files of which what they are made of is sent already, if that is far
-    away: four times as many as are made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`:
-    of so many behind the first file that is opened it is sent, too, if a directory was listed just before; `begun`: if it is
-    the first in its listing.
+    `most`: the most files made ready. `unread`: see `UNREAD_FILES`. `fetched`: the most files whose stored bytes a remote
+    store sends in advance: four times as many as are made ready. `batch`: as many files as are worth two jobs, which wait
+    for each other. `listed`: files behind the first opened one that are fetched too if a directory was listed just before;
+    `begun`: the same if that file is the first in its listing.
     """
 
     first: int
@@ -139,7 +139,7 @@ class Depths(NamedTuple):
 
 
 def near(size: int) -> Depths:
-    """For files of `size` bytes on a disk."""
+    """Return the depths for files of `size` bytes on a local disk."""
     most = max(DEPTH_FILES, min(DEPTH_BYTES // max(1, size), MOST_FILES))
     return Depths(1, 2, most, most, batch=most // 2 if most > DEPTH_FILES else 1)
 
@@ -155,7 +155,7 @@ class Streams:
     """The readers of one space. `prefetch(numbers)` makes files ready, on one of `threads`; numbers are in listing order.
 
     It returns the first for which there was no room; that one is tried again when the next file is opened. `fetch(number)`
-    has what a file is made of sent, and says whether that is done apart from making it: `makers` do it then.
+    has a file's stored bytes sent, and returns whether that is a step apart from making the file: `makers` then make it.
     """
 
     def __init__(
@@ -174,12 +174,12 @@ class Streams:
         self._prefetch = prefetch
         self._fetch = fetch
         self._lock = threading.Lock()
-        self._apart = False  # true if decoding what was sent last is a step of its own
+        self._apart = False  # true if what was fetched last is decoded in a step of its own
         self._streams: list[_Stream] = []  # the most recently used last
         self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
 
     def opened(self, number: int, behind: int = 0) -> None:
-        """A file was opened; `behind`: so many files behind it seem to be wanted, although it has not been read yet."""
+        """Note that a file was opened; `behind`: how many files behind it seem to be wanted before it has been read."""
         now = time.monotonic()
         with self._lock:
             stream = self._find(number)
@@ -307,7 +307,7 @@ class Readers:
         return self._depths.begun if known.get(position, late) > late else self._depths.listed
 
     def opened(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
-        """The file at a position of a space is opened, or was; of `size` bytes, if that is known.
+        """Note that the file at a position of a space is being opened, or is open. `size`: its bytes, 0 if not known yet.
 
         `again`: the kernel may have its bytes, so nothing is prefetched before it has been read to its end.
         """

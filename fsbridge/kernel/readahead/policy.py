@@ -26,7 +26,7 @@ class NoReadAhead:
     """Prefetch nothing. This base class is the interface of read-ahead, with no effect at all."""
 
     def __len__(self) -> int:
-        """Return the number of readers remembered and of jobs under way for them."""
+        """Return the number of walks followed and of directories being read ahead."""
         return 0
 
     def opening(self, node: AnyNode, seen: bool) -> None:
@@ -54,7 +54,7 @@ class NoReadAhead:
         """The kernel knows an inode no more."""
 
     def forgotten_space(self, base: int, space: Space | None) -> None:
-        """The kernel knows no inode of a space any more, whose numbers began at `base`."""
+        """The kernel no longer knows any inode of a space; the numbers of its range began at `base`."""
 
     def clear(self) -> None:
         """Forget what was read ahead and is kept here."""

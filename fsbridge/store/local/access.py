@@ -108,7 +108,7 @@ class Everybody:
 
 
 def file_check(config: Config) -> Callable[[str], None] | None:
-    """Refuses a path that some users may not read, for files that lie in no store; None: none is refused."""
+    """Return a check that refuses paths that some users may not read, for files in no store; None if none is refused."""
     if not config.for_everybody:
         return None
     everybody, bases = Everybody(), (config.source, *config.external_folders)

@@ -92,6 +92,6 @@ def read_cached(fd: int, start: int, length: int) -> bytes:
 
 
 def is_local(fd: int) -> bool:
-    """True if an open directory lies on a file system with metadata that, once known, need no asking."""
+    """True if an open directory lies on a local file system, where fstat of an open file never waits."""
     buffer = (ctypes.c_long * 32)()
     return _libc.fstatfs(fd, ctypes.byref(buffer)) == 0 and (buffer[0] & 0xFFFFFFFF) in _LOCAL

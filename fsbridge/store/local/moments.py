@@ -50,7 +50,7 @@ class Moment:
         return self._root
 
     def stat(self, key: Key) -> Stat | None:
-        """That of a directory that was looked at, or of an object that was read."""
+        """Return the stat of a directory that was looked at, or of an object that was read; None for others."""
         return self._stats.get(key) or self._listed.get(key)
 
     def listed(self, key: Key, stat: Stat | None) -> None:
@@ -59,7 +59,7 @@ class Moment:
             self._listed[key] = stat
 
     def remember(self, key: Key, stat: Stat) -> None:
-        """An object was read: later checks whether it is still the same use that."""
+        """Keep the stat of an object that was read: checks whether it is still the same use it."""
         if len(self._stats) < SEEN_OBJECTS:
             self._stats[key] = stat
 
@@ -81,7 +81,7 @@ class Moment:
         return None if stat_module.S_ISLNK(status.st_mode) else status
 
     def again(self, directory: Key) -> bool:
-        """True if the last one asked about, of those that are not held, was this directory, too."""
+        """Note a question about a directory that is not held; true if the one before was about the same."""
         before, self._above = self._above, directory
         return before == directory
 
@@ -96,7 +96,7 @@ class Moment:
         return status
 
     def open(self, key: Key, flags: int) -> int | None:
-        """Open the same; None: it must be found from the root. FileNotFoundError: it is not there, nor a link."""
+        """Open what lies at `key` in a held directory; None: find it from the root. FileNotFoundError: nothing is there."""
         place = self.place(key)
         if place is None or flags & (os.O_PATH | os.O_DIRECTORY) == os.O_PATH:  # which opens links themselves
             return None
@@ -121,7 +121,7 @@ class Moment:
             self._hold(key, os.dup(directory))
 
     def _hold(self, key: str, directory: int) -> None:
-        """Instead of the one that was used longest ago: who is in a directory uses it, and the one above for the next."""
+        """Hold a directory, in place of the one used longest ago: a walk uses the one it is in and the one above."""
         if len(self._directories) >= HELD_DIRECTORIES:
             old, descriptor = self._directories.popitem(last=False)
             self._stats.pop(old, None)

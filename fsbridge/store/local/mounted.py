@@ -69,7 +69,7 @@ def beneath(path: str) -> frozenset[str]:
 
 
 def on(path: str, points: frozenset[str]) -> bool:
-    """True if one of `points` is the directory `path`, or below it."""
+    """True if one of the mount points `points` is the directory `path`, or lies below it."""
     return any(point == path or point.startswith(f"{path}/") for point in points)
 
 
@@ -79,7 +79,7 @@ def look(directory: int, name: str) -> Known:
 
 
 def look_open(fd: int, statx: Any, name: bytes = b"", flags: int = _EMPTY_PATH) -> Known:
-    """The same of what is open, or is called `name` in the directory that is."""
+    """As `look`, for the open file `fd`, or for `name` in the open directory `fd`."""
     buffer = _Statx()
     if statx(fd, name, flags | _FLAGS, _BASIC_STATS, buffer):
         number = ctypes.get_errno()

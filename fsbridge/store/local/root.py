@@ -82,7 +82,7 @@ class Root:
         return opened
 
     def _now_cached(self) -> OpenedRoot:
-        """The same without waiting: looked at once in a context of `asking.without_waiting`."""
+        """Return the present directory without waiting; it is looked at once in a context of `asking.without_waiting`."""
         opened = self.near()
         status = cached.look_cached(self._path)
         if (status.st_dev, status.st_ino) != opened.identity:
@@ -109,7 +109,7 @@ class Root:
 
 
 def translate(error: OSError, place: str) -> Exception:
-    """What an error of the operating system at `place` is to a store's caller."""
+    """Return the error that a store's caller gets for an error of the operating system at `place`."""
     if error.errno in (errno.EPERM, errno.EACCES):
         confinement.refused()
         return AccessDenied(f"{place}: {error.strerror}")
@@ -124,7 +124,7 @@ def translate(error: OSError, place: str) -> Exception:
 
 
 def named(error: OSError, place: str) -> OSError:
-    """An error of a failing disk, which itself says no more than a descriptor of what it was about."""
+    """Return `error` with `place` as its file name, because an error about a descriptor names no file."""
     error.filename = place
     return error
 

@@ -40,7 +40,7 @@ that is gone refuses all, each after its own patience."""
 
 
 _UNKNOWN = Stat(False, 0, 0, None, settled=False)
-"""What is shown of such a member: opening it tells the error."""
+"""The stat shown for a damaged member: opening it tells the error."""
 
 
 class LocalStore(StoreAbilities):
@@ -68,7 +68,7 @@ class LocalStore(StoreAbilities):
         self._files.close()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """It is near."""
+        """Nothing to do: the store is local."""
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Nothing to do: a listing costs what it lists."""
@@ -183,7 +183,7 @@ class LocalStore(StoreAbilities):
             _warn(refused)
 
     def _allow_damaged(self, key: Key, error: OSError, refused: _Refused) -> None:
-        """Let a listing go on past a member that the file system cannot tell of; `error` where it is not that."""
+        """Let a listing go on past a damaged member; raise `error` if it says anything else, or after too many of them."""
         if error.errno not in _DAMAGED or sum(isinstance(found, OSError) for found in refused) >= DAMAGED_MEMBERS:
             raise error
         refused.append(named(error, self.describe(key)))
@@ -210,7 +210,7 @@ class LocalStore(StoreAbilities):
         fd = self._files.open(key, LIST)
         try:
             if (moment := self._moments.now) is not None:
-                moment.share(key, fd)  # whoever wants names will want their times
+                moment.share(key, fd)  # a reader of names will want their times
             with os.scandir(fd) as members:
                 while batch := list(islice(members, BATCH_NAMES)):
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or is_other(member)]
@@ -302,7 +302,7 @@ class LocalStore(StoreAbilities):
             return None
         except FsbridgeError as error:
             refused.append(error)
-            return stat_of(status)  # as a file, so that whoever opens it is told what is wrong with the link
+            return stat_of(status)  # as a file, so that opening it tells what is wrong with the link
 
 
 def _warn(refused: _Refused) -> None:

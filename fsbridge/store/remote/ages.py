@@ -1,4 +1,4 @@
-"""How old a remote store's answers may be: as the question says (`asking`), and by two settings where nobody says.
+"""How old a remote store's answers may be: as the question says (`asking`), or by two settings if it says nothing.
 
 Not here: how the kernel's requests say it (`kernel/ages.py`), what remembers answers (`answers.py`, `listing_cache.py`).
 """
@@ -12,14 +12,14 @@ from fsbridge.asking import context
 from fsbridge.config import Config
 
 DOUBTED_SECONDS = 0.2
-"""Seconds for which an answer is believed whose version may stand for two contents: a reader may wait for a settled one."""
+"""Seconds for which an answer is believed if its version is unsettled: a reader may wait for a settled one."""
 
 
 class Ages:
-    """Since when answers (and `listed`: listings) must have been asked for to be believed (`time.monotonic`).
+    """The earliest time (`time.monotonic`) at which answers, and listings, must have been requested to be believed.
 
-    Who reads an open file, or without a mount, asks outside of a kernel's request. Each question is a request to the server,
-    so answers may be as old as attributes there, too.
+    Reads of open files, and reads without a mount, do not say how old answers may be. Each question is a request to the
+    server, so their answers may be as old as attributes.
     """
 
     def __init__(self, ttl: float, listing_ttl: float) -> None:
@@ -28,16 +28,16 @@ class Ages:
 
     @classmethod
     def of(cls, config: Config) -> Ages:
-        """Return those of one mount."""
+        """Return the ages of one mount."""
         return cls(math.inf if config.immutable else config.metadata_ttl, config.remote.listing_ttl)
 
     def since(self, settled: bool = True) -> float:
-        """For an object; `settled`: a change would show in its version."""
+        """Return that time for an object; `settled`: a change would show in its version."""
         moment = context.as_of if context.as_of < math.inf else time.monotonic() - self._ttl
         return moment if settled or moment == -math.inf else max(moment, time.monotonic() - DOUBTED_SECONDS)
 
     def listed(self) -> float:
-        """For a listing, as evidence of what there is."""
+        """Return that time for a listing that serves as evidence of what exists."""
         if context.as_of < math.inf:
             return min(context.as_of, context.listed)
         return time.monotonic() - self._listing_ttl

@@ -121,7 +121,7 @@ class Ahead:
             if found is not None and not found.arrived.is_set():
                 asking.before_waiting()
             waits = found is not None and self._waiting.pop(found, None) is not None
-        if found is not None and waits:  # whoever comes for them asks himself
+        if found is not None and waits:  # the reader asks for them itself
             self._over(key, found)
         if found is None:
             return None
@@ -138,7 +138,7 @@ class Ahead:
         self._forget(math.inf)
 
     def _forget(self, before: float) -> None:
-        """What was begun before then, and is not on its way."""
+        """Forget the parts begun before that time, except those on their way."""
         with self._lock:
             old = [
                 (key, part)
@@ -149,7 +149,7 @@ class Ahead:
             for _, part in old:
                 self._waiting.pop(part, None)  # none of them is asked for in place of another
         for key, part in old:
-            self._over(key, part)  # somebody may have come for it in this moment
+            self._over(key, part)  # a reader may have begun to wait for it at this moment
 
     def _fetch(self, key: Key, part: _Part) -> None:
         try:
@@ -167,7 +167,7 @@ class Ahead:
         self._ask()  # it may be less than was expected
 
     def _over(self, key: Key, part: _Part) -> None:
-        """Nothing came of it."""
+        """Drop a part, and wake the readers that wait for it."""
         self._drop(key, part)
         part.arrived.set()
 
@@ -186,7 +186,7 @@ class Ahead:
         confinement.later(FETCHED_SECONDS / 4, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
-        """Drop what was not read."""
+        """Drop what was not read in time."""
         self._forget(time.monotonic() - FETCHED_SECONDS)
         with self._lock:
             self._sweeping = bool(self._parts)
@@ -195,4 +195,4 @@ class Ahead:
 
 
 def _unreported(_error: Exception) -> None:
-    """The reader of the bytes asks again, and meets it."""
+    """Drop an error: the reader of the bytes asks again and meets it."""

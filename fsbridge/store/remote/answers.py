@@ -141,7 +141,7 @@ class Answers:
                 self._sweep_later()
 
     def take(self, key: Key) -> Response | None:
-        """Return an answer before its body is read. Each is given to one reader."""
+        """Return an answer with its body unread, if there is one. Each is given to one reader."""
         asking.before_waiting()
         with self._lock:
             known = self._known.get(key)
@@ -190,7 +190,7 @@ class Evidence:
                 self._seen.popitem(last=False)
 
     def exists(self, directory: Key, since: float) -> bool:
-        """Tell whether something was seen in the directory after that."""
+        """True if something was seen in the directory after `since`."""
         seen = self._seen.get(directory)
         return seen is not None and seen > since
 

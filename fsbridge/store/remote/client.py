@@ -39,15 +39,15 @@ LEVEL_SECONDS = 30.0
 """
 
 EMPTY_SECONDS = 5.0
-"""For which a server is believed that lists nothing, once it has been seen to say of something that it is not there."""
+"""Seconds for which an empty listing is believed after the server has said "not there" of a made-up name."""
 
 REQUESTS_IN_FLIGHT = 64
 """Requests at a time: at 30 ms as many small ones, headers all over an HDF5 file, carry 2,000 a second."""
 
 _METADATA = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
-"""For look-ups and listings: nine and a half seconds at most, within P7's ten. Seconds."""
+"""Seconds for look-ups and listings: nine and a half at most, within P7's ten."""
 _DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff": 1.0}
-"""For chunks: 29 seconds at most, within P7's thirty."""
+"""Seconds for chunks: 29 at most, within P7's thirty."""
 
 WEAK = "W/"
 """How weak ETags begin (RFC 9110, 8.8.3)."""
@@ -66,7 +66,7 @@ class Object(NamedTuple):
 
 
 class Response:
-    """A GET with its headers arrived. The body is downloaded when it is asked for; one that is not is given up.
+    """An answer to a GET with only its headers read. `body` downloads the rest; without that it is given up.
 
     `asked`: when the request was sent (`time.monotonic`).
     """
@@ -105,7 +105,7 @@ class Client:
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
         self._first = FirstAnswer(location.text)
         self._goes_on = not self.ordered  # whether a listing was seen to have a second page
-        self._lacks = -math.inf  # when the server said of a name that nobody knows that it is not there
+        self._lacks = -math.inf  # when the server last said of a made-up name that it is not there
 
     def place(self, key: str) -> str:
         """A key for messages."""
@@ -186,7 +186,7 @@ class Client:
         return prefixes, objects
 
     def _level(self, prefix: str) -> Any:
-        """By obstore's coroutine, because that alone can be given up before the server has ended."""
+        """List one level by obstore's coroutine, because only that can be given up before the server has ended."""
         import asyncio  # 13 ms, which no other part takes
 
         async def listed() -> Any:
@@ -225,15 +225,15 @@ class Client:
                         yield [_object(meta["path"], meta) for meta in objects]
                     return
             else:
-                if count != PAGE_KEYS or self._goes_on:  # else it may be a server that has no second page for anybody
+                if count != PAGE_KEYS or self._goes_on:  # else the server may never give a second page
                     break
         if last is None:
             self._believe_nothing(prefix)
 
     def _believe_nothing(self, prefix: str) -> None:
-        """Unreachable where the server does not even say of a name that is made up that it is not there.
+        """Raise Unreachable if the server gives an object even for a made-up name.
 
-        A page for people in place of a listing, with status 200, is a listing of nothing to obstore.
+        obstore takes a web page with status 200 in place of a listing for an empty listing.
         """
         if time.monotonic() - self._lacks < EMPTY_SECONDS:
             return

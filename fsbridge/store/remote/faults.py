@@ -61,11 +61,11 @@ class NoRanges(Unsupported):
 
 
 class Panic(Exception):
-    """obstore's, of which nothing is told: its text may quote what it was given."""
+    """A panic of obstore, reported without its text, which may quote what obstore was given."""
 
 
 def translate(error: Exception, place: str) -> FsbridgeError:
-    """One of our errors for one of obstore's, without a word of the server's but the codes that are known here."""
+    """Return our error for one of obstore's, without any text of the server except codes that are known here."""
     if isinstance(error, FsbridgeError):
         return error
     if isinstance(error, Panic):
@@ -79,7 +79,7 @@ def translate(error: Exception, place: str) -> FsbridgeError:
     code = code_found[1] if code_found is not None else ""
     if code == "NoSuchBucket" or "ContainerNotFound" in text:
         return Unreachable(f"{place}: the bucket does not exist")
-    if code == "ResourceNotFound":  # what Azure says of private containers to who shows no credentials
+    if code == "ResourceNotFound":  # what Azure says of private containers without credentials
         return Unreachable(f"{place}: the bucket does not exist, or is not public")
     if "169.254.169.254" in text or "metadata.google.internal" in text:
         return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
@@ -129,11 +129,11 @@ _VARIABLES = {
     "az": "AZURE_STORAGE_ACCOUNT_KEY",
     "ab": "AZURE_STORAGE_ACCOUNT_KEY",
 }
-"""Where credentials are looked for, by the beginning of the URL."""
+"""Variables that credentials are read from, by the beginning of the URL."""
 
 
 def in_region(place: str, region: str) -> Unusable:
-    """The region that was asked is not the bucket's."""
+    """Return the error for a request that went to a region other than the bucket's."""
     return Unusable(f"{place}: wrong region: it is {region}; say --region {region}")
 
 
@@ -165,7 +165,7 @@ def _reason(status: int, text: str, details: str) -> str:
 
 
 def _about_credentials(kind: str, status: int, text: str) -> bool:
-    """True if not the store has answered: where credentials come from, "not there" says nothing of any object."""
+    """True if the error is from the source of credentials, not the store: its "not there" says nothing of any object."""
     elsewhere = status in _TYPED and "performing" in text and _LISTING.search(text) is None
     return kind == "GenericError" and (elsewhere or _GIVES_CREDENTIALS.search(text) is not None)
 

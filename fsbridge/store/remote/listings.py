@@ -23,13 +23,13 @@ from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, L
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
 LISTED_DIRECTORIES = 2
-"""In a directory that was listed before, so many looks count as a walk."""
+"""For looks at single objects in a directory that was listed before, so many are enough."""
 WALK_PAGES, WALK_PART = 8, 2
 """Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
 SHOWN_DIRECTORIES = 4096
-"""Directories of which it is remembered that they were listed, or all that lies beneath."""
+"""Number of directories remembered as listed, and of those remembered as listed with all that lies beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
-"""The same where single objects are looked at, one in each: such requests need not wait for each other, as pages do."""
+"""The same for looks at one object in each member: such requests, unlike pages, need not wait for each other."""
 
 
 class Listings:
@@ -38,7 +38,7 @@ class Listings:
     def __init__(self, client: Client, ages: Ages) -> None:
         self.listable = client.location.kind != "http"
         self.mtime_ns = 0
-        """Of all directories, which have none of their own."""
+        """The mtime of all directories, because they have none of their own."""
         self.remembered = Levels(MAX_MEMBERS)
         self._client = client
         self._ages = ages
@@ -79,7 +79,7 @@ class Listings:
             if self._walk(key, self._ages.listed()):
                 continue
             with self._once(key) as mine:
-                if mine:  # somebody may have been answered since nothing was known
+                if mine:  # another thread may have got an answer meanwhile
                     level = self.remembered.get(key, since)
                     return self._asked(key) if level is None else level
 
@@ -155,7 +155,7 @@ class Listings:
         return found
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """One recursive LIST in place of one for each directory; of what would be too much, none."""
+        """Send one recursive LIST in place of one for each directory; none if it would give too much."""
         since = self._ages.listed()
         while self.listable and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, since):
             with self._once(key) as mine:
@@ -164,10 +164,10 @@ class Listings:
                     return
 
     def _walk(self, key: Key, since: float, objects: bool = False) -> bool:
-        """Note that a program lists `key`, or (`objects`) looks at something in it.
+        """Note that `key` is being listed, or (`objects`) that something in it is looked at.
 
-        It may be on its way through all directories beside `key`: then list them in one request. Return whether all
-        beneath the directory above is known as of `since`.
+        If that looks like a walk through all that lies beside `key`, all of it is listed together, unless such a listing
+        requested since `since` is known. True if that was done now, here or by another thread.
         """
         pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key
@@ -203,7 +203,7 @@ class Listings:
         return self._vast.get(key, -1) >= most
 
     def _known_beneath(self, key: Key, since: float) -> bool:
-        """True if all that lies beneath `key`, or beneath what it lies in, was listed at once, and asked for since then."""
+        """True if all that lies beneath `key`, or a directory above it, was listed together, requested since `since`."""
         while (asked := self._beneath.get(key)) is None or asked < since:
             if not key:
                 return False

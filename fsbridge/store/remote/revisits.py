@@ -19,7 +19,7 @@ from fsbridge.workers import Workers
 T = TypeVar("T")
 
 AT_ONCE = 4
-"""Such requests at a time: beside each its asker makes one himself."""
+"""Such requests at a time; the thread that begins one makes a request of its own meanwhile."""
 MOST_SECONDS = 10.0
 """Seconds that a thread waits for a request: it takes no longer (`client.py`), whatever became of its thread."""
 
@@ -45,7 +45,10 @@ class Revisits:
         self._threads.submit(partial(self._visit, key), partial(self._over, key))
 
     def once(self, key: Key, ask: Callable[[], T], told: Callable[[], T | None]) -> T:
-        """What `ask` finds by a request on this thread; if one is under way already, what is `told` then, if anything."""
+        """Return what `ask` finds by a request on this thread.
+
+        If a request is under way already, wait for it and return what `told` gives; if that is None, `ask` after all.
+        """
         with self._lock:
             mine = key not in self._under_way
             if mine:
@@ -60,7 +63,7 @@ class Revisits:
             self._over(key)
 
     def wait(self, key: Key) -> None:
-        """Until an object that is being asked about has been."""
+        """Wait for the request about an object, if one is under way."""
         event = self._under_way.get(key)
         if event is not None:
             asking.before_waiting()

@@ -1,4 +1,4 @@
-"""True if a web server still has the store: a server that lost all of it answers "not there" for each object.
+"""Finds out if a web server still has the store: a server that lost all of it answers "not there" for each object.
 
 Such an answer is no absence. Not here: requests for anything else (`objects.py`), what absence looks like at first
 (`probing.py`).
