@@ -73,6 +73,17 @@ def test_a_path_is_not_a_name(files: tuple[Path, Path], tmp_path: Path, monkeypa
     assert parse(source="./brain").source == str(tmp_path / "brain")
 
 
+def test_a_path_in_a_named_source(files: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "x.zarr").mkdir()
+    (tmp_path / "x.zarr" / "zarr.json").touch()
+    files[0].write_text(
+        f'[sources.all]\nsource = "s3://bucket/x"\n[sources.one]\nsource = "{tmp_path}/x.zarr//volumes/"\nlayout = "n5"\n'
+    )
+    assert (parse(source="all//a/b").source, parse(source="all//a/b").inside) == ("s3://bucket/x", ("a", "b"))
+    one = parse(source="one//raw")
+    assert (one.source, one.inside, one.layout) == (f"{tmp_path}/x.zarr", ("volumes", "raw"), "n5")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -149,6 +160,7 @@ def test_a_named_source_is_mounted_and_shown(tmp_path: Path) -> None:
         assert os.getxattr(tmp_path / "mnt", "user.fsbridge.format") == b"n5"
         (row,) = json.loads(run("status", str(tmp_path / "mnt"), "--json"))
         assert row["cache"]["size"] == 64 << 20
+        assert run("run", "brain//a", "--", "ls", "-A", "{}") == run("ls", "brain//a")
     finally:
         subprocess.run(["umount", tmp_path / "mnt"], check=True)
     assert not mounted(tmp_path / "mnt")

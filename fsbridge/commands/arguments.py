@@ -232,6 +232,14 @@ def source_and_path(text: str) -> tuple[str, tuple[str, ...]]:
     return source, tuple(name for name in names if name is not None)
 
 
+def below(source: str, place: str) -> str:
+    """The place that `NAME//PATH` means, where NAME stands for `source`, which may have a //PATH of its own."""
+    path = parse_place(place)[1]
+    if not path:
+        return source
+    return f"{source.rstrip('/')}/{path}" if parse_place(source)[1] else f"{source}//{path}"
+
+
 def looks_like_a_store(path: str) -> bool:
     """Return whether a path is a file, or a directory with a document that stores have."""
     names = ("zarr.json", ".zgroup", ".zarray", ".zmetadata", "attributes.json")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.pipes import write
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print what `argv` names."""
-    args = parser(program).parse_args(argv)
+    line = CommandLine(parser(program), argv)
     from fsbridge.commands import trees
 
-    return trees.run(args, lambda opened, problems: _print(args, opened, problems))
+    return trees.run(line, lambda opened, problems: _print(line.args, opened, problems))
 
 
 def _print(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:

@@ -1,6 +1,6 @@
-"""`fsbridge config`: which options mounts get from files and the environment, and from where.
+"""`fsbridge config`: which options come from files and the environment, and from where.
 
-Not here: reading those (`settings.py`).
+Not here: reading those (`settings.py`), which of them a command takes (`command_line.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ def parser(program: str) -> Parser:
     """Return the parser of `config`."""
     parser = Parser(
         prog=program,
-        description="Print the options that mounts (of SOURCE) get from files and the environment, and where each stands.",
+        description="Print the options (for SOURCE) that come from files and the environment, and where each stands. "
+        "Mounts take all of them; info, ls, tree, cat, export, verify, digest, diff, run and doctor those that they have.",
         epilog=f"files: {MACHINE}, ~/.config/fsbridge/config.toml\nexample: fsbridge config brain",
     )
     parser.add_argument("source", metavar="SOURCE", nargs="?", help="a named source, or any other")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.long_work import LongWork
 from fsbridge.commands.pipes import show
 from fsbridge.errors import SetupError
@@ -45,7 +46,8 @@ def run(program: str, argv: Sequence[str]) -> int:
     different: list[str] = []
 
     try:
-        args = parser(program).parse_args(argv)
+        line = CommandLine(parser(program), argv)
+        args = line.args
 
         def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Comparison:
             from fsbridge.printable import printable
@@ -59,7 +61,7 @@ def run(program: str, argv: Sequence[str]) -> int:
             pair, part = (places[0], places[1]), JobPart(*args.part)
             return Comparison(sources, pair, problems.tell, found, args.tolerance, args.reversed_axes, part)
 
-        code = LongWork(args, [args.first, args.second]).run(make)
+        code = LongWork(line, [args.first, args.second]).run(make)
     except SetupError as error:
         error.exit_code = TROUBLE
         raise

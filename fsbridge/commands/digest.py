@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.long_work import LongWork
 from fsbridge.commands.pipes import show
 from fsbridge.errors import SetupError
@@ -39,7 +40,8 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print or check the digests of what `argv` names."""
-    args = parser(program).parse_args(argv)
+    line = CommandLine(parser(program), argv)
+    args = line.args
     if args.check is not None and len(args.places) > 1:
         raise SetupError("--check compares one source with one file", "name one SOURCE", arguments.USAGE)
     known = None if args.check is None else _read(args.check)
@@ -61,7 +63,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         wanted = None if known is None else frozenset(known)
         return Digest(sources, places, problems.tell, found, wanted, args.reversed_axes, JobPart(*args.part))
 
-    code = LongWork(args, args.places).run(make)
+    code = LongWork(line, args.places).run(make)
     if known is None:
         return code
     if args.part[1] == 1:

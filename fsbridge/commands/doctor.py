@@ -15,6 +15,7 @@ from functools import partial
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.diagnosis import Diagnosis, findings
 from fsbridge.printable import printable
 
@@ -38,13 +39,14 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print all findings."""
-    args = parser(program).parse_args(argv)
+    line = CommandLine(parser(program), argv)
+    args = line.args
     look: Callable[[], Iterator[Diagnosis]] | None = None
     path = ""
     if args.source is not None:
         from fsbridge.commands.trial import trial
 
-        config = arguments.config(args, args.source)
+        config = line.mounted(args.source)
         path = config.source
         look = partial(trial, config)
     found = []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.long_work import LongWork
 from fsbridge.commands.progress import size
 from fsbridge.config import Config
@@ -44,11 +45,12 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Export what `argv` names."""
-    args = parser(program).parse_args(argv)
+    line = CommandLine(parser(program), argv)
+    args = line.args
     dest = arguments.absolute(args.dest)
     if "://" in args.dest:
         raise SetupError(f"{args.dest}: export writes to directories only", "name a directory on a disk")
-    work = LongWork(args, [args.place], waits=True)
+    work = LongWork(line, [args.place], waits=True)
     begun: list[Export] = []
 
     def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Export:

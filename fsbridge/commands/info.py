@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.pipes import show
 from fsbridge.config import Config, parse_place
 
@@ -44,20 +45,23 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     Exit code 0, or 1 when a member cannot be read. Raises SetupError if SOURCE cannot.
     """
-    args = parser(program).parse_args(argv)
-    whole, path = parse_place(args.source)
-    if path and ("://" in whole or os.path.lexists(whole)):
+    line = CommandLine(parser(program), argv)
+    given, found = line.args.source, line.source(line.args.source)
+    if parse_place(given)[1] and ("://" in found.text or os.path.lexists(found.text)):
         from fsbridge.commands import ls
 
         return ls.run(program, ["-l", *(word for word in argv if word != "--json")])
     from fsbridge.mount.logs import to_terminal
 
     to_terminal()
+    args = found.args
+    source, inside = arguments.source_and_path(arguments.below(found.text, given)) if found.is_named else (given, ())
     config = Config(
-        source=arguments.source(args.source) if "://" in args.source else arguments.not_misspelt(args.source),
+        source=arguments.source(source) if "://" in source else arguments.not_misspelt(source),
         mountpoint="",
+        inside=inside,
         format=args.format,
-        layout=args.layout,
+        layout=args.layout.replace("+", ","),
         allow_external=arguments.folders(args.allow_external),
         hdf5_plugins=arguments.folders(args.hdf5_plugins),
         remote=arguments.remote(args),

@@ -5,7 +5,6 @@ Not here: the units of the work (`unmounted/units.py`), any command's own work.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.progress import Progress
 from fsbridge.errors import SetupError
 
@@ -43,10 +43,11 @@ def add_options(parser: Parser) -> None:
 class LongWork:
     """One command's work on the sources of some places: begun, watched, ended."""
 
-    def __init__(self, args: argparse.Namespace, places: Sequence[str], waits: bool = False) -> None:
+    def __init__(self, line: CommandLine, places: Sequence[str], waits: bool = False) -> None:
         """`waits`: a unit reads its objects one after the other, so a remote source needs many threads."""
-        self.progress = Progress(args.quiet)
-        self._args = args
+        self.progress = Progress(line.args.quiet)
+        self._line = line
+        self._args = line.args
         self._given = places
         self._waits = waits
         self._sources: WorkSources | None = None
@@ -86,16 +87,15 @@ class LongWork:
     def _perform(
         self, make: Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]], problems: Problems
     ) -> None:
-        from fsbridge.config import parse_place
         from fsbridge.unmounted.units import WorkSources, perform
 
-        given = [parse_place(place) for place in self._given]
-        named = list(dict.fromkeys(source for source, _ in given))
-        sources = self._sources = WorkSources([arguments.config(self._args, source) for source in named])
+        given = [self._line.opened(place) for place in self._given]
+        configs = list(dict.fromkeys(config for config, _ in given))
+        sources = self._sources = WorkSources(configs)
         try:
-            for number in range(len(named)):
+            for number in range(len(configs)):
                 sources.tree(number)  # what is wrong with it is told before anything begins
-            work = make(sources, [(named.index(source), path) for source, path in given], problems)
+            work = make(sources, [(configs.index(config), path) for config, path in given], problems)
             doers = self._doers = self._begin(sources)
             try:
                 with problems.at(self._given[0]):

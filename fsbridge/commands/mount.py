@@ -104,7 +104,7 @@ def parse(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
     defaults = settings(options, first.source)
     args = options.parse_args([*defaults.words(), *argv[:words], *ours, *argv[words:]])
     if defaults.source is not None:
-        args.source = defaults.source.value
+        args.source = arguments.below(str(defaults.source.value), first.source)
     source, inside = arguments.source_and_path(args.source)
     optional = {name: getattr(args, name) for name in ("metadata_ttl", "uid", "gid", "umask")}
     return arguments.config(

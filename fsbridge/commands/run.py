@@ -6,13 +6,13 @@ needed, and nothing is left of it, however the program ends. Elsewhere it is an 
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import USAGE, Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.errors import SetupError
 
 HERE = "{}"
@@ -39,22 +39,17 @@ def run(program: str, argv: Sequence[str]) -> int:
     """Mount what `argv` names, run its program, unmount, and end as the program did."""
     words = list(argv)
     if "--" not in words:
-        _parsed(program, words)  # --help, perhaps
+        parser(program).parse_args(words)  # --help, perhaps
         raise SetupError("there is no program to run", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     at = words.index("--")
-    args, wanted = _parsed(program, words[:at]), words[at + 1 :]
+    line, wanted = CommandLine(parser(program), words[:at]), words[at + 1 :]
     if not wanted:
         raise SetupError("there is no program to run behind --", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     from fsbridge.mount.private import run_with_mount
 
-    source, inside = arguments.source_and_path(args.source)
-    config = arguments.config(args, source, inside=inside)
+    config = line.mounted(line.args.source)
 
     def placed(path: str) -> tuple[list[str], dict[str, str]]:
         return [word.replace(HERE, path) for word in wanted], {**os.environ, "FSBRIDGE_MOUNT": path}
 
     return run_with_mount(config, placed)
-
-
-def _parsed(program: str, words: Sequence[str]) -> argparse.Namespace:
-    return parser(program).parse_args(words)

@@ -1,7 +1,8 @@
 """Options of `mount` from files and the environment, and sources that have a name; the command line wins.
 
 In force, the later ones first: the command line, `FSBRIDGE_<OPTION>`, the named source, `[mount]` of the user's file, of
-`/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), what is printed (`config.py`).
+`/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), which ones other commands take (`command_line.py`), what
+is printed (`config.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fsbridge.commands.mount_options import nearest
+from fsbridge.config import parse_place
 from fsbridge.errors import SetupError
 
 MACHINE = "/etc/fsbridge.toml"
@@ -57,7 +59,11 @@ def user_file() -> str:
 
 
 def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
-    """What is in force for mounts of `source`, a name perhaps; SetupError names the file and the key that is wrong."""
+    """What is in force for `source`, a name perhaps, or SOURCE//PATH; SetupError names the file and the key that is wrong.
+
+    `parser` is that of `mount`.
+    """
+    source = None if source is None else parse_place(source)[0]
     known = options_of(parser)
     defaults, named = dict[str, Setting](), dict[str, tuple[str, Mapping[str, Any]]]()
     for path in (MACHINE, user_file()):
@@ -66,7 +72,7 @@ def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
         for name, table in _table(path, "sources", document.pop("sources", {})).items():
             named[name] = path, _table(path, f"sources.{name}", table)
         for key in document:
-            hint = "sections: [mount] for all mounts, [sources.NAME] for one"
+            hint = "sections: [mount] for all sources, [sources.NAME] for one"
             raise SetupError(f"{path}: there is no section or key {key!r} here", hint)
     place = None
     if source in named:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.pipes import show
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Draw what `argv` names."""
-    args = parser(program).parse_args(argv)
+    line = CommandLine(parser(program), argv)
     from fsbridge.commands import trees
 
-    return trees.run(args, lambda opened, problems: _draw(args, opened, problems))
+    return trees.run(line, lambda opened, problems: _draw(line.args, opened, problems))
 
 
 def _draw(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:

@@ -5,13 +5,12 @@ Not here: the tree itself (`unmounted/virtual.py`), any command's own work.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fsbridge.commands import arguments
-from fsbridge.config import parse_place
+from fsbridge.commands.command_line import CommandLine
+from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.parallel import apart
 from fsbridge.printable import printable
@@ -52,16 +51,16 @@ class Problems:
 class Trees:
     """The sources that a command line names, each opened once."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
-        self._args = args
-        self._opened: dict[str, VirtualTree] = {}
+    def __init__(self, line: CommandLine) -> None:
+        self._line = line
+        self._opened: dict[Config, VirtualTree] = {}
 
     def at(self, place: str) -> tuple[VirtualTree, str]:
         """The tree and the path in it of `SOURCE//PATH`; SetupError where the source cannot be opened."""
-        source, path = parse_place(place)
-        if source not in self._opened:
-            self._opened[source] = VirtualTree(arguments.config(self._args, source))
-        return self._opened[source], path
+        config, path = self._line.opened(place)
+        if config not in self._opened:
+            self._opened[config] = VirtualTree(config)
+        return self._opened[config], path
 
     def close(self) -> None:
         """Close all of them."""
@@ -69,9 +68,9 @@ class Trees:
             tree.close()
 
 
-def run(args: argparse.Namespace, work: Callable[[Trees, Problems], None]) -> int:
+def run(line: CommandLine, work: Callable[[Trees, Problems], None]) -> int:
     """Do `work`, which opens trees by name, and return the exit code."""
-    trees = Trees(args)
+    trees = Trees(line)
 
     def body(problems: Problems) -> None:
         try:
