@@ -1,4 +1,4 @@
-"""`fsbridge errors`: why reads of a mount failed, for whoever met the error. Not here: which errors count (`kernel/`)."""
+"""`fsbridge errors`: why reads of a mount failed, in words. Not here: which errors count (`kernel/`)."""
 
 from __future__ import annotations
 

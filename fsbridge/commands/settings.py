@@ -42,7 +42,7 @@ class Settings(NamedTuple):
     source: Setting | None
 
     def words(self) -> list[str]:
-        """As the command line spells them."""
+        """Return the options as the command line spells them."""
         return [word for setting in self.options.values() for word in spelled(setting)]
 
 

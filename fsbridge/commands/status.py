@@ -29,7 +29,7 @@ ADVICE = {
     SILENT: "its daemon is stopped or hangs: kill -9 {pid}; fsbridge umount --lazy {point}",
     UNKNOWN: "it is another user's, or has no control socket: ask as the user who mounted it, or as root",
 }
-"""What a state means of which no daemon tells, and what helps."""
+"""What the states without an answer of a daemon mean, and what helps."""
 
 
 def parser(program: str) -> Parser:

@@ -32,11 +32,11 @@ BATCH_SECONDS = 0.25
 
 
 class Layout(Protocol):
-    """Which files groups and arrays are shown as."""
+    """Decides which files groups and arrays are shown as."""
 
     @property
     def name(self) -> str:
-        """As `--layout` takes it."""
+        """The name that `--layout` takes."""
 
     @property
     def documents(self) -> frozenset[bytes]:
@@ -49,7 +49,7 @@ class Layout(Protocol):
         """Why an array is left out; None if it can be shown."""
 
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]] | None:
-        """The files that the array `name` is shown as, by how they are found; None if an array is a directory."""
+        """The files that the array `name` is shown as, by how they are found; None if arrays are directories."""
 
     def describe(self, group: Group) -> JSON:
         """What the documents of a group are made of: its attributes, say."""

@@ -21,7 +21,10 @@ from fsbridge.metadata import JSON, ArrayMetadata, DataType
 _RAW_BITS = re.compile(r"r[1-9][0-9]*")
 
 SPELLED_BYTES = 16 << 20
-"""Largest element in bytes with zeros spelled out: larger ones are texts, or opaque, and readers fill what is left out."""
+"""Largest element, in bytes, with a fill value of zeros that is spelled out.
+
+For larger texts and opaque elements it is the empty text, and readers fill in the rest. Other types are refused.
+"""
 
 
 def spelled_fill(metadata: ArrayMetadata) -> JSON:
@@ -51,7 +54,7 @@ def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
 
 
 def scalar(raw: bytes, dtype: np.dtype[Any], real: Callable[[Any, bytes], JSON]) -> JSON:
-    """One element, `raw` being its bytes. `real` spells a floating-point number, of which a complex one has two."""
+    """Spell one element from its bytes `raw`. `real` spells a floating-point number; a complex number has two."""
     value = np.frombuffer(raw, dtype)[0]
     kind = dtype.kind
     if kind == "b":

@@ -24,9 +24,8 @@ ABSENT = "absent"
 class FilledSpace(ChunkSpace):
     """A chunk space that shows absent chunks as files as well.
 
-    `fill`: the element as the files have it; None: they are absent.
-
-    `listed`: up to this number of chunks in the array, absent ones are listed too.
+    `fill`: the element as the files have it; None: absent chunks have no files. `listed`: absent chunks are listed, too, if
+    the array has at most so many chunks.
     """
 
     __slots__ = ("_fill", "_listed")
@@ -44,7 +43,7 @@ class FilledSpace(ChunkSpace):
         self._listed = fill is not None and math.prod(self.counts) <= listed
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
-        """The stored chunk, or a version of its own for one that is not stored, with a file full of the fill value."""
+        """Return the stored chunk, or one of the version `ABSENT` if it has a file though it is not stored."""
         try:
             return self.chunks.find(self.index(cell), None if version == ABSENT else version)
         except NotFound:

@@ -89,7 +89,7 @@ class ChunkForm:
         return b"".join((self.header[start:stop], memoryview(body)[: max(0, count)]))
 
     def _elements(self, start: int, stop: int) -> tuple[int, int]:
-        """The elements, as first and end, of which the file's bytes [start, stop) hold at least a part."""
+        """The elements, as first and end, that the file's bytes [start, stop) hold at least a part of."""
         begin = len(self.header)
         return max(0, start - begin) // self.itemsize, -(-max(0, stop - begin) // self.itemsize)
 

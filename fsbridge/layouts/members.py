@@ -34,7 +34,7 @@ Opener: TypeAlias = Callable[[], Node]
 log = logging.getLogger(__name__)
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
-"""Members far away that are opened at a time, and how many before the first of them is shown."""
+"""Members of a remote store that are opened at a time, and how many are opened before the first of them is shown."""
 
 MAX_REMARKS = 10_000
 """Members that are remembered as left out, so that each is logged once."""

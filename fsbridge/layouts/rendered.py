@@ -15,7 +15,7 @@ RENDERED_BYTES = 16 << 20
 """Bytes of all documents kept; the last one is kept whatever its size."""
 
 SHARED_ARRAYS = 256
-"""Metadata of which it is remembered how they are shown: the arrays of a store that are alike share one object."""
+"""Metadata objects with documents that are remembered: arrays of a store that are alike share one object."""
 
 SHARED_BYTES = 4096
 """Size up to which that is so: as much as metadata of that number take."""
@@ -31,7 +31,7 @@ class RenderedDocuments:
         self._shared: LRU[Hashable, tuple[ArrayMetadata, Documents]] = LRU(SHARED_ARRAYS)
 
     def get(self, key: Hashable, made_of: Callable[[], Hashable], render: Callable[[], Documents]) -> Documents:
-        """The documents of `key`, which `render` makes of what `made_of` identifies; neither is called in vain."""
+        """The documents of `key`, which `render` makes of what `made_of` identifies. Neither is called needlessly."""
         known = self._known.get(key)
         if known is not None and known[0] == made_of():
             return known[1]
@@ -46,7 +46,7 @@ class RenderedDocuments:
 
     def shared(self, variant: Hashable, metadata: ArrayMetadata, render: Callable[[], Documents]) -> Documents:
         """The documents of all arrays that have this very object as their metadata; `variant`: how they are shown."""
-        key = variant, id(metadata)  # nobody else's while we hold it
+        key = variant, id(metadata)  # unique while we hold the object
         known = self._shared.get(key)
         if known is None:
             documents = render()

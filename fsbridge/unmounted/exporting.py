@@ -44,7 +44,7 @@ class ExportCounts:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which files are exported: patterns of `fnmatch` for whole paths, `*` matches `/` too."""
+    """The choice of exported files, by patterns of `fnmatch` for whole paths: `*` matches `/` too."""
 
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
@@ -81,7 +81,7 @@ class FileBatch(Unit):
 
 
 class Outcome(NamedTuple):
-    """What has become of a file. `error`: why it could not be exported."""
+    """The outcome for a file. `error`: why it could not be exported."""
 
     written: bool
     bytes: int
@@ -144,7 +144,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         return self._choice.takes(self._below(path)) and self.part.has_named(path)
 
     def _files(self) -> Iterator[Exported]:
-        """All files; directories and links on the way are made."""
+        """Yield all files; make directories and links on the way."""
         tree = self.sources.tree()
         attrs = tree.stat(self._top)
         if attrs.kind != "directory":
@@ -171,7 +171,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
                 self._fail(path, error)
 
     def _measured(self, path: str, below: str, member: Listed) -> Exported:
-        """A file, with its size if that may spare it to be written."""
+        """A file, measured if a file exists at its destination that may be kept."""
         attrs = member.attrs
         if attrs.size is None and self._folder.size(below) is not None:
             attrs = measured(member.node())
@@ -275,7 +275,7 @@ def _exported(sources: WorkSources, folder: Folder, file: Exported) -> Outcome:
 
 
 def _is_there(sources: WorkSources, folder: Folder, file: Exported, node: AnyNode) -> bool:
-    """True if the file is there already. The time of one that is made of many stored objects does not tell of them all."""
+    """True if the file exists already. Its bytes are compared if many stored objects make it: it has the time of one."""
     certain = sources.tree().config.immutable or node.slot is not None
     return _seems_there(folder, file) and (certain or _same(sources, folder, file, node))
 
@@ -300,7 +300,7 @@ def _pieces(sources: WorkSources, opened: ReadableFile, start: int, stop: int) -
 
 
 def _opened_for_all(sources: WorkSources, file: Exported, anew: bool = False) -> ReadableFile:
-    """A large file, one version of it for all units that this process does."""
+    """Return a large file, opened once in this process so that all units read one version."""
 
     def make() -> ReadableFile:
         opened = open_file(file.node() if file.node is not None else sources.tree().node(file.path))

@@ -23,31 +23,31 @@ CHANGING_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A directory of this machine. Paths are those below it. Pickled, it is the same path on another one."""
+    """A directory of this machine. Paths are relative to it. A pickled copy names the same path on another machine."""
 
     path: str
 
     def target(self, path: str) -> str:
-        """The whole path of a file."""
+        """The absolute or given path of the file at `path`."""
         return os.path.join(self.path, os.fsdecode(path.encode("utf-8", "surrogateescape"))) if path else self.path
 
     @property
     def is_directory(self) -> bool:
-        """True if it is there, so that a single file goes into it."""
+        """True if the directory exists, so that a single file goes into it."""
         return os.path.isdir(self.path)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those it is in."""
+        """Make a directory and its parents."""
         os.makedirs(self.target(path), exist_ok=True)
 
     def check_directory(self, path: str) -> None:
-        """Raise FileExistsError where a link lies in the place of a directory: what it leads to is not written to (P4)."""
+        """Raise FileExistsError if a link lies in the place of a directory: what it leads to is not written to (P4)."""
         target = self.target(path)
         if os.path.islink(target):
             raise FileExistsError(errno.EEXIST, f"{target} is a link, where a directory is to be written")
 
     def make_link(self, path: str, leads: str) -> bool:
-        """Make a link; False if it is there."""
+        """Make a link; False if the same link exists already."""
         target = self.target(path)
         with contextlib.suppress(OSError):
             if os.readlink(target) == leads:
@@ -61,18 +61,18 @@ class Folder:
         return True
 
     def size(self, path: str) -> int | None:
-        """The bytes of a file that is there."""
+        """The size of an existing file; None if there is no regular file."""
         with contextlib.suppress(FileNotFoundError):
             there = os.lstat(self.target(path))
             return there.st_size if stat.S_ISREG(there.st_mode) else None
         return None
 
     def is_dated(self, path: str, mtime_ns: int) -> bool:
-        """True if the file that is there was made of a stored object of that time."""
+        """True if the existing file was made from a stored object of that time."""
         return os.lstat(self.target(path)).st_mtime_ns == mtime_ns
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """The bytes of the file that is there, `size` at a time."""
+        """Yield the bytes of the existing file, `size` at a time."""
         with open(self.target(path), "rb") as file:
             while piece := file.read(size):
                 yield piece
@@ -98,7 +98,7 @@ class Folder:
         os.close(self._create(path))
 
     def write_range(self, path: str, start: int, pieces: Iterator[Buffer]) -> int:
-        """Write some of a file that was begun; return how many bytes. Any thread of any machine may."""
+        """Write a part of a file that was begun; return how many bytes. Any thread of any machine may call it."""
         descriptor = os.open(_temporary(self.target(path)), _FLAGS)
         try:
             return _write(descriptor, start, pieces)
@@ -113,7 +113,7 @@ class Folder:
         os.replace(temporary, target)
 
     def give_up(self, path: str) -> None:
-        """Remove what is not whole."""
+        """Remove an incomplete file."""
         with contextlib.suppress(OSError):
             os.unlink(_temporary(self.target(path)))
 
@@ -127,7 +127,7 @@ class Folder:
             return os.open(_temporary(target), flags, 0o666)
 
     def settle(self) -> None:
-        """Have the file system write to the disk what it holds."""
+        """Make the file system write to disk what it holds in memory."""
         folder = self.path if os.path.isdir(self.path) else os.path.dirname(self.path) or "."
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -151,7 +151,7 @@ def _write(descriptor: int, start: int, pieces: Iterator[Buffer]) -> int:
 
 
 def _date(file: int | str, attrs: Attrs) -> None:
-    """Give a file the time of what it was made of, unless a further change might not show in that."""
+    """Give a file the time of what it was made of, unless that is so recent that a further change might not alter it."""
     if attrs.mtime_ns < time.time_ns() - CHANGING_NS:
         os.utime(file, ns=(attrs.mtime_ns, attrs.mtime_ns))
 

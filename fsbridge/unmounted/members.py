@@ -1,4 +1,4 @@
-"""The groups and arrays of a source, by the paths that a mount has them at.
+"""The groups and arrays of a source, by their paths in a mount.
 
 Not here: files (`virtual.py`), elements (`ordered.py`).
 """

@@ -46,7 +46,7 @@ def type_text(array: Array) -> str:
 def ordered(
     sources: WorkSources, source: int, path: str, reversed_axes: bool = False, array: Array | None = None
 ) -> OrderedArray:
-    """The elements of an array, one version of it for all units that this process does. `array`: as it was just opened."""
+    """The elements of an array, one version for all units of this process. `array`: just opened, replaces the kept one."""
     tree = sources.tree(source)
 
     def make() -> OrderedArray:
@@ -81,7 +81,7 @@ class OrderedArray:
         native = metadata.dtype.numpy
         self.dtype = None if native is None or self.is_text else _packed(native)
         self.band = max(1, math.prod(self.shape[1:])) * self._edge()
-        """Elements of the chunks that one position of the slowest dimension touches."""
+        """Elements in a band: in all chunks that one position of the slowest dimension touches."""
         is_wide = self.band * metadata.dtype.itemsize > self._room // WIDE_PART
         self._turn = threading.RLock() if is_wide and not self.is_text else nullcontext()
 
@@ -131,7 +131,7 @@ class OrderedArray:
         return supply, ElementReader(supply.metadata, selection, self._order, supply, self._room)
 
     def _edge(self) -> int:
-        """Positions of the slowest dimension that a chunk has."""
+        """Length of a chunk in the slowest dimension; the least, if chunks differ."""
         if not self.shape:
             return 1
         edges = self.array.metadata.grid.edges[self._order[0]]

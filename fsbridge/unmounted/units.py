@@ -102,7 +102,7 @@ class WorkSources:
         return WorkSources, (self.configs,)
 
     def tree(self, number: int = 0) -> VirtualTree:
-        """The tree of a source; SetupError where it cannot be opened."""
+        """The tree of a source; SetupError if it cannot be opened."""
         with self._opening:
             if number not in self._trees:
                 self._trees[number] = VirtualTree(self.configs[number])
@@ -119,7 +119,7 @@ class WorkSources:
         return array
 
     def keep(self, key: Hashable, make: Callable[[], T], anew: bool = False) -> T:
-        """What `make` makes, for all callers that ask for the same `key` soon; `anew`: another one from now on."""
+        """Return what `make` makes, kept for later calls with the same `key`. `anew`: make another one and keep that."""
         with self._opening:
             if not anew and key in self._kept:
                 self._kept.move_to_end(key)
@@ -148,7 +148,7 @@ class Doers(Protocol):
 
     @property
     def threads(self) -> int:
-        """How many there are."""
+        """Number of threads."""
 
     def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
         """Have one of them do a unit with its machine's own sources."""
@@ -161,7 +161,7 @@ class Work(ABC, Generic[U, R]):
     """One command's work: cut here, done anywhere, joined here."""
 
     def __init__(self, sources: WorkSources, tell: Callable[[str, Exception], object], part: JobPart) -> None:
-        """`tell` gets what cannot be done, with its path."""
+        """`tell` gets the path and the error of what cannot be done."""
         self.sources = sources
         self.tell = tell
         self.part = part
@@ -180,7 +180,7 @@ class Work(ABC, Generic[U, R]):
         """Take the result of a unit; they come one at a time and in the order of `units`."""
 
     def failed(self, unit: U, error: Exception) -> None:
-        """Take the error of a unit instead."""
+        """Take the error of a unit that failed, in place of its result."""
         self.tell(unit.path, error)
 
 

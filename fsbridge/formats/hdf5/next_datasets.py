@@ -1,6 +1,6 @@
 """Prefetch for datasets of a remote file that are read one after the other.
 
-If two datasets are read of which one follows the other in a walk by names, the walk is expected to continue. Within a
+If a dataset is read that follows the last one in a walk by names, the walk is expected to continue. Within a
 dataset the kernel side reads ahead. Not here: how chunks are prefetched (`store/remote/`), where they are (`chunks.py`).
 """
 

@@ -23,7 +23,7 @@ from fsbridge.store import Stat
 PAGES_BYTES = 32 << 20
 """Memory for pages, for all files together: some 30,000 datasets."""
 LATEST_GROUPS = 256
-"""For this many groups the page is kept that was used last."""
+"""Most groups for which it is remembered which of their pages was used last."""
 
 
 Path = tuple[str, ...]
@@ -57,7 +57,7 @@ class PageKey(NamedTuple):
 
 _pages: LRU[PageKey, Page] = LRU(PAGES_BYTES)
 _latest: LRU[PageKey, int] = LRU(LATEST_GROUPS)
-"""Where the page begins that had the member of a group which was described last. The next member is probably near."""
+"""By group, where the page with the member described last begins. The next member is probably near."""
 
 
 def page(file: HDF5File, path: Path, start: int) -> Page:

@@ -276,7 +276,7 @@ class OpenArray:
         return None if version is None or self.shared.config.immutable else version.touched()
 
     def resume(self, token: Hashable, touched: Touched | None) -> None:
-        """Stale unless what had been `touched` of the array, before it was forgotten, is as it was."""
+        """Go on with an array that had been forgotten; Stale unless the chunks `touched` before are unchanged."""
         version = self.current(token)
         if touched is not None:
             version.resume(touched)
@@ -296,11 +296,11 @@ class OpenArray:
 
     @cached_property
     def image(self) -> Image | None:
-        """The image of which the array is a level, if a group above says so."""
+        """The image that the array is a level of, if a group above says so."""
         return None if self.above.impartial else image_of(self.above.groups, self.names)
 
     def mtime_ns(self) -> int:
-        """The newest of the metadata and of the directory of chunks, no chunk is looked at: one rewritten may not show."""
+        """The later time of the metadata and the directory of chunks. A chunk rewritten in place may not change it."""
         try:
             return max(self.array.mtime_ns, self.array.chunks.touched_ns())
         except FsbridgeError:  # it cannot be told

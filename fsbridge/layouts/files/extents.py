@@ -57,7 +57,7 @@ class View:
 
     @property
     def file_name(self) -> str:
-        """As the mount shows it, without a suffix."""
+        """The array's name as the mount shows it, without a suffix."""
         from fsbridge.tree import escape
 
         return escape(self.name).decode("utf-8", "surrogateescape")

@@ -221,7 +221,7 @@ class FilesGroup(OpenGroup):
         return listed_briefly(self._shared, found, names, axes, x_first, coordinate, wanted, name, others, opener, rows)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
-        """A file that a listing has told of without opening the array."""
+        """A file that was listed without opening its array."""
         opened = self.opened(name, self.member_array(name))
         return self._description(opened, name) if suffix == "json" else file_of(opened, None, suffix, name)
 

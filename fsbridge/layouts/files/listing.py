@@ -1,4 +1,4 @@
-"""The files of an array as a listing tells of them: names, sizes and times, from its metadata alone and without making any.
+"""The files of an array as a listing shows them: names, sizes and times, from its metadata alone and without making any.
 
 Most arrays of a store are like others of it; what is told of them is found once for those that share their metadata. Not
 here: the files (`nodes.py`), their names (`names.py`), which file types fit (`fitting.py`).

@@ -101,9 +101,9 @@ class ArrayFile(SingleFile):
         name: str | None = None,
         token: Hashable = None,
     ) -> None:
-        """NotFound when the format cannot hold it.
+        """Raise NotFound if the format cannot hold it.
 
-        `name`: what the file is called without its suffix; `token`: that of its version, if not the present one.
+        `name`: what the file is called without its suffix; `token`: of the version to show, if not the present one.
         """
         self.array = array
         self.suffix = suffix

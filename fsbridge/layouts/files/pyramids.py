@@ -49,10 +49,10 @@ def described(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JS
 
 
 class PyramidFile(SingleFile):
-    """All levels of an image in one file. Its version is that of all its arrays and of what is told of them."""
+    """All levels of an image in one file. Its version consists of its arrays' tokens and of its description."""
 
     def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
-        """`again` finds it anew, for an open that must see the store as it is then. NotFound where TIFF cannot hold it."""
+        """`again` finds the file anew, to see changes when it is opened. NotFound if TIFF cannot hold the image."""
         before_waiting()  # the header asks for a library
         if not images:
             raise NotFound(f"{name}: the group is no image of several levels")
@@ -81,7 +81,7 @@ class PyramidFile(SingleFile):
             array.settled()
 
     def open(self) -> PyramidHandle:
-        """Stale when an array has changed, or what tells of it."""
+        """Open the file; Stale if an array or its description has changed."""
         if self._again().version != self.version:
             raise Stale("the image has changed")
         levels = []

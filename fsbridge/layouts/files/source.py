@@ -29,7 +29,7 @@ PART_BYTES = 64 * 1024
 """Bytes of a chunk's part of a window that are worth the calls for it."""
 
 WINDOW_PART = 16
-"""And at most this part (a sixteenth) of the cache."""
+"""A window takes at most this part (a sixteenth) of the cache."""
 
 _STREAMING = MIB
 """A reader that has read so many bytes is expected to read the whole file."""

@@ -24,7 +24,7 @@ MAX_KEPT = 2_000_000
 """Chunks that the listings of one mount keep, 16 bytes each; a longer array is walked through for every directory."""
 
 MAX_WALKS = 64
-"""Arrays of which a walk is kept at most."""
+"""Most arrays with a walk that is kept."""
 
 BATCH_PAIRS = 5000
 """Members that a listing gives at once."""

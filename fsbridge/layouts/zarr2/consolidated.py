@@ -67,7 +67,10 @@ class _Consolidation:
                 self.visit(found, f"{prefix}{name}/", followed)
 
     def find(self, member: SourceMember, name: str, links: int) -> tuple[SourceMember | None, int]:
-        """A member of a group, None for a link to nothing; and the links of the path, of which `links` lead to the group."""
+        """Return a member of a group (None for a link to nothing), and the number of links followed to it.
+
+        `links`: how many led to the group.
+        """
         before, parts = links, [name]
         while parts:
             part, *parts = parts

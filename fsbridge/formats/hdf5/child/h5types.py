@@ -39,7 +39,8 @@ _CLASSES = ("integer", "float", "time", "string", "bitfield", "opaque", "compoun
 _ORDERS = {0: "little", 1: "big"}
 
 _IEEE = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 0, 52, 1023)}
-"""By size in bytes: sign position, exponent position and width, mantissa position and width, exponent bias (IEEE 754)."""
+"""IEEE 754 floats by size in bytes: sign position, exponent position and width, mantissa position and width, exponent bias.
+"""
 
 
 def text(raw: bytes | str) -> str:

@@ -13,7 +13,7 @@ from fsbridge.metadata import Index
 from fsbridge.model import Together
 
 REMEMBERED_CHUNKS = 65536
-"""Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
+"""Most chunks that an open file remembers, so that they are not looked up again at each read."""
 
 Known: TypeAlias = OrderedDict[Index, DecodedChunk | None]
 """What was found of chunks in one version of an array; None: the chunk is not stored."""

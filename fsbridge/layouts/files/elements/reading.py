@@ -31,14 +31,14 @@ _GROUP_PART = 4
 """Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""
 
 _GROUP_CHUNKS = 1024
-"""And of at most so many: where chunks are small, what is noted of each while it is copied takes more than its bytes."""
+"""Most chunks of such a group, because copying a small chunk takes more memory than its bytes."""
 
 _SENT_CHUNKS, _SENT_BYTES = 64, 256 * MIB
 """Chunks, or decoded bytes of small ones, that are prefetched ahead of a reader of a remote store: as many as are on their
 way at a time."""
 
 _MOST_SENT = 512
-"""Such chunks, however small."""
+"""Most chunks that are prefetched ahead of a reader, however small."""
 
 _FEW = 64
 """Chunks of a read that the event loop answers, at most."""
@@ -77,7 +77,7 @@ class ElementReader:
         self._cached = max(1, room // largest)  # chunks
         self._group = min(max(1, self._cached // _GROUP_PART), _GROUP_CHUNKS)
         self.most_sent = max(_SENT_CHUNKS, min(_SENT_BYTES // largest, _MOST_SENT))
-        """Chunks, and so bands, that are sent ahead of a reader at most."""
+        """Most chunks, and so bands, that are prefetched ahead of a reader."""
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
         self._steps = tuple(
@@ -156,7 +156,7 @@ class ElementReader:
     def send(self, element: int, bands: int) -> None:
         """Prefetch the stored bytes of the band that holds an element, and of those behind it.
 
-        `bands`: how many; and no more chunks than may be ahead.
+        `bands`: how many. No more than `most_sent` chunks are prefetched.
         """
         left, start = self.most_sent, cast("int | None", element)
         while left > 0 and bands > 0 and start is not None:

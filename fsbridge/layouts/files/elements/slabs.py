@@ -49,7 +49,7 @@ class InParts(Protocol):
         """Decoded bytes of a chunk that are decoded together; None: all."""
 
     def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
-        """As many bytes of a chunk as `out` has, from `start` on. Errors as of `read_into`."""
+        """As many bytes of a chunk as `out` has, from `start` on. Raises what `read_into` raises."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _WINDOWS_PART = 4
 """Part of the cache (a quarter) that is left to windows of files if a chunk takes more than half of it."""
 
 _DAMAGED_CHUNKS = 64
-"""Damaged chunks of which an open file remembers the error instead of decoding them for each of their pages."""
+"""Most damaged chunks with an error that an open file remembers instead of decoding them for each of their pages."""
 
 
 class ChunkSupply:

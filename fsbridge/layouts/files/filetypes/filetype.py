@@ -147,7 +147,7 @@ def narrowed(view: View, *allowed: str) -> np.dtype[Any]:
 
 
 def ranked(view: View, least: int, most: int) -> None:
-    """Unfit unless the region has `least` to `most` dimensions, none of them empty."""
+    """Raise Unfit unless the region has `least` to `most` dimensions, none of them empty."""
     rank = len(view.shape)
     if not least <= rank <= most:
         wanted = f"{least}" if least == most else f"{least} to {most}"
@@ -162,12 +162,12 @@ def extent(view: View) -> int:
 
 
 def elements(view: View) -> int:
-    """All elements of the region."""
+    """Number of elements of the region."""
     return view.selection.size
 
 
 def texts(view: View) -> int:
-    """Elements of variable length, each of which takes some sixty bytes of memory while a file is made."""
+    """Number of elements of variable length. Each takes some sixty bytes of memory while a file is made."""
     return view.selection.size if view.dtype is None else 0
 
 

@@ -110,7 +110,7 @@ def _direction(scale: float, row: int, rank: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Within quotes, of which the text may have none itself, nor what would be another line of the header."""
+    """Quote a text. Quotes and line ends in it are replaced, because they would end the text or the line of the header."""
     shown = "".join(char if char.isprintable() else " " for char in text.replace('"', "'").replace("\\", "/"))
     return f'"{shown.encode("ascii", "replace").decode()}"'
 

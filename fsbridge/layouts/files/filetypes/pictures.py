@@ -28,14 +28,14 @@ _BAND_ROWS = 256
 _IDAT_BYTES = 1 << 30
 """Bytes of one IDAT chunk at most; the format's own limit is twice that."""
 MAX_BYTES = _IDAT_BYTES // 2
-"""Bytes of all rows of a PNG, each of which begins with one of its own."""
+"""Most bytes of all rows of a PNG, with the one byte that each row begins with."""
 MAX_EXTENT = 2**31 - 1
 _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 """Colour types by the number of samples of a pixel (PNG, 11.2.2)."""
 
 
 def pgm(view: View) -> FileMap:
-    """8 or 16 bit, binary."""
+    """A PGM of 8 or 16 bits, binary."""
     dtype = plain(view, "u1", "u2")
     height, width = view.picture_shape
     header = f"P5\n{width} {height}\n{255 if dtype.itemsize == 1 else 65535}\n".encode()
@@ -43,7 +43,7 @@ def pgm(view: View) -> FileMap:
 
 
 def png(view: View) -> Generated:
-    """8 or 16 bit grey, or 8 bit colour; its checksums need every element, so it is made as a whole."""
+    """A PNG, grey of 8 or 16 bits or colour of 8. It is made as a whole, because its checksums need every element."""
     color, raw = color_axis(view), _raw_bytes(view)
     order = view.picture if color is None else color_order(view, color)
     stream = 2 + raw + 5 * max(1, -(-raw // _STORED_BYTES)) + 4
@@ -51,7 +51,7 @@ def png(view: View) -> Generated:
 
 
 def _raw_bytes(view: View) -> int:
-    """Bytes of all rows of a PNG, each of which begins with its filter."""
+    """Bytes of all rows of a PNG, with the filter byte that each row begins with."""
     color = color_axis(view)
     order = view.picture if color is None else color_order(view, color)
     rows = order[-3:-2] if color is not None else order[-2:-1]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_ELEMENTS = 1 << 24
 """Elements of a table; more would be more than the limit of bytes anyway."""
 MAX_TEXTS = 1 << 20
-"""Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
+"""Most elements of variable length. Each takes some sixty bytes of memory while the file is made."""
 _MAX_ACROSS = 1 << 17
 """Most columns of a table of plain elements: the texts of a row are in memory together."""
 MAX_COLUMNS = 1 << 14

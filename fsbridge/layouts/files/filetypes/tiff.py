@@ -1,4 +1,4 @@
-"""TIFF by tifffile's writer, of which only the headers are taken: ImageJ's dialect (`.tif`) and OME-TIFF (`.ome.tif`)."""
+"""TIFF with headers by tifffile's writer: ImageJ's dialect (`.tif`) and OME-TIFF (`.ome.tif`)."""
 
 from __future__ import annotations
 

@@ -15,4 +15,4 @@ twice.
 """
 
 PATIENCE_SECONDS = 60.0
-"""For the writer: a hundred thousand datasets take half of it."""
+"""Seconds that the writer may take: a hundred thousand datasets take half of them."""

@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 _FILES_AT_A_TIME, _STALLED_SECONDS = 2, 10.0
 """A file for which nothing was found for so long does not count: its store may hang, and must not stop others."""
 _AGAIN_SECONDS = 0.5
-"""Seconds that requests wait after an earlier one has waited in vain: the kernel asks for one name of a directory at a time.
+"""Seconds that requests wait for a file once one has timed out, because the kernel asks for one name of a directory at a
+time.
 """
 
 

@@ -43,7 +43,7 @@ class H5Array(SingleFile):
     """An array, or a region of it, as an HDF5 file."""
 
     def __init__(self, array: OpenArray, selection: Selection | None = None, name: str | None = None) -> None:
-        """NotFound where elements have different sizes, or the file would be too large."""
+        """Raise NotFound if elements have different sizes, or the file would be too large."""
         self.array = array
         self.view = array.view(selection, name)
         self.version: Hashable = ("h5", selection, array.token)
@@ -68,7 +68,7 @@ class H5Array(SingleFile):
         return Attrs("file", self._made().size, self.array.mtime_ns())
 
     def open(self) -> H5Handle:
-        """Have the skeleton written, once; Stale when the array has changed."""
+        """Open the file, with a skeleton that is written once; Stale if the array has changed."""
         self.array.current(self._token)
         return H5Handle(self._made(), self.version, lambda part: part.open(), lambda part: part.open())
 
@@ -149,7 +149,7 @@ class _Slot:
 
 
 class H5Group(SingleFile):
-    """A group and all below it as one HDF5 file, which may still be being made: then its size is to be waited for."""
+    """A group and all below it as one HDF5 file. Its size is only known after the file has been made."""
 
     def __init__(self, making: Making, patience: float) -> None:
         """`patience`: seconds for which `measured` waits."""
@@ -164,7 +164,7 @@ class H5Group(SingleFile):
 
     @property
     def walked(self) -> Walked:
-        """The file and what it was made of, waited for; TimedOut while it is being made, and what making it raised."""
+        """Wait for the file and what it was made of. Raises TimedOut while it is being made, and what making it raised."""
         return self.making.wait(self._patience)
 
     def current(self) -> bool:
@@ -249,7 +249,7 @@ class _Left(NamedTuple):
             return cls(array.identity, token, None, True)
 
     def resumed(self, found: Opened) -> None:
-        """Stale unless what was read of the array is as it was."""
+        """Go on with the array that was opened again; Stale unless what was read of it is unchanged."""
         array, _, token = found
         if self.changed or (array.identity == self.identity and token != self.token):
             raise Stale(f"{array.name!r} has changed since it was read")
@@ -287,7 +287,7 @@ class H5Handle:
         return WINDOW_BYTES if self.size > WINDOW_BYTES else 0
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """What is only skeleton, or has been assembled."""
+        """Return the bytes if they are only skeleton or have been assembled already; else None."""
         stop = min(offset + size, self.size)
         parts = self._twin.within(offset, stop)
         if not parts:

@@ -72,13 +72,13 @@ class Specification:
         self._left_out[group] = list(reasons)
 
     def rest(self) -> Batch:
-        """The objects that have not been sent."""
+        """Return and forget the objects that have not been sent to the writer yet."""
         batch = Batch(self._objects, bytes(self._blob))
         self._objects, self._blob = [], bytearray()
         return batch
 
     def end(self, made: Sequence[Sequence[str]], attached: Sequence[Sequence[JSON]]) -> dict[str, JSON]:
-        """What ends the file: what it lacks, datasets that are dimension scales with their names, and of which others."""
+        """Return the last request: what the file lacks, which datasets are dimension scales, and for which others."""
         scales: dict[str, JSON] = {"made": [list(item) for item in made], "attached": [list(item) for item in attached]}
         return {"left_out": self._left_out, "scales": scales}
 

@@ -207,6 +207,6 @@ def known_exactly(node: Group | Array) -> Exact | None:
 
 
 def fits(total: int) -> None:
-    """TooLarge where the elements of a file are more than any file can have."""
+    """Raise TooLarge if a file cannot hold so many bytes."""
     if total > MAX_SIZE // 2:
         raise TooLarge(f"{total} bytes are no file")

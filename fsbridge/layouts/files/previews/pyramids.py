@@ -1,4 +1,4 @@
-"""Which array of a group a preview is made of, where arrays are the levels of one pyramid.
+"""Which array of a group a preview is made of, if arrays are the levels of one pyramid.
 
 Not here: which arrays are levels (`levels.py`).
 """
@@ -46,7 +46,7 @@ def _levels(shown: OpenGroup) -> list[str]:
 
 
 def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
-    """One of the levels, of which `finest` is the first."""
+    """Return the level to show. `finest` is the first of the levels."""
     before_waiting()
     opened = {names[0]: finest}
     around = shown.fresh()

@@ -10,7 +10,7 @@ PAGE = 4096
 
 
 class Pages:
-    """A file in memory of which only the pages exist that were written: h5py's `fileobj` driver works on it."""
+    """A file in memory that has only the pages that were written. h5py's `fileobj` driver works on it."""
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
