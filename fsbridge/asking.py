@@ -91,7 +91,7 @@ class as_of:  # noqa: N801  # a context that reads as a preposition
     __slots__ = ("_before", "_listed", "_moment", "oldest")
 
     def __init__(self, moment: float, listed: float | None = None) -> None:
-        """`listed`: for listings that take long, or requests, where they may be older than other answers."""
+        """`listed`: the moment for listings that are slow or cost requests, if these may be older than other answers."""
         self._moment = moment
         self._listed = moment if listed is None else listed
         self.oldest = math.inf

@@ -27,9 +27,9 @@ from fsbridge.memory import POOLED_BYTES, CacheCounts, Gauges, Lent, Slot, Spare
 from fsbridge.turns import POLITE_SECONDS, Turns
 
 _BESIDE_BYTES, _UNCOUNTED = 2048, 16384
-"""What a cached chunk takes at most besides its bytes, with its key and views, and how many chunks that is not counted for.
+"""Most bytes that a cached chunk takes besides its data, for key and views; and for how many chunks they are not counted.
 
-Of chunks of a single number it is nearly all, and without counting it a million of them took two gigabytes (P6).
+For chunks of a single number they are nearly everything: uncounted, a million of them took two gigabytes (P6).
 """
 
 _HOLDING_SECONDS = 0.05
@@ -297,7 +297,7 @@ class ChunkCache:
         return capacity_of(size) + besides <= self.budget
 
     def refusal(self, size: int, limit: int, needed: int) -> TooLarge:
-        """Why a chunk of `size` bytes is not decoded, where `limit` is the most for any, and which cache would do.
+        """Return the error for a chunk of `size` bytes above `limit`; it names the cache size that would do, if one would.
 
         `needed`: bytes that decoding it takes; twice its size is enough for whatever is decoded in more than one step.
         """
@@ -371,7 +371,7 @@ class ChunkCache:
 
     @property
     def _beside(self) -> int:
-        """What many small chunks take besides their bytes (the lock is held)."""
+        """Bytes that many small chunks take besides their data (the lock is held)."""
         return _BESIDE_BYTES * max(0, len(self._entries) - _UNCOUNTED)
 
     def _evict(self, key: Hashable) -> None:

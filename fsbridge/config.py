@@ -24,11 +24,11 @@ LISTED_EACH_SECONDS = 50e-6
 """Seconds per member by which a listing's entries outlive the metadata TTL: many times what listing one takes."""
 
 LISTED_MOST_SECONDS = 60.0
-"""Seconds of that at most: a sparse grid may be far larger than what is stored of it."""
+"""Most seconds that this adds up to: a sparse grid may be far larger than the number of its stored chunks."""
 
 
 def listed_lifetime(ttl: float, extent: int) -> float:
-    """Seconds that entries of a directory of `extent` members stay valid: time enough to list them all, then to stat each.
+    """Return the seconds that entries of a directory of `extent` members stay valid: enough to list all, then stat each.
 
     `du` and `ls -l` do that; entries that expired meanwhile would cost a look-up each, a hundred times the time.
     """
@@ -36,7 +36,7 @@ def listed_lifetime(ttl: float, extent: int) -> float:
 
 
 def listed_again(ttl: float, extent: int) -> float:
-    """Seconds of that in which a further listing may show the same entries: then enough is left to stat each."""
+    """Return for how many of these seconds a further listing may show the entries: enough time is left to stat each."""
     return ttl * 3 / 4 + min(LISTED_MOST_SECONDS, extent * LISTED_EACH_SECONDS) / 2 if ttl else 0.0
 
 

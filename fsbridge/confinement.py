@@ -86,7 +86,7 @@ class _Begun(threading.Event):
 
 
 class _Wanted:
-    """A daemon thread that is to be: `target` runs once, in whichever of the threads started for it begins first."""
+    """A daemon thread to be started: `target` runs once, in the first thread that begins of those started for it."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         self._target = target
@@ -178,7 +178,7 @@ _starts: _Starts | None = None
 
 
 def begin(needs: Needs) -> bool:
-    """Put the wall up; False, and a debug line, where the kernel has no Landlock. Once, in a process that stays in front.
+    """Put the wall up; false, and a debug line, without Landlock. To be called once, by a thread that stays in front.
 
     With or without it, from now on threads that cannot be started at once are started later.
     """
@@ -196,9 +196,9 @@ def begin(needs: Needs) -> bool:
 
 
 def start(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread, behind the wall if there is one; later, where the system has no room for it yet.
+    """Start a daemon thread, behind the wall if there is one; later, if the system has no room for it yet.
 
-    Another thread starts it, once there is one for that: the event loop waits for none to begin.
+    After `begin` another thread starts it, so the event loop never waits for a thread to begin.
     """
     wall = _wall
     thread = _Wanted(target if wall is None else partial(_behind, wall, target), name)
@@ -248,9 +248,9 @@ def outgrown() -> bool:
 
 
 def outside(call: Callable[[], T]) -> T:
-    """`call()` in front of the wall, its result or its exception: for what no stored name decides.
+    """Run `call()` in front of the wall and return its result or raise its error: only for what no stored name decides.
 
-    OSError where there is a wall and no room for another thread.
+    OSError if there is a wall and no room for another thread.
     """
     return call() if _wall is None or _starts is None else Answer(call, _starts.now).get()
 

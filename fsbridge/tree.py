@@ -57,7 +57,7 @@ class NodeAbilities(Protocol):
 
     @property
     def size_seconds(self) -> float:
-        """Seconds for which `measured` is waited for, where that is less than for a read."""
+        """Most seconds that a request waits for `measured`, if less than for a read."""
         return math.inf
 
     def together(self) -> AbstractContextManager[None]:

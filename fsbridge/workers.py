@@ -129,7 +129,7 @@ class Workers:
             return None
 
     def _make_way(self) -> None:
-        """Another thread takes this one's place, if it is wanted."""
+        """Let another thread take this one's place if there are jobs."""
         with self._changed:
             self._running -= 1
             if self._jobs:

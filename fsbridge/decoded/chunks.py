@@ -35,10 +35,10 @@ _EARLY_BYTES = 128 * 1024
 """Bytes of a chunk up to which it is decoded by the job that opens it."""
 
 _LIKELY_BYTES, _LIKELY_TIMES = 1 << 20, 4
-"""What an array's first chunk has at most, likely, where only decoding tells: so many bytes, or times the stored ones."""
+"""Likely most bytes of an array's first chunk of unknown size: so many, or so many times the stored ones."""
 
 _LARGER_PART = 4
-"""By this part (a quarter) any further one is likely larger than the largest so far, at most."""
+"""Each further chunk is likely larger than the largest so far by this part (a quarter) at most."""
 
 _OPEN_TRIES = 3
 """Versions of a small chunk that an open tries to read before it leaves a chunk that is being rewritten to its reader."""
@@ -234,10 +234,9 @@ class DecodedChunks:
         return DecodedChunk(self, index, info, version, size)
 
     def _unsized(self, index: Index, info: ChunkInfo, version: Hashable) -> memoryview:
-        """All bytes of a chunk of which only decoding tells how many they are.
+        """Return all bytes of a chunk with a size that only decoding tells.
 
-        Room is reserved for as many as are likely, and no more are decoded; where that does not do, for as many as there may
-        be at most.
+        Room is reserved for the likely size, and no more is decoded; if that fails, for the largest possible size.
         """
         most = min(self.max_chunk, self.cache.budget // 2)
         likely = max(_LIKELY_BYTES, _LIKELY_TIMES * info.stored) if self._largest is None else self._largest

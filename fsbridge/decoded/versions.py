@@ -37,7 +37,7 @@ scattered chunks 750.
 """
 
 _MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
-"""Chunks from which on those that are not stored are looked for together, where they are many, and blocks of such ones."""
+"""Least number of chunks among which missing ones are looked for together, and number of blocks looked at together."""
 
 _UNTOUCHED, _ABSENT = 0, 1
 """What an `ArrayVersion` keeps for a chunk that was not used yet, and for one that is not stored."""
@@ -71,7 +71,7 @@ class ArrayVersion:
         self._lock = threading.Lock()
         self._commit = None if chunks.immutable else chunks.array.chunks.commit()
         self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
-        self._sparse = False  # whether most of the chunks that were looked for last are not stored
+        self._sparse = False  # true if most of the chunks looked for last are not stored
         self._looks = 0  # how often `current` has looked at those: an open relies on it for the pages of its file
 
     @property
@@ -87,7 +87,7 @@ class ArrayVersion:
         return self.open_all([index])[0]
 
     def open_all(self, indices: Sequence[Index]) -> list[DecodedChunk | None]:
-        """`open` of several chunks: whether the metadata is still this version's is looked at once, when all are found."""
+        """As `open`, for several chunks: the metadata is checked once, when all are found."""
         looks = self._looks
         absent = self._absent(indices) if self._sparse else ()
         try:
@@ -165,7 +165,7 @@ class ArrayVersion:
         return True
 
     def touched(self) -> Touched:
-        """What `resume` needs to tell, once this object is gone, whether another one shows the same."""
+        """Return what `resume` of a later object needs to find out whether the chunks used here are unchanged."""
         with self._lock:
             blocks = [(number * _BLOCK_CHUNKS, marks.copy()) for number, marks in sorted(self._blocks.items())]
         none = np.zeros(0, np.uint64)
@@ -202,11 +202,11 @@ class ArrayVersion:
         return tuple(reversed(coordinates))
 
     def _find(self, index: Index) -> ChunkInfo | None:
-        """The stored chunk once a further change of it would be seen; None if there is none."""
+        """Wait until a further change of the stored chunk would be seen, and return it; None if there is none."""
         before = None
         for tried in range(_TICK_TRIES + _SECOND_TRIES):
             try:
-                info = self.chunks.array.chunks.find(index)  # whether the array is still this one is asked once for all
+                info = self.chunks.array.chunks.find(index)  # the array itself is checked once for all chunks
             except NotFound:
                 return None
             if info.settled or self.chunks.immutable:
@@ -220,7 +220,7 @@ class ArrayVersion:
 
 
 class DecodedArray(DecodedChunks):
-    """The decoded chunks of an array that is read as a whole, too."""
+    """The decoded chunks of an array that is also read as a whole."""
 
     __slots__ = ("_lock", "_whole")
 
@@ -250,5 +250,5 @@ def _mark_of(info: ChunkInfo | None) -> int:
 
 
 def _sum(marks: NDArray[np.uint64]) -> int:
-    """Stands for all of them, in their order."""
+    """Return a number that stands for all marks, in their order."""
     return hash(marks.tobytes())

@@ -39,7 +39,7 @@ SEARCHED_ENTRIES = 4096
 
 
 FIRST_LOOK = 4096
-"""Bytes of an object elsewhere that are looked at to find out what it is."""
+"""Bytes of a remote object that are looked at to find out what it is."""
 
 
 def detect(store: Store, config: Config) -> Format | None:

@@ -51,7 +51,7 @@ class LazyMapping(Mapping[str, JSON]):
 
 
 def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]) -> ArrayMetadata:
-    """The metadata, made of `size` bytes of JSON, without what is large; `again` makes them anew, or raises Stale."""
+    """Return the metadata without large parts if its `size` bytes of JSON are many; `again` remakes it or raises Stale."""
     if size <= HELD_BYTES or isinstance(metadata.native, LazyMapping):
         return metadata
     attributes, native = LazyMapping(lambda: again().attributes, size), LazyMapping(lambda: again().native, size)
@@ -81,13 +81,13 @@ _LAZY = ("attributes", "dimension_names", "native")
 
 
 class _LazyMetadata(ArrayMetadata):
-    """Metadata of which what attributes tell is known once `complete` has been called; its use may block, and raise."""
+    """Metadata without what attributes tell: using that calls `complete`, which may block, and raise."""
 
     __slots__ = ("_complete",)
     _complete: Callable[[], ArrayMetadata]
 
     def __new__(cls, *given: Any, **changed: Any) -> Any:
-        """What `dataclasses.replace` makes of one is known at once."""
+        """Make plain metadata, because `dataclasses.replace` has all values."""
         return ArrayMetadata(*given, **changed)
 
     @classmethod

@@ -15,7 +15,7 @@ from fsbridge.store.remote.opening import object_store
 from fsbridge.store.remote.urls import Location
 
 FIRST_BYTES = MIB
-"""Bytes of an object that are brought with its size: so many HDF5 wants first."""
+"""Bytes of an object that are fetched with its size: HDF5 wants so many first."""
 
 
 def is_directory(path: str) -> bool:
@@ -27,7 +27,7 @@ def is_directory(path: str) -> bool:
 
 
 def local_store(path: str, config: Config) -> Store:
-    """The keys of a local directory."""
+    """Return the store of a local directory."""
     return Remembered(LocalStore(path, config.external_folders, config.for_everybody, config.immutable))
 
 

@@ -39,10 +39,10 @@ STRANGERS = (
     (0, b"II+\0", "a TIFF file", _PICTURE),
     (0, b"\x93NUMPY", "a NumPy file", _PICTURE),
 )
-"""Files that are taken for stores: where which bytes stand in them, what they are, and what helps."""
+"""Files that are mistaken for stores: the place of known bytes, these bytes, what the file is, and what helps."""
 
 _BEGINNING = 512
-"""Bytes of a file in which those stand."""
+"""Bytes at the beginning of a file that hold all of these."""
 
 _LEVELS = 40
 """Directories above a path in which a store is looked for: N5 has one for each dimension of a chunk."""

@@ -105,7 +105,7 @@ def _asked(config: Config) -> Format | None:
 
 
 def _inside(path: str, store: Store, config: Config) -> Format:
-    """The format of what is in the zip file at `path`, which `store` reads."""
+    """Return the format of the contents of the zip file at `path`, which `store` reads."""
     asked = _asked(config)
     if asked is not None and asked.access == "keys":
         check_format(asked, store, path, config)
@@ -136,7 +136,7 @@ def _open_directory(path: str, config: Config) -> Source:
 
 
 def _on_store(form: Format | None, store: Store, text: str, config: Config) -> Source | None:
-    """What lies on `store`, which it owns then; None for a format that is read at a path, and for none."""
+    """Open what lies on `store`, and let it own that; None for a format that is read at a path, and for no format."""
     if form == COLLECTION:
         return CollectionSource(store, config, partial(_open_member, store, text))
     if form is None or form.access == "path":

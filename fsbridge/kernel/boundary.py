@@ -124,7 +124,7 @@ class Reporter:
             self._more[path] = self._more.get(path, 0) + 1
 
     def _speak(self, *subject: str) -> bool:
-        """True if `subject` has been silent for long enough to be logged."""
+        """True if `subject` is to be logged, because it was silent for long enough; notes that it is logged now."""
         now = time.monotonic()
         key = (subject[0], subject[1])
         last = self._silent.get(key)

@@ -200,7 +200,7 @@ class Listing:
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
     def begins(self, ttl: float) -> bool:
-        """True if the kernel, which asks for the beginning, may be shown what has been read already."""
+        """True if the kernel, which asks for the beginning, may be shown what is read already; once after each `begin`."""
         untouched, self._untouched = self._untouched, False
         return untouched and time.monotonic() - self._begun < max(JUST_SECONDS, listed_again(ttl, self.shown.extent))
 

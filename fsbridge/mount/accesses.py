@@ -17,11 +17,11 @@ from typing import NamedTuple
 from fsbridge.errors import SetupError
 
 QUEUED_LINES = 10_000
-"""Lines that wait for a slow disk; what is more is counted as lost in the next one that is written."""
+"""Most lines that wait for a slow disk; further ones are counted as lost in the next line that is written."""
 
 
 def open_log(path: str) -> int:
-    """A descriptor for the access log at `path`, which is appended to; SetupError if it cannot be written."""
+    """Open the access log at `path` for appending; SetupError if it cannot be written."""
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -38,7 +38,7 @@ class _Access(NamedTuple):
 
 
 class AccessLog:
-    """Writes to `descriptor`, which it owns, until `close`. `path`: what an inode is called."""
+    """Writes to `descriptor`, which it owns, until `close`. `path` gives the path of an inode."""
 
     def __init__(self, descriptor: int, path: Callable[[int], str]) -> None:
         self._descriptor = descriptor

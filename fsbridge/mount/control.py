@@ -25,7 +25,7 @@ from fsbridge.errors import SetupError
 log = logging.getLogger(__name__)
 
 Answer: TypeAlias = Callable[[Mapping[str, Any], list[int]], Mapping[str, Any]]
-"""From a question and the descriptors that came with it to what is told; SetupError says why not."""
+"""Maps a question and the descriptors that came with it to an answer; SetupError says why there is none."""
 
 QUESTION_BYTES = 65536
 """Bytes of a question at most."""
@@ -34,11 +34,11 @@ PATIENCE_SECONDS = 0.3
 """Seconds that a client has to send its question and take the answer: the next client waits meanwhile."""
 
 AGAIN_SECONDS = 0.2
-"""Seconds until the next question is taken where there was no descriptor for one."""
+"""Seconds until the next question is taken after one failed because no descriptor was free."""
 
 
 def folders() -> list[str]:
-    """Where this user's control sockets may be, the best place first."""
+    """Return the folders that this user's control sockets may be in, the best one first."""
     user = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR", "")
     places = [f"{given}/fsbridge"] if given.startswith("/") else []
@@ -58,7 +58,7 @@ def is_private(path: str) -> bool:
 
 
 def _own_folder() -> str:
-    """The first place that can be had; OSError if there is none."""
+    """Return the first folder that exists or can be made, for this user alone; OSError if there is none."""
     problem: OSError | None = None
     for path in folders():
         try:
@@ -84,7 +84,7 @@ def short_address(path: str) -> Iterator[str]:
 
 
 class Control:
-    """The control socket of this process, until `close`. A mount where none can be made is served without."""
+    """The control socket of this process, until `close`. If none can be made, the mount is served without one."""
 
     def __init__(self, facts: Mapping[str, Any], answers: Mapping[str, Answer]) -> None:
         """`facts`: what never changes; `answers`: by the question's name."""

@@ -47,7 +47,7 @@ MAX_TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
 FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
-"""Seconds between two looks at how much the kernel has forgotten, and inodes from which on that is memory to give back."""
+"""Seconds between two looks at how many inodes the kernel has forgotten, and the number at which memory is given back."""
 
 _STAT = "import os, sys; print(os.stat(sys.argv[1]).st_dev)"
 
@@ -175,7 +175,7 @@ class Daemon:
         confinement.start(self._give_back, "fsbridge-drop")
 
     async def _watch_forgotten(self) -> None:
-        """When the kernel has forgotten much, of a walk through many arrays, keep no more of it either."""
+        """Drop caches when the kernel has forgotten many inodes, as after a walk through many arrays."""
         inodes, most = self.filesystem.inodes, 0
         while True:
             await trio.sleep(FORGOTTEN_SECONDS)

@@ -88,7 +88,7 @@ def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
 
 
 def _complete_standard_streams() -> None:
-    """Descriptors 0 to 2 must be taken: in their place the next file opened, FUSE's own, would get what is printed."""
+    """Make sure that descriptors 0 to 2 are open, else the next opened file, FUSE's own, would get what is printed."""
     for standard in (0, 1, 2):
         try:
             os.fstat(standard)

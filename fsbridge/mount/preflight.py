@@ -28,7 +28,7 @@ SYSLOG = "/dev/log"
 """The socket of syslog(3)."""
 
 PROCESSES = "the limit of processes (ulimit -u, or the container's) is reached"
-"""Why Python cannot start a thread, mostly."""
+"""The usual reason why Python cannot start a thread."""
 
 _HINTS = (
     ("busy", "see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy {mountpoint})"),
@@ -117,13 +117,13 @@ def _check_spill(directory: str) -> None:
 
 
 def unloadable(error: ImportError) -> SetupError:
-    """A library is missing, or cannot be loaded any more: after an upgrade of the system, in another Python."""
+    """Return the error for a library that is missing or can no longer be loaded, as after an upgrade of the system."""
     hint = f"install fsbridge into this Python with pip ({sys.executable}); a missing libfuse3 with: apt-get install fuse3"
     return SetupError(f"Python cannot load what fsbridge needs: {error}", hint, SYSTEM)
 
 
 def mounts() -> list[Mounted]:
-    """What is mounted, in order; SetupError where the kernel does not tell."""
+    """Return all mounts in order; SetupError if the kernel does not tell them."""
     found = []
     try:
         with open("/proc/self/mountinfo", "rb") as file:
@@ -234,7 +234,7 @@ def _check_mountpoint(mountpoint: str, force: bool) -> None:
 
 
 def _check_nesting(source: str, mountpoint: str) -> None:
-    """The daemon would wait for itself if its reads of the store went through its own mount."""
+    """Refuse a store inside its own mount, or around it: the daemon would wait for itself when it reads the store."""
     inside = f"mount point {mountpoint} is inside the store {source}"
     around = f"the store {source} is inside the mount point {mountpoint}"
     hint = "choose a mount point elsewhere, for example below /mnt"

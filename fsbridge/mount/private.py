@@ -50,7 +50,7 @@ class _Server:
             _serve(replace(config, foreground=True), parent)
 
     def wait_until_ready(self, signals: _Signals) -> None:
-        """Wait until the mounted root answers; SystemExit where the child has ended, which has said why, or on a signal."""
+        """Wait until the mounted root answers; SystemExit on a signal, or if the child has ended, which has said why."""
         while preflight.mounted_at(self._folder) is None:
             ended, status = os.waitpid(self._child, os.WNOHANG)
             if ended:
@@ -62,7 +62,7 @@ class _Server:
         os.stat(self._folder)
 
     def end(self) -> None:
-        """End the child, which unmounts; unmount without it after `END_SECONDS`."""
+        """End the child, which unmounts; if it has not after `END_SECONDS`, kill it and unmount."""
         if self._child:
             os.kill(self._child, signal.SIGTERM)
             deadline = time.monotonic() + END_SECONDS

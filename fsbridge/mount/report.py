@@ -40,11 +40,11 @@ class Report:
         self._access_log: AccessLog | None = None
 
     def answers(self) -> dict[str, Answer]:
-        """By question."""
+        """Return the answers by the question's name."""
         return {"status": self._status, "errors": self._errors, "log-level": self._log_level, "access-log": self._accesses}
 
     def log_accesses(self, descriptor: int | None) -> None:
-        """Write accesses to the file behind `descriptor`, of which a copy is made; None: no longer."""
+        """Write accesses to the file behind a copy of `descriptor`; None: stop that."""
         before = self._access_log
         self._access_log = None if descriptor is None else AccessLog(os.dup(descriptor), self._filesystem.inodes.exact_path)
         self._filesystem.accesses.tell = None if self._access_log is None else self._access_log.tell

@@ -30,13 +30,13 @@ FACTS_BYTES, ANSWER_BYTES = 65536, 8 << 20
 """Bytes of a daemon's file and of its answer at most: root reads what other users wrote."""
 
 GONE, SILENT, UNKNOWN = "gone", "does not answer", "unknown"
-"""States of a mount of which no daemon tells: it has ended without unmounting; it is stopped or hangs; it is another
+"""States of a mount without an answer: its daemon has ended without unmounting; it is stopped or hangs; it is another
 user's, or has no control socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A mount: what is known without asking its daemon, and where that is asked (nowhere if `socket` is empty)."""
+    """A mount: what is known without asking its daemon, and the socket to ask it (empty: there is none)."""
 
     mountpoint: str
     source: str

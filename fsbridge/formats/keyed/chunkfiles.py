@@ -24,7 +24,7 @@ FIRST_DIRECTORIES = 256
 """Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
 
 FEW_MEMBERS = 16
-"""Chunks of a directory that are listed again at less than it costs to remember them; an array may have many such ones."""
+"""A directory of at most so many chunks is cheaper to list again than to remember; an array may have many such ones."""
 
 SMALL_DIRECTORY_BYTES = 4096
 """Size of a directory that has few members, on file systems that tell by it; on others two batches are looked at."""
@@ -132,7 +132,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         return None
 
     def _count(self) -> int:
-        """Lists every chunk directory once."""
+        """Count the stored chunks; lists every chunk directory once."""
         return self._count_below(self._prefix_key(()), 0)
 
     def _count_below(self, key: Key, depth: int) -> int:

@@ -19,8 +19,8 @@ from fsbridge.model import ChunkInfo, Pairs
 from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store
 
 LEAST_NAMES, MEMBERS_EACH = 16, 16
-"""How many chunks are looked for by a pass over their directory, and how many members of it for each: passing by one takes a
-thirtieth of the time in which a chunk is found not to be there.
+"""Least number of chunks for one pass over their directory, and most members of it for each of them: passing a member takes
+a thirtieth of the time of a look-up that finds no chunk.
 """
 
 
@@ -165,18 +165,18 @@ class PlacedChunkFiles(ABC):
 
     @abstractmethod
     def _find_directory(self, prefix: Index) -> int:
-        """`find_prefix` of part of an index within the grid, in a store of directories."""
+        """As `find_prefix`, for part of an index within the grid, in a store of directories."""
 
     @abstractmethod
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
-        """`scan` of the same, in a store that can be listed."""
+        """As `scan`, for part of an index within the grid, in a store that can be listed."""
 
     @abstractmethod
     def _count(self) -> int:
-        """`count` in such a store."""
+        """As `count`, in a store that can be listed."""
 
     def _listing(self, prefix: Index) -> Hashable:
-        """What the listing of `prefix` is remembered under."""
+        """Return the key under which the listing of `prefix` is remembered."""
         return self.directory, self.variant, prefix
 
     def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Pairs:
@@ -185,7 +185,7 @@ class PlacedChunkFiles(ABC):
         return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
 
     def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:
-        """`keys.spread` for a store to which listings are requests; others make nothing of it."""
+        """Return `keys.spread` for a remote store, where listings are requests; others have no use for it."""
         return keys.spread(counts) if self.store.far else []
 
     def touched_ns(self) -> int:

@@ -24,7 +24,7 @@ DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of all metadata documents of all formats of keys."""
 
 LISTED_GROUPS = 4096
-"""Groups of which it is remembered that they were listed."""
+"""Number of groups that are remembered as listed."""
 
 
 class KeyedStore:
@@ -84,10 +84,10 @@ class KeyedStore:
     def encoded(
         self, chain: CodecChain, key: Key, info: ChunkInfo, where: tuple[int, int], size: int | None
     ) -> Encoded | None:
-        """The chunk of `size` decoded bytes, to be decoded in part.
+        """Return the chunk of `size` decoded bytes, for decoding in part.
 
-        `where`: where in the stored object the encoded chunk begins, and its length. None: `chain` decodes chunks whole, or
-        this one is above a limit; decoding it whole says so.
+        `where`: where in the stored object the encoded chunk begins, and its length. None if `chain` only decodes whole
+        chunks, or if this one is above a limit; decoding it whole raises the error.
         """
         begin, length = where
         if size is None or not chain.in_parts:

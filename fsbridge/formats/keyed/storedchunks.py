@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 10.0
 """Default of `FlatDirectories`: what a disk needs at most to go on with a listing."""
 
 LOOK_SECONDS = 0.1
-"""Between two looks at what a listing under way has found."""
+"""Seconds between two looks at what a listing under way has found."""
 
 DIRECTORY_BYTES = 1024
 """What a directory costs apart from its numbers, roughly."""
@@ -160,7 +160,7 @@ class _Directory:
         return self.last.stored if self.last is not None else None
 
     def next(self) -> ChunkListing | None:
-        """The one that ran is over; what waited for it, if anything, is to run."""
+        """Note that the running listing is over, and return the one that waited for it, if any, as the running one."""
         if self.running is not None and self.running.state == "done":
             self.last = self.running.compact()
         self.running, self.waiting = self.waiting, None
@@ -196,7 +196,7 @@ class FlatDirectories:
         """A listing that tells what the directory `key` holds now, begun if need be.
 
         `variant` tells apart different grids and spellings at the same key. A listing that began before the directory's last
-        change does not do: then it is the one that follows.
+        change does not serve: then the one after it is returned.
         """
         with self._lock:
             directory = self._known.setdefault((key, variant), _Directory())

@@ -165,7 +165,7 @@ class Walks:
         self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
         self._numbered: OrderedDict[int, _Numbered] = OrderedDict()  # by the first number of the range
         self._unvisited: dict[int, _Numbered] = {}
-        self._waits = remote  # whether any walk does
+        self._waits = remote  # true if any walk waits
 
     def __len__(self) -> int:
         return len(self._walks) + len(self._awaited) + len(self._numbered)
