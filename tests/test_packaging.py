@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
@@ -57,6 +60,30 @@ def test_hooks_run_programs_of_the_environment() -> None:
 
 def _dev() -> list[str]:
     return list(PROJECT["dependency-groups"]["dev"])
+
+
+@pytest.mark.parametrize(
+    ("tags", "code", "said"),
+    [
+        ((), 7, ""),
+        (("v1.2.3", "nightly"), 7, ""),
+        (("v1.2.3", "v1.2.4"), 1, "package: HEAD has the tag v1.2.4, but fsbridge/__init__.py says version 1.2.3\n"),
+    ],
+)
+def test_no_package_of_a_version_that_is_not_the_tag(tmp_path: Path, tags: tuple[str, ...], code: int, said: str) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "fsbridge").mkdir()
+    shutil.copy(ROOT / "scripts" / "package", tmp_path / "scripts")
+    (tmp_path / "scripts" / "setup").write_text("#!/bin/sh\nexit 7\n")  # what comes first when the tags are right
+    (tmp_path / "scripts" / "setup").chmod(0o755)
+    text = (ROOT / "fsbridge" / "__init__.py").read_text()
+    (tmp_path / "fsbridge" / "__init__.py").write_text(text.replace(f'"{__version__}"', '"1.2.3"'))
+    author = ("-c", "user.name=a", "-c", "user.email=a@localhost", "-c", "commit.gpgsign=false")
+    for words in (("init", "-q"), (*author, "commit", "-qm", "a", "--allow-empty"), *(("tag", tag) for tag in tags)):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    done = subprocess.run([tmp_path / "scripts" / "package"], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith(said)
 
 
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"])
