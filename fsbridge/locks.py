@@ -16,7 +16,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Held:
-    """The lock of one key, and how many hold it or wait for it: without them a third caller would be given another one."""
+    """The lock of one key, and how many callers hold it or wait for it: while there are any, others get the same lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Values by key within a budget, of which the least recently used go first. Not here: what is kept, or how it is made."""
+"""Values by key within a budget; the least recently used are dropped first. Not here: what is kept, or how it is made."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def reshaped(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
 
 
 class Kinds(Generic[*Rest]):
-    """What was made of documents, by what they say besides these. Thread-safe."""
+    """The metadata of documents, remembered by `Split.said`. Thread-safe."""
 
     def __init__(self, parse: Callable[..., tuple[ArrayMetadata, *Rest]], split: Callable[..., Split | None]) -> None:
         """`parse` takes documents, `split` their values; it returns None if attributes or shape may matter for the rest."""
@@ -51,7 +51,7 @@ class Kinds(Generic[*Rest]):
         self._made: LRU[str, tuple[ArrayMetadata, *Rest]] = LRU(SHARED_BYTES)
 
     def known(self, *values: Values | None) -> tuple[ArrayMetadata, *Rest] | None:
-        """What documents of these values (None: absent) mean, if some of their kind were parsed; else None."""
+        """Return the metadata for these values (None: absent), if documents of their kind were parsed before; else None."""
         split = self._split(*values)
         return None if split is None else self._joined(split, self._made.get(repr(split.said)))
 

@@ -54,7 +54,7 @@ class Document:
         return Fields(self.values, self.place)
 
     def unparsed(self) -> Callable[[], Document]:
-        """Makes the document of its `text` again, and holds nothing else of it."""
+        """Return a function that parses the document again; it holds the `text` and not the parsed values."""
         text, bare = self.text or b"{}", replace(self, values={})
         return lambda: replace(bare, values=parse_again(text))
 
@@ -168,7 +168,7 @@ class DocumentReader:
         return Document(self.said(text, place), place, stat, len(text), text)
 
     def said(self, text: bytes, place: str) -> Mapping[str, JSON]:
-        """What a small document of these bytes says, see `parse_object`: all of them say the same."""
+        """Parse a small document by `parse_object`, once for all documents with the same bytes."""
         values = self._shared.get(text)
         if values is None:
             values = self._shared.put(text, parse_object(text, place, self._limits), len(text) + DOCUMENT_BYTES)
@@ -192,24 +192,24 @@ def told(stat: Stat, text: bytes) -> Stat:
 
 
 def _stored(stat: Stat) -> Hashable:
-    """The store's own version in a stat that is `told`."""
+    """Return the store's own version in a stat made by `told`."""
     return cast(_DocumentVersion, stat.version).stored
 
 
 class Repeated(Generic[T]):
-    """What was made of small documents, for those that are the same byte for byte. Thread-safe."""
+    """Results made from small documents, shared by documents with the same bytes. Thread-safe."""
 
     def __init__(self, weigh: Callable[[T], int] = lambda _: 0) -> None:
-        """`weigh`: what something made takes beyond a document of its size, in the same bytes."""
+        """`weigh`: memory of a result beyond that of its documents, in the same unit."""
         self._weigh = weigh
         self._made: LRU[tuple[bytes | None, ...], T] = LRU(SHARED_BYTES)
 
     def known(self, *texts: bytes | None) -> T | None:
-        """What was made of documents of these bytes (None: absent); None if nothing was, or it is forgotten."""
+        """Return the result for documents of these bytes (None: absent); None if there is none, or it was forgotten."""
         return self._made.get(texts)
 
     def made(self, make: Callable[..., T], *documents: Document | None) -> T:
-        """What `make` makes of `documents` (None: absent), or has made of the same ones. What it raises, it raises again."""
+        """Return what `make` makes of `documents` (None: absent), or has made of equal ones. Its errors are not kept."""
         texts: list[bytes | None] = []
         for document in documents:
             if document is not None and document.text is None:

@@ -22,10 +22,10 @@ MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
 
 FEW_VALUES = 10_000
-"""A document of fewer commas and the like, and with no more brackets than may be nested, needs no closer look."""
+"""A document with fewer separators and brackets, and no more brackets than may be nested, is not measured further."""
 
 LARGE_VALUES = 100_000
-"""Values of a document that is parsed while no other such one is."""
+"""Documents of more than so many values are parsed one at a time."""
 
 _large = threading.Lock()
 
@@ -140,7 +140,7 @@ def parse_object(data: bytes, place: str, limits: Limits) -> dict[str, JSON]:
 
 
 def parse_again(data: bytes) -> dict[str, JSON]:
-    """`parse_object` of what it has taken before."""
+    """Parse an object that `parse_object` has accepted before."""
     value: dict[str, JSON] = _DECODER.decode(data.decode("utf-8-sig"))
     return value
 
@@ -171,14 +171,14 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 class Measure(NamedTuple):
-    """`values`: at most so many values and names; `depth`: at most so deep."""
+    """Upper bounds: `values` counts values and names, `depth` is the nesting."""
 
     values: int
     depth: int
 
 
 def measure(data: bytes, limits: Limits) -> Measure:
-    """What parsing `data` would make, found without making it. Of what is no JSON, what comes before the error counts."""
+    """Measure what parsing `data` would make, without making it. If `data` is no JSON, the part before the error counts."""
     opening = data.count(b"[") + data.count(b"{")
     most = data.count(b",") + data.count(b":") + opening + 1
     if opening <= limits.json_depth and most <= FEW_VALUES:

@@ -23,10 +23,10 @@ KNOWN_SECONDS = 0.25
 """Seconds for a member that is known from an earlier listing: less than makes the listing overdue."""
 
 IMPATIENCE = 5
-"""Once a member has not answered, the next ones of the listing get so much less: where one hangs, several often do."""
+"""After one silent member the next ones of a listing get this part of the time: if one hangs, several often do."""
 
 HANGING = 16
-"""Members that may hang at a time, each with a thread; beside so many only those are known that answer in their order."""
+"""Members that may hang at a time, each with a thread; while so many hang, listings ask no further ones."""
 
 
 class _Round(Generic[R]):
@@ -54,9 +54,9 @@ class HungMembers(Generic[R]):
         return key in self._hanging
 
     def answers(self, keys: Sequence[Key], ask: Callable[[Key], R], known: Callable[[Key], bool]) -> Iterator[R | None]:
-        """What `ask`, which raises nothing, says of each, in order; None of one that hangs.
+        """Yield what `ask` returns for each key, in order; None for a member that hangs. `ask` must raise nothing.
 
-        Waits for that a little, less for members that are `known`.
+        It waits a little for each member, less for those that are `known`.
         """
         before_waiting()
         haste, left = 1, list(keys)

@@ -87,7 +87,7 @@ class Remembered(StoreAbilities):
         return data, self._seen(key, asked, stat)
 
     def _known(self, key: Key) -> Stat | None:
-        """What was told of a key, by a look at it or by a listing, if that is young enough."""
+        """Return the stat of a key, from a look at it or from a listing, if that is young enough."""
         found = self._stats.get(key)
         if found is not None and found[0] >= context.as_of:
             used(found[0])

@@ -32,7 +32,7 @@ _ACL_VERSION = 2
 _NO_LIST = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS))
 
 REMEMBERED_LISTS = 4096
-"""Objects of which it is remembered, by their ctime, that their access control lists permit enough."""
+"""Most objects that are remembered, with their ctime, as having access control lists that permit enough."""
 
 
 class Everybody:

@@ -78,13 +78,13 @@ class LocalFiles:
         raise self._special(key)
 
     def regular(self, key: Key, status: Status) -> Status:
-        """`status`, if it is that of a file or a directory."""
+        """Return `status` if it is that of a file or a directory; else raise Special."""
         if status.st_mode & 0o170000 in (stat_module.S_IFREG, stat_module.S_IFDIR):
             return status
         raise self._special(key)
 
     def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
-        """Exactly these bytes of an open file, which had them when it was looked at."""
+        """Return exactly these bytes of an open file; Stale if it has become shorter since it was looked at."""
         if not asking.context.may_wait:
             return cached.read_cached(fd, start, length)
         try:
@@ -104,7 +104,7 @@ class LocalFiles:
         return b"".join(parts)
 
     def unchanged(self, fd: int, key: Key, before: Status) -> Stat:
-        """An open file's stat if it is as `before`, else Stale."""
+        """Return an open file's stat; Stale if it is no longer as `before`."""
         try:
             after = cached.look(fd)
         except OSError as error:
@@ -191,7 +191,7 @@ class LocalFiles:
         raise AccessDenied(f"{self.describe(key)}: a link out of the store, to {target}; --allow-external DIR permits it")
 
     def _refuse_dangling(self, root: OpenedRoot, key: Key) -> None:
-        """CorruptData where `key` is not there because a link on the way leads to nothing."""
+        """Raise CorruptData if `key` is not there because a link on the way leads to nothing."""
         while key and not os.path.lexists(os.path.join(root.path, key)):
             key = key.parent
         path = os.path.join(root.path, key)
@@ -199,7 +199,7 @@ class LocalFiles:
             raise CorruptData(f"{self.describe(key)}: a link to something that is not there")
 
     def _special(self, key: Key) -> Special:
-        """The error for a FIFO, socket or device; one log line for each, and for a thousand in all."""
+        """Return the error for a FIFO, socket or device; each is logged once, up to a thousand in all."""
         text = f"{self.describe(key)}: a FIFO, socket or device, which fsbridge leaves alone"
         if key not in self._specials and len(self._specials) < LOGGED_SPECIALS:
             self._specials.add(key)

@@ -21,13 +21,13 @@ from fsbridge.store.local.root import OpenedRoot, Root
 from fsbridge.store.local.status import stat_of
 
 HELD_DIRECTORIES = 16
-"""Directories that a moment holds open at most, those that were used last: an array and some of its chunk directories."""
+"""Most directories that a moment holds open, the ones used last: an array and some of its chunk directories."""
 
 SEEN_OBJECTS = 256
-"""Objects of which a moment remembers at most what they were when they were read: documents, mostly."""
+"""Most objects, usually documents, with a stat that a moment remembers from reading them."""
 
 LISTED_DIRECTORIES = 4096
-"""Directories of which a moment remembers at most what the listing said that they are in."""
+"""Most directories with a stat that a moment remembers from the listing above them."""
 
 
 class Moment:

@@ -38,10 +38,10 @@ def stat_of(status: Status) -> Stat:
 
 
 def _since(device: int, changed: int) -> int:
-    """Return nanoseconds since a time that is ahead of our clock, by the clock of the file system that has it.
+    """Return nanoseconds since the time `changed`, which is ahead of our clock, by the clock of its file system.
 
-    That of a file server may be ahead, or ours was set back. It shows at least the latest time that was seen of it, and goes
-    on as ours does.
+    A file server's clock may be ahead, or ours was set back. Its clock shows at least the latest time seen on it, and is
+    taken to run as fast as ours.
     """
     now = time.monotonic_ns()
     ahead = _ahead[device] = max(changed - now, _ahead.get(device, changed - now))
@@ -49,7 +49,7 @@ def _since(device: int, changed: int) -> int:
 
 
 _ahead: dict[int, int] = {}
-"""How far the clock of each file system is ahead of the monotonic clock, at least, in nanoseconds."""
+"""Least nanoseconds by which the clock of each file system is ahead of the monotonic clock."""
 
 
 def member_of(entry: os.DirEntry[str], stats: bool) -> Member | None:

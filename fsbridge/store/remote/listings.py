@@ -25,7 +25,7 @@ WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 LISTED_DIRECTORIES = 2
 """For looks at single objects in a directory that was listed before, so many are enough."""
 WALK_PAGES, WALK_PART = 8, 2
-"""Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
+"""Such a walk asks for at most so many pages, or half as many as the directory has members, which cost one or two each."""
 SHOWN_DIRECTORIES = 4096
 """Number of directories remembered as listed, and of those remembered as listed with all that lies beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
