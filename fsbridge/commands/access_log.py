@@ -1,6 +1,6 @@
 """`fsbridge access-log`: have a running mount write down what is read. Not here: what is written (`mount/accesses.py`).
 
-This command opens the file and hands it to the daemon, which so needs no right to open anything.
+This command opens the file and hands it to the daemon, so the daemon needs no right to open anything.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from fsbridge.layouts.files.filetypes import CHOICES
 
 
 def path(text: str) -> str:
-    """A path that is not empty: an unset variable of a shell would mean the working directory."""
+    """A path that is not empty, because an unset variable of a shell would mean the working directory."""
     if not text:
         raise argparse.ArgumentTypeError("a path is needed, and an empty text is given")
     return text
@@ -38,21 +38,21 @@ def size(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A number from 1 on."""
+    """Parse a whole number from 1 on."""
     if not text.isdecimal() or not text.isascii() or not 0 < int(text) < 1 << 31:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
     return int(text)
 
 
 def number(text: str) -> float:
-    """A number that is not negative."""
+    """Parse a number that is not negative."""
     if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text, re.ASCII) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
     return float(text)
 
 
 def part(text: str) -> tuple[int, int]:
-    """`3/8` as the third of eight parts: (2, 8)."""
+    """Parse `3/8`, the third of eight parts: (2, 8)."""
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
         raise argparse.ArgumentTypeError(f"{text!r} is no part; write 1/8 to 8/8")
@@ -67,12 +67,12 @@ def room(text: str) -> int:
 
 
 def user(text: str) -> int:
-    """A user's number, or name."""
+    """Parse a user's number or name."""
     return _identity(text, lambda name: pwd.getpwnam(name).pw_uid, "user")
 
 
 def group(text: str) -> int:
-    """A group's number, or name."""
+    """Parse a group's number or name."""
     return _identity(text, lambda name: grp.getgrnam(name).gr_gid, "group")
 
 
@@ -98,7 +98,7 @@ def umask(text: str) -> int:
 
 
 def files(text: str) -> tuple[str, ...]:
-    """File types in `npy,nii`; `+` for the comma, which separates mount options."""
+    """Parse file types as in `npy,nii`. `+` may stand for the comma, which separates mount options."""
     names = tuple(text.replace("+", ",").split(","))
     if names == ("all",):
         return CHOICES

@@ -268,7 +268,7 @@ def not_misspelt(path: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """`path` from the root; SetupError where the working directory has been removed."""
+    """Make `path` absolute; SetupError if the working directory has been removed."""
     try:
         return os.path.abspath(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What `fsbridge doctor` looks at: this machine, its mounts, and one source. Each finding that is bad says what mends it.
+"""The checks of `fsbridge doctor`: this machine, its mounts, and one source. Each bad finding says what mends it.
 
 Not here: how findings are printed (`doctor.py`).
 """
@@ -25,7 +25,7 @@ from fsbridge import __version__
 from fsbridge.errors import FsbridgeError, SetupError
 
 State = Literal["ok", "note", "bad"]
-"""Good; worth knowing, but a mount works; something does not work."""
+"""States of a finding: good; worth knowing, but a mount works; something does not work."""
 
 LIBRARIES = (
     *("pyfuse3", "trio", "numpy", "numcodecs", "cramjam", "deflate", "google-crc32c", "xxhash", "lmdb", "msgpack"),
@@ -46,10 +46,10 @@ OPTIONAL = {
 IMPORTED = "import pyfuse3, trio, numpy, numcodecs, deflate, google_crc32c, xxhash, lmdb, msgpack, h5py, obstore"
 
 FEW_FILES = 1024
-"""Open files that a daemon with many readers may want."""
+"""Open files that a daemon with many readers may need."""
 
 CLOCK_SECONDS = 5.0
-"""Seconds that the clock and a file system may differ by: of a changed object's time its freshness is judged."""
+"""Seconds that the clock and a file system may differ by, because a change's age is judged by the object's time."""
 
 
 @dataclass(frozen=True, slots=True)

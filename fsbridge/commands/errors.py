@@ -45,7 +45,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def _inside(path: str, mountpoint: str) -> str:
-    """`path` within the mount, also where it was given with the mount point in front."""
+    """Return `path` within the mount; it may be given with the mount point in front."""
     whole, point = os.path.abspath(path), os.path.abspath(mountpoint)
     if path.startswith("/") or whole.startswith(f"{point}/"):
         return os.path.relpath(whole, point) if whole.startswith(f"{point}/") else path

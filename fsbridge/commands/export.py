@@ -85,7 +85,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def _check_apart(config: Config, dest: str) -> None:
-    """An export into the store itself would change it (P1)."""
+    """Raise SetupError for an export into the store itself, because it would change the store (P1)."""
     if not config.is_remote:
         source = os.path.realpath(config.source)
         if os.path.commonpath([os.path.realpath(dest), source]) == source:

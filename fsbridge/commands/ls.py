@@ -97,7 +97,7 @@ class _Lines:
         self._terminal = sys.stdout is not None and sys.stdout.isatty()
 
     def add(self, line: str) -> None:
-        """Print the line soon."""
+        """Add a line, printed with others at a time."""
         from fsbridge.printable import printable
 
         self._lines.append(printable(line) if self._terminal else line)

@@ -127,13 +127,13 @@ def _env_file(path: str) -> dict[str, str]:
 
 
 def _list_advice(option: str, before: str) -> str:
-    """What helps where `option` seems to go on with the list `before` behind a comma, which ends a mount option."""
+    """Return advice if `option` seems to continue the list `before` behind a comma, because a comma ends a mount option."""
     goes_on = before.startswith(("layout=", "files=")) and "=" not in option
     return f"write + for the comma: {before}+{option}" if goes_on else ""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The one of `known` that was meant by `word`, perhaps; empty if none is like it."""
+    """Return the word of `known` that `word` is most like; empty if it is like none."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, list(known), 1, 0.8)), "")

@@ -19,7 +19,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Spell a number of bytes for people."""
     unit = 0
     while count >= 1024 and unit < len(UNITS) - 1:
         count, unit = count / 1024, unit + 1
@@ -27,7 +27,7 @@ def size(count: float) -> str:
 
 
 class Progress:
-    """Bytes that are done, the rate, the present path; with the time left once `expect` was told all there is."""
+    """Shows bytes that are done, the rate, the present path, and the time left once `expect` has set the total."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet or sys.stderr is None
@@ -46,13 +46,13 @@ class Progress:
         return self._bar is not None
 
     def expect(self, total: int) -> None:
-        """Say how many bytes there are in all."""
+        """Set the total number of bytes."""
         with self._lock:
             if self._bar is not None:
                 self._bar.total = total
 
     def done(self, path: str, count: int) -> None:
-        """Say that so many bytes of a path are done. Any thread may."""
+        """Add bytes of a path that are done. Any thread may call it."""
         if self._quiet:
             return
         with self._lock:
@@ -70,7 +70,7 @@ class Progress:
         print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         with self._lock:
             self._quiet = True
             if self._bar is not None:

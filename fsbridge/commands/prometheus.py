@@ -54,7 +54,7 @@ METRICS = (
 
 
 def text(told: Sequence[Told]) -> str:
-    """All metrics of the mounts that `told` something; of each mount, whether it did."""
+    """Return the metrics of all mounts that have answered, and for each mount whether it did."""
     return "".join(f"{line}\n" for line in _lines(told))
 
 

@@ -16,7 +16,7 @@ from fsbridge.commands.command_line import CommandLine
 from fsbridge.errors import SetupError
 
 HERE = "{}"
-"""What stands for the mount's path in the program's arguments."""
+"""Placeholder of the mount's path in the program's arguments."""
 
 
 def parser(program: str) -> Parser:

@@ -21,13 +21,13 @@ from fsbridge.errors import SetupError
 MACHINE = "/etc/fsbridge.toml"
 
 FILE_BYTES = 1 << 20
-"""Bytes of a file of settings at most."""
+"""Most bytes of a file of settings."""
 
 _WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}
 
 
 class Setting(NamedTuple):
-    """The value of an option and where it stands."""
+    """The value of an option and where it is from."""
 
     option: str
     """With hyphens: `cache-size`."""
@@ -168,7 +168,7 @@ def _environment(parser: argparse.ArgumentParser, known: Mapping[str, argparse.A
 
 
 def _checked(parser: argparse.ArgumentParser, setting: Setting) -> Setting:
-    """The setting, if the parser takes it; SetupError says where it stands."""
+    """Return the setting if the parser takes it; SetupError says where the setting is from."""
     try:
         parser.parse_args(["x", "x", *spelled(setting)])
     except SetupError as error:

@@ -57,7 +57,7 @@ def parser(program: str) -> Parser:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the mounts told at one time."""
+    """The answers of the mounts at one time."""
 
     when: float
     told: list[Told]
@@ -102,7 +102,7 @@ def document(told: Told) -> dict[str, Any]:
 
 
 def _rates(told: Told, look: Look, before: Look | None) -> Mapping[str, float]:
-    """Per second since the look before: requests, bytes read and decoded; empty where nothing was told then."""
+    """Return requests, bytes read and decoded per second since the look before; empty without an answer at that time."""
     then = next((other for other in before.told if other.mount == told.mount), None) if before else None
     if before is None or then is None or not told.answer or not then.answer:
         return {}

@@ -1,4 +1,4 @@
-"""What commands share that read the tree without a mount: places opened, errors told, interrupts heard.
+"""What commands share that read the tree without a mount: opening places, reporting errors, ending on interrupts.
 
 Not here: the tree itself (`unmounted/virtual.py`), any command's own work.
 """
@@ -17,7 +17,7 @@ from fsbridge.printable import printable
 from fsbridge.unmounted.virtual import VirtualTree, reason
 
 FAILED = 1
-"""The exit code of a command that could not read something, and has told what."""
+"""The exit code of a command that could not read something, and has said what."""
 
 
 class Problems:
@@ -34,7 +34,7 @@ class Problems:
 
     @contextmanager
     def at(self, place: str) -> Iterator[None]:
-        """Tell errors of what is done for `place`, and go on behind it."""
+        """Report errors of what is done for `place` and continue after it."""
         try:
             yield
         except SetupError:
@@ -56,7 +56,7 @@ class Trees:
         self._opened: dict[Config, VirtualTree] = {}
 
     def at(self, place: str) -> tuple[VirtualTree, str]:
-        """The tree and the path in it of `SOURCE//PATH`; SetupError where the source cannot be opened."""
+        """The tree and the path in it of `SOURCE//PATH`; SetupError if the source cannot be opened."""
         config, path = self._line.opened(place)
         if config not in self._opened:
             self._opened[config] = VirtualTree(config)
@@ -82,7 +82,7 @@ def run(line: CommandLine, work: Callable[[Trees, Problems], None]) -> int:
 
 
 def report(work: Callable[[Problems], None]) -> int:
-    """Do `work` on a thread of its own and return the exit code: an interrupt leaves behind what waits for a server."""
+    """Do `work` on a thread of its own and return the exit code. An interrupt does not wait for threads at a server."""
     from fsbridge.mount.logs import to_terminal
 
     to_terminal()

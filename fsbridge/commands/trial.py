@@ -20,11 +20,11 @@ from fsbridge.metadata import Index
 from fsbridge.model import Array, Group, Link, Node, as_array
 
 MEMBERS, SECONDS = 10_000, 30.0
-"""Members of a hierarchy that are looked at, and seconds after which no further array is tried."""
+"""Most members of a hierarchy that are looked at, and seconds after which no further array is tried."""
 
 
 def trial(config: Config) -> Iterator[Diagnosis]:
-    """Open the source of `config`; one finding of that, one for each codec."""
+    """Open the source of `config`. Yields one finding for that, and one for each codec."""
     begun = time.monotonic()
     source = open_source(config.source, config)
     try:

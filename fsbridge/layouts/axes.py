@@ -24,7 +24,7 @@ Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | Non
 
 
 PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "neurodata_type", MAX_ID))
-"""Attributes of a group that tell of its members one by one; all others that tell of axes hold for every member."""
+"""Attributes of a group that describe its members one by one. All others that describe axes hold for every member."""
 
 LEAST, MOST = 1e-20, 1e20
 """Limits of a scale and of an offset, in their unit: floats of 32 bits can hold both in any unit that a header wants."""
@@ -115,7 +115,7 @@ def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
 
 
 def _composed(scales: Attributes, dataset: Attributes, rank: int) -> tuple[list[float], list[float], bool]:
-    """Scale and offset of each axis, and whether there is a scale; where one transformation is neither, nothing is known."""
+    """Return scale and offset of each axis, and True if a scale is given. A transformation of another kind leaves none."""
     factors, offsets, known = [1.0] * rank, [0.0] * rank, False
     for transform in _transformations(scales, dataset):
         kind = transform.get("type")
@@ -134,7 +134,7 @@ def _composed(scales: Attributes, dataset: Attributes, rank: int) -> tuple[list[
 
 
 def _transformations(scales: Attributes, dataset: Attributes) -> Iterator[Attributes]:
-    """One after the other. In 0.6 those of all datasets lead on from their coordinate system to others, each on its own."""
+    """Yield one after the other. In 0.6 those of all datasets lead from their coordinate system to others separately."""
     above = () if "coordinateSystems" in scales else _dicts(scales, "coordinateTransformations")
     for transform in (*_dicts(dataset, "coordinateTransformations"), *above):
         if transform.get("type") == "sequence":
@@ -238,7 +238,7 @@ def _sizes(attributes: Attributes, rank: int, x_first: bool) -> Axes | None:
 
 
 def _by_coordinate(axis: Axis, length: int, coordinate: Coordinate) -> Axis:
-    """CF: a 1-D array called like the dimension gives its unit, and its scale where it is regularly spaced."""
+    """Take unit and scale from a 1-D array with the dimension's name (CF); the scale only if it is regularly spaced."""
     if axis.scale is not None or axis.name is None:
         return axis
     found = coordinate(axis.name)

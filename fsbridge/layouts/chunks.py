@@ -76,7 +76,7 @@ class ChunkSpace(Numbering):
         return size if size is None or size <= MAX_SIZE else MAX_SIZE
 
     def open(self, cell: Index, version: Hashable) -> Handle:
-        """Open the file as it is now; NotFound, or Stale when chunk or metadata are not those that it stands for."""
+        """Open the file as it is now. NotFound if there is none, Stale if the chunk or the metadata have changed."""
         form = self.form(cell)
         chunk = self.chunks.open(self.index(cell), version)
         return chunk if form is None else ConvertedChunk(chunk, form)
@@ -166,7 +166,7 @@ class ChunkDirectory(NodeAbilities):
     def lookup(self, name: bytes) -> AnyNode:
         """The member `name`, in canonical decimal spelling only.
 
-        Stale instead of NotFound where the array has changed (grown, perhaps): the kernel then looks up the whole path anew.
+        Stale instead of NotFound if the array has changed (grown, perhaps): the kernel then looks up the whole path again.
         """
         found = parse_coordinate(name, self.of.counts[len(self.prefix)])
         if found is None:

@@ -296,7 +296,7 @@ class ArrayDirectory:
         yield from ()
 
     def around(self) -> Hashable:
-        """What the documents tell besides the metadata, as of now: documents are kept while it is equal."""
+        """What the documents say besides the metadata, as of now: documents are kept while it is equal."""
         return None
 
     def documents(self) -> Mapping[bytes, bytes]:

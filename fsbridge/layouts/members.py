@@ -183,7 +183,7 @@ def has_child(group: Group, name: str) -> bool:
 
 
 def openers(group: Group, members: Iterable[Child], far: bool) -> Iterator[tuple[Child, Opener]]:
-    """Members of a group, and what opens each, once; those `far` away are opened before, many at a time."""
+    """Yield members of a group and what opens each, once. If they are `far` (remote), many are opened at a time ahead."""
     members = iter(members)
     while far and (batch := list(islice(members, OPENED_AHEAD))):
         yield from zip(batch, each(partial(_tried, group), batch, OPENED_AT_ONCE), strict=True)

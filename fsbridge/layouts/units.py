@@ -45,7 +45,7 @@ def text(value: object) -> str | None:
 
 
 def fold(unit: object) -> str | None:
-    """The one name of a unit; as it is where it is none of ours; None for what is no text, empty, or not to be written."""
+    """Return the one name of a unit, or an unknown unit as it is; None for what is no text, empty, or not printable."""
     word = (text(unit) or "").strip()
     if not word or not word.isprintable():
         return None

@@ -35,7 +35,7 @@ SCHEMES = {
     "az": "az://",
     "abfs": "az://",
 }
-"""What stands before a path in a chained URL, by fsspec's protocol; `http` and `https` give whole URLs."""
+"""Prefix of a path in a chained URL, by fsspec's protocol; `http` and `https` give whole URLs."""
 
 BLOCK = 1 << 20
 """Bytes that an open file reads ahead at a time, unless the caller says otherwise."""
@@ -143,7 +143,7 @@ class FsbridgeFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return VirtualFile(self, path, block_size=block_size or BLOCK, **kwargs)
 
     def _refused(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
-        """P1: nothing can be changed."""
+        """Refuse, because nothing can be changed (P1)."""
         _refuse(str(path))
 
     mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = copy = mv = pipe_file = put_file = touch = _refused
@@ -162,7 +162,7 @@ class VirtualFile(AbstractBufferedFile):  # type: ignore[misc]
             return bytes(self._file.read(start, end))
 
     def close(self) -> None:
-        """Give up what is held."""
+        """Release what is held."""
         if not self.closed:
             self._file.close()
         super().close()

@@ -70,7 +70,7 @@ def _below(path: str, node: Group | Array, depth: int) -> Iterator[OrderedMember
 
 
 def _shown(child: Child) -> bytes:
-    """What a member's name is sorted by: its file name, where it can have one."""
+    """Return the key that sorts members: the file name, if the member can have one."""
     try:
         return escape(child.name)
     except FsbridgeError:

@@ -31,7 +31,7 @@ from fsbridge.unmounted.virtual import VirtualTree
 from fsbridge.workers import Workers
 
 BAND_ITEMS = 1 << 24
-"""Elements of variable length that are in memory at a time, at most."""
+"""Most elements of variable length in memory at a time."""
 
 WIDE_PART = 8
 """Part of the cache (an eighth): a larger band of chunks is read by one thread at a time, because several would not fit."""
@@ -59,7 +59,7 @@ class OrderedArray:
     """The elements of one version of an array in C order; with `reversed_axes`, of its transpose. Thread-safe."""
 
     def __init__(self, tree: VirtualTree, array: Array, reversed_axes: bool = False) -> None:
-        """Unsupported for elements that have no bytes of their own."""
+        """Raise Unsupported for elements that have no bytes of their own."""
         metadata = array.metadata
         if metadata.refused is not None:
             raise Unsupported(metadata.refused)
@@ -163,7 +163,7 @@ class ElementSequence:
         self._reader = reader
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Elements [start, stop), little-endian, packed: of the array's type, or rows of bytes where numpy has none."""
+        """Elements [start, stop), little-endian, packed: of the array's type, or rows of bytes if numpy has no such type."""
         found, dtype = self._reader.read(start, stop), self._array.metadata.dtype
         if self._dtype is not None:
             assert dtype.numpy is not None

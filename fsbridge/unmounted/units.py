@@ -27,9 +27,9 @@ from fsbridge.unmounted.members import find_member
 from fsbridge.unmounted.virtual import VirtualTree
 
 UNIT_BYTES = 16 << 20
-"""Decoded bytes of a unit, about: much more than handing it over costs, and little enough for many to share the work.
+"""Approximate decoded bytes of a unit: enough to be worth handing over, few enough for many workers to share the work.
 
-What is only read as a whole, a band of chunks or a chunk, may make a larger one."""
+A unit is larger if a band of chunks, or a chunk, is only read as a whole."""
 
 UNIT_ITEMS = 1024
 """Files or chunks of a unit at most, however small they are."""

@@ -19,7 +19,7 @@ from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Uni
 from fsbridge.unmounted.virtual import VirtualTree, reason
 
 TRIES = 3
-"""Versions of a chunk that is being changed which are tried before that is a finding."""
+"""Versions of a changing chunk that are tried before it is a finding."""
 
 Kind: TypeAlias = Literal["damaged", "unsupported", "inconsistent", "unreadable"]
 
@@ -126,7 +126,7 @@ class Verification(Work[ChunkBatch, Decoded]):
         yield from group.contradictions()
 
     def _look(self, path: str, inconsistent: Iterator[str]) -> None:
-        """Look at what is no chunk: that is the first job's."""
+        """Report inconsistencies beside chunks; only the first job does so."""
         try:
             for words in inconsistent if self.part.is_first else ():
                 self._found(Finding("inconsistent", path, words))

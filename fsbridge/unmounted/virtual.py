@@ -51,7 +51,7 @@ class ReadableFile:
         self._handle = handle
 
     def read(self, start: int, stop: int) -> Buffer:
-        """Exactly the bytes [start, stop), as far as the file goes. Stale once the stored objects have changed."""
+        """Return exactly the bytes [start, stop), up to the end of the file. Stale once the stored objects have changed."""
         start, stop = max(0, start), min(stop, self.size)
         if start >= stop:
             return b""
@@ -61,11 +61,11 @@ class ReadableFile:
         return data
 
     def close(self) -> None:
-        """Give up what is held."""
+        """Release what is held."""
         self._handle.close()
 
     def close_when_unused(self) -> None:
-        """Have it closed with the last reference to it, because its last user is not known."""
+        """Close the file when the last reference to it is gone, because its last user is not known."""
         weakref.finalize(self, self._handle.close).atexit = False
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class VirtualTree:
     """
 
     def __init__(self, config: Config) -> None:
-        """Open the source; SetupError where `fsbridge mount` would raise it."""
+        """Open the source; SetupError in the cases in which `fsbridge mount` raises it."""
         self.config = config
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[bytes, ...], Directory] = OrderedDict()
@@ -213,7 +213,7 @@ class VirtualTree:
             return found
 
     def _keep(self, names: tuple[bytes, ...], node: AnyNode) -> None:
-        """Keep a directory that looks by itself what it holds now; those of a chunk grid belong to one version."""
+        """Keep a directory that finds its present content by itself. Directories of a chunk grid belong to one version."""
         if node.slot is not None or node.attrs().kind != "directory":
             return
         with self._lock:
@@ -307,5 +307,5 @@ def reason(error: Exception) -> str:
 
 
 def mode(kind: Kind) -> int:
-    """The mode of a node as a mount shows it where nothing narrows it."""
+    """The mode of a node as a mount shows it unless options narrow it."""
     return {"directory": 0o40555, "file": 0o100444, "link": 0o120777}[kind]

@@ -221,7 +221,7 @@ class OpenArray:
         above: Surroundings,
         number: int,
     ) -> None:
-        """`number`: unique, but shared with listings that have told it."""
+        """`number`: unique to the array, and the one that listings have shown for it."""
         self.shared = shared
         self.names = names
         self.name = name

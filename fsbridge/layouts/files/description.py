@@ -63,7 +63,7 @@ class Length(NamedTuple):
 
 
 def length(alike: Described) -> Length | None:
-    """What the descriptions take of all arrays that differ in nothing but their names; None where that cannot be told."""
+    """Return the length of the descriptions of all arrays that differ only in their names; None if it is not known."""
     parts = _parts(alike)
     if parts is None:
         return None
@@ -77,7 +77,7 @@ def is_plain(name: str) -> bool:
 
 
 def _parts(alike: Described) -> tuple[_Around, bytes, bytes] | None:
-    """What is around axes and attributes, and these; None where the name or what is told cannot be put together so."""
+    """Return the text around axes and attributes, and the text of both; None if the description is not made of them."""
     view = alike.view
     if not is_plain(view.name):
         return None

@@ -104,7 +104,7 @@ class View:
 
     @property
     def natural(self) -> tuple[int, ...]:
-        """The region's dimensions, slowest first, as the source has them in memory; C order where that is neither."""
+        """The region's dimensions, slowest first, as in the source's memory if that is Fortran order; else in C order."""
         dimensions = tuple(range(len(self.shape)))
         return dimensions[::-1] if self.fortran else dimensions
 

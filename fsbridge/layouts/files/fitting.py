@@ -26,7 +26,7 @@ _NAMINGS = tuple(dict.fromkeys(one.can_name for one in FILE_TYPES.values() if on
 
 
 class Alike:
-    """A view that is equal to another when the same file types fit. One look tells of shared metadata."""
+    """A view that is equal to another if the same file types fit. Shared metadata are compared by identity first."""
 
     __slots__ = ("_parts", "base", "beside", "view")
 
@@ -74,7 +74,7 @@ def _sizes(view: View) -> tuple[object, ...]:
 
 
 def reasons(view: View) -> Mapping[str, str | None]:
-    """For each file type None if it can hold the array, else why it cannot."""
+    """Return for each file type None if it can hold the array, else why it cannot."""
     return _reasons(Alike(view))
 
 

@@ -104,7 +104,7 @@ class OpenGroup(GroupDirectory):
         self._kept = Kept[Around]()
 
     def opened(self, name: str, array: Array, around: Around | None = None) -> OpenArray:
-        """An array of the group; `around`: as of then, else as of now."""
+        """Open an array of the group. `around`: what stands around it, if it is known; else it is looked up."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
@@ -124,12 +124,12 @@ class OpenGroup(GroupDirectory):
         return self._tree.resolve(self.path.member.names, link)
 
     def below(self, path: tuple[str, ...]) -> OpenArray:
-        """The array at a path below the group; NotFound where there is none."""
+        """The array at a path below the group; NotFound if there is none."""
         here = self.at(path[:-1])
         return here.opened(path[-1], here.member_array(path[-1]))
 
     def at(self, path: Sequence[str]) -> OpenGroup:
-        """The group at a path below this one; NotFound where there is none."""
+        """The group at a path below this one; NotFound if there is none."""
         here = self
         for name in path:
             node = here.group.child(name)

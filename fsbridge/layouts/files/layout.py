@@ -207,7 +207,7 @@ class FilesGroup(OpenGroup):
         return self.directory(name, cast(Group, node))
 
     def _listed_briefly(self, group: Group, child: str, name: bytes) -> list[Entry] | None:
-        """The files of an array that need not be opened for that; None where it must be seen what the member is."""
+        """The entries of an array's files, found without opening the array; None if the member must be opened."""
         around, member = self.last_around(), self.path.member
         names, limit = (*member.names, child), member.context.config.limits.depth
         if len(names) > limit or not (self._files.briefly and around.surroundings.impartial):

@@ -21,7 +21,7 @@ from fsbridge.layouts.nodes import BytesHandle
 
 @dataclass(frozen=True, slots=True)
 class MadeHandle(BytesHandle):
-    """An open one; `closed` is told when it is so no more."""
+    """An open file that was made as a whole. `closed` is called when it is closed."""
 
     closed: Callable[[], None]
 

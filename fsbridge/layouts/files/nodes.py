@@ -40,9 +40,9 @@ def planned(view: View, suffix: str) -> Plan:
 
 
 class DescriptionFile(SingleFile):
-    """`NAME.json`. A listing makes none of its bytes, if it knows how many they are.
+    """`NAME.json`. A listing that knows its size does not make its bytes.
 
-    Its version is that of what is described, as it was found first: arrays around it that tell of its axes are not watched.
+    Its version is that of the array as it was found first: other arrays that describe its axes are not watched.
     """
 
     __slots__ = ("_again", "_collisions", "_size", "array", "version")
@@ -54,7 +54,7 @@ class DescriptionFile(SingleFile):
         again: Callable[[], DescriptionFile | None],
         size: int | None = None,
     ) -> None:
-        """`again` finds it anew (None: there is none any more), for an open that must see the store as it is then."""
+        """`again` finds the file anew (None: it is gone), because an open must see the store as it is then."""
         self.array = array
         self.version: Hashable = described_version(array.identity, collisions)
         self._collisions = collisions

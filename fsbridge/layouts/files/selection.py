@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fsbridge.metadata import Axes, Axis
 
 LONGEST_STEP = 1 << 20
-"""A longer one, beyond the dimension, picks the same one element, and no header could tell its spacing."""
+"""Longest step. A longer one, beyond the dimension, picks the same one element, and no header could hold its spacing."""
 
 _ITEM = re.compile(r"\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*)?)?")
 

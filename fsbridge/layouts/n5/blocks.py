@@ -25,9 +25,9 @@ MAX_FORMS = 256
 class BlockSpace(FilledSpace):
     """The blocks of one array version. Axes may be reversed, see `documents.reversed_axes`.
 
-    A reader takes an absent block for zeros; where the fill value is another, such a block opens by its name and is full of
-    it, without being listed. With reversed axes a directory opens by its name whether or not a block is stored in it: the
-    store would have to be searched to know.
+    A reader takes an absent block for zeros. If the fill value is another, such a block opens by its name and is full of it,
+    without being listed. With reversed axes a directory opens by its name whether or not a block is stored in it, because
+    the store would have to be searched to know.
     """
 
     __slots__ = ("_forms", "_full", "_listings", "_steps", "_turned")

@@ -27,11 +27,11 @@ _COORDINATE_VALUES, _COORDINATE_CHUNKS = 65536, 64
 """Elements and chunks of a coordinate that are looked at: of a larger one no spacing is known."""
 
 _TOLERANCE = 1e-6
-"""How far the ratio of two scales may be from an integer, relatively: they are written in decimals."""
+"""How far the ratio of two scales may be from an integer, relatively, because scales are written in decimals."""
 
 
 class Spacing(NamedTuple):
-    """Per axis, in the array's own order; empty where the source does not say it of every axis."""
+    """Facts for each axis, in the array's own order. Each list is empty unless the source has the fact for every axis."""
 
     names: tuple[str | None, ...] = ()
     units: tuple[str, ...] = ()

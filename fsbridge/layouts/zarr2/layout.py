@@ -115,9 +115,9 @@ class Zarr2Array(ArrayDirectory):
 
 
 class Zarr2Space(FilledSpace):
-    """Decoded chunks as they are, or turned into C order where the document cannot say their order.
+    """Decoded chunks as they are, or turned into C order if the document cannot say their order.
 
-    Where `.zarray`'s `fill_value` is not what fills the source's absent chunks, these are files as well.
+    If `.zarray`'s `fill_value` is not what fills the source's absent chunks, these are files as well.
     """
 
     __slots__ = ("_form", "_separator")

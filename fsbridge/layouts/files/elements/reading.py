@@ -44,7 +44,7 @@ _FEW = 64
 """Chunks of a read that the event loop answers, at most."""
 
 _REMEMBERED_BANDS = 16
-"""Bands that are given up at a time: where there are many, each is small."""
+"""Most bands that are given up at a time: if there are many, each is small."""
 
 
 class _ChunkPart(NamedTuple):

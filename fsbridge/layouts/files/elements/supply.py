@@ -159,9 +159,9 @@ class ChunkSupply:
         look(self.shaped(self._load(piece), piece.index))
 
     def ranged(self, piece: Piece, out: NDArray[Any], source: Sequence[slice | int]) -> bool:
-        """`piece[source]` into `out` by ranges, where it is a chunk too large to be decoded whole; else False.
+        """Copy `piece[source]` into `out` by ranges if it is a chunk too large to be decoded whole; else return False.
 
-        TooLarge, too, where the codec decodes chunks only whole.
+        TooLarge if the codec can only decode whole chunks.
         """
         of, chunk = self._version.chunks, piece.chunk
         if self._fits(piece):

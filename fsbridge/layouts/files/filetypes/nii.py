@@ -59,9 +59,9 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
 
 
 def _order(view: View) -> tuple[int | None, ...]:
-    """The region's dimension for each of NIfTI's: x, y, z, time, then the others. None: one of a single element.
+    """The region's dimension for each dimension of NIfTI: x, y, z, time, then the others. None: a dimension of one element.
 
-    Axes that are all space, as those without names are, stay as they are; so do those that seven dimensions cannot hold so.
+    The order stays if no axis is time or channel, or if more than seven dimensions were needed.
     """
     plain_order = volume(view)[::-1]
     times = [i for i in plain_order if is_time(view.axes[i])][:1]

@@ -93,7 +93,7 @@ class Making:
 
     @property
     def count(self) -> int:
-        """How many groups and arrays it has so far."""
+        """Number of groups and arrays found so far."""
         return 0 if self._walk is None else self._walk.specification.count
 
     def _run(self) -> None:

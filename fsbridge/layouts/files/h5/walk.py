@@ -67,7 +67,7 @@ class SkeletonElements:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """A virtual file, and all that it was made of, so that it can be told whether that is still so."""
+    """A virtual file and all that it was made of, so that changes can be found."""
 
     twin: Twin
     watched: tuple[Origin, ...]
@@ -165,9 +165,9 @@ class Walk:
         path: str,
         depth: int,
     ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What is to be done of each member, by name. `told` gets those that are as an HDF5 file has them.
+        """Yield each member's name and how it is added. `told` gets members that an HDF5 file describes exactly.
 
-        Where it does not tell of all, the others are described as those of other formats are.
+        If the file does not describe all, the others are added as members of other formats are.
         """
         if known is not None:
             try:
@@ -248,7 +248,7 @@ class Walk:
             self._objects.setdefault((file, described["address"]), path)
 
     def _soft_target(self, group: OpenGroup, known: Exact, target: str, path: str) -> str:
-        """A soft link's target as it is; where the file begins further down, the same place in this file."""
+        """Return a soft link's target. An absolute one is adapted if the new file has another group as its root."""
         if not target.startswith("/") or known.nested == path.count("/"):
             return target
         up = "/".join([".."] * known.nested + [part for part in target.split("/") if part not in ("", ".")])
@@ -340,7 +340,7 @@ def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
 
 @dataclass
 class _ToldMembers:
-    """Members of a group that an HDF5 file tells of. `alone`: of all, and none is in another file."""
+    """Members of a group that an HDF5 file describes exactly. `alone`: it describes all, and none is in another file."""
 
     names: set[str] = field(default_factory=set)
     alone: bool = True

@@ -26,7 +26,7 @@ _MOST_MEMBERS = 1000
 
 
 def level_of(shown: OpenGroup, array: OpenArray) -> OpenArray:
-    """Return the level of the array's pyramid that its preview is made of: the array itself where it is in none."""
+    """Return the level of the array's pyramid that its preview is made of: the array itself if it is in none."""
     found = _levels(shown)
     return _chosen(shown, found[found.index(array.name) :], array) if array.name in found else array
 

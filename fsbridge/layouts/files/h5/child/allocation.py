@@ -50,7 +50,7 @@ class Allocation:
         self._single = h5s.create(h5s.SCALAR)
 
     def allocate(self, path: bytes, count: int) -> int:
-        """The offset of the `count` bytes of a dataset's elements, which have had none; ValueError if it has not so many."""
+        """Allocate a dataset's elements and return their offset; ValueError if they do not have `count` bytes."""
         with contextlib.ExitStack() as stack:
             dataset = _held(stack, _open(self._file.id, path, self._access.id), _close)
             kind = _held(stack, _type(dataset), _close_type)
@@ -76,7 +76,7 @@ class Allocation:
 
 
 def _held(stack: contextlib.ExitStack, opened: int, close: Any) -> int:
-    """What HDF5 has opened, until the stack ends; ValueError where it has not."""
+    """Close what HDF5 has opened when the stack ends; ValueError if HDF5 could not open it."""
     if opened < 0:
         raise ValueError("HDF5 does not open what it has written")
     stack.callback(close, opened)

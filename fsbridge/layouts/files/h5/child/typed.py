@@ -1,7 +1,7 @@
-"""Objects as an HDF5 file had them, written into another: types, spaces, attributes, references. Of the writing process.
+"""Writes objects as another HDF5 file has them: types, spaces, attributes, references. Part of the writing process.
 
-What is to be written is `described` of `exact.Exact`; where it lies, a path of the new file. Not here: objects that JSON
-describes (`skeleton.py`).
+Objects are described by `exact.Exact`, with a path in the new file. Not here: objects that JSON describes
+(`skeleton.py`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Typed:
         return tid
 
     def group(self, item: Described) -> Any:
-        """A group that keeps the order in which its members were made, where the other did."""
+        """Make a group that keeps the order of creation of its members if the original does."""
         plist = untimed(h5p.GROUP_CREATE)
         plist.set_link_creation_order(item["typed"]["links"])
         plist.set_attr_creation_order(item["typed"]["order"])
@@ -195,7 +195,7 @@ class _References:
     """Makes references to objects of the new file (`elements.References`); those of HDF5 1.12 are given back at the end."""
 
     def __init__(self, file: h5f.FileID, paths: Callable[[int], bytes | None]) -> None:
-        """`paths`: where the object is that was at an address; None: not in this file."""
+        """`paths`: finds the path of the object that had an address in the original; None: it is not in this file."""
         self._file = file
         self._paths = paths
         self._made: list[Any] = []
@@ -293,7 +293,7 @@ def _shaped(plist: Any, space: Any, size: int, chunks: list[int] | None, outside
 
 
 def checked(status: int) -> int:
-    """What a function of HDF5 gave; RuntimeError where it failed."""
+    """Return what a function of HDF5 returned; RuntimeError if it failed."""
     if status < 0:
         raise RuntimeError("HDF5 refuses it")
     return status
