@@ -274,7 +274,7 @@ def _array(path: str, array: Array, layouts: Sequence[Layout], far: bool, above:
 
 
 def _type(dtype: DataType) -> str:
-    """The data type in a word where there is one (`int16` for HDF5's H5T_STD_I16LE), else as the source spells it."""
+    """Return the data type in a word if there is one (`int16` for HDF5's H5T_STD_I16LE), else as the source spells it."""
     if dtype.serializer != "bytes":
         return {"vlen-utf8": "string", "vlen-bytes": "bytes"}.get(dtype.serializer, dtype.native)
     plain = dtype.numpy is not None and dtype.numpy.kind in "biufc" and not dtype.native.isalnum()

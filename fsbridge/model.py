@@ -55,7 +55,7 @@ class ChunkAbilities(Protocol):
         return ()
 
     def touched_ns(self) -> int:
-        """Return the mtime (ns) of what holds the stored chunks, even without any; 0 where that also holds the metadata."""
+        """Return the mtime (ns) of what holds the stored chunks, even without any; 0 if it also holds the metadata."""
         return 0
 
     def commit(self) -> Hashable:

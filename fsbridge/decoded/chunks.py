@@ -323,7 +323,7 @@ class DecodedChunk:
 
 
 def _expect(info: ChunkInfo, version: Hashable) -> None:
-    """Raise Stale if a chunk is another than the one of `version`, where one is given."""
+    """Raise Stale if a chunk is not that of `version`, if one is given."""
     expected = version.version if isinstance(version, Unsettled) else version
     if expected is not None and info.version != expected:
         raise Stale("the stored chunk changed")

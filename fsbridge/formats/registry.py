@@ -30,7 +30,7 @@ ZARR2_DOCUMENTS = (".zarray", ".zgroup", ".zmetadata")
 ICECHUNK_MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HDF5_USER_BLOCKS = (0, *(512 << power for power in range(12)))
-"""Where an HDF5 file may begin: after a user block of 0, 512, 1024, ... bytes; up to 1 MiB in practice."""
+"""Offsets at which an HDF5 file may begin: after a user block of 0, 512, 1024, ... bytes; up to 1 MiB in practice."""
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 
 

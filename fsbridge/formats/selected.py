@@ -139,7 +139,7 @@ class SelectedSource(SourceAbilities):
 
 
 def _joined(names: Sequence[str], target: str) -> list[str]:
-    """The path from the root that a link in the group at `names` leads to; AccessDenied where it leads above the root."""
+    """Return the path from the root that a link in the group at `names` leads to; AccessDenied if it leads above it."""
     if not _stays(names, target):
         raise AccessDenied(f"a link leads out of the source: {target}")
     place = list(names)

@@ -61,7 +61,7 @@ class Directories:
         return found
 
     def recall(self, inode: int, name: bytes | None) -> None:
-        """Open a node, by its name where it has one, as a remembered listing of the directory above it tells."""
+        """Open a node (by name, if it has one), as a remembered listing of the directory above it tells."""
         reading = self._get(self._inodes.parent(inode))
         if reading is not None:
             self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)

@@ -334,7 +334,7 @@ def _do(job: _Job[Any]) -> None:
             confinement.refused()
         except Exception as outgrown:  # of any kind: without this thread the lane would answer nothing any more
             job.error = outgrown
-    except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
+    except Exception as error:  # not judged here: it travels to the caller, which has the errno boundary
         job.error = error
     except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon
         job.error = FsbridgeError(f"a worker was told to end by {type(error).__name__}")

@@ -244,7 +244,7 @@ def _root_device(mountpoint: str) -> int:
 
 
 def read_ahead(device: int) -> None:
-    """Set the mount's read-ahead where permitted (root); elsewhere it stays at the kernel's."""
+    """Set the mount's read-ahead if permitted (root); otherwise the kernel's default stays."""
     setting = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
     with contextlib.suppress(OSError), open(setting, "w") as file:
         file.write(str(READ_AHEAD_KIB))
@@ -256,7 +256,7 @@ def _octal(text: str) -> str:
 
 
 def _nameless() -> int:
-    """A file that has no name; in memory where that is permitted (some seccomp filters forbid it)."""
+    """Return a file without a name; in memory if that is permitted (some seccomp filters forbid it)."""
     try:
         return os.memfd_create("stderr")
     except OSError:

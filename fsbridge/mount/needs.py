@@ -23,7 +23,7 @@ NETWORK = ("/etc", "/run/systemd/resolve", "/run/resolvconf", "/usr/share/ca-cer
 """Names of servers and certificates."""
 
 CREDENTIALS = ("~/.aws", "~/.config/gcloud", "~/.azure")
-"""Where the field's tools keep them."""
+"""Folders in which the cloud providers' tools keep credentials."""
 
 NAMED = (
     "AWS_CA_BUNDLE",
@@ -61,7 +61,7 @@ def needs(config: Config) -> Needs:
 
 
 def _python() -> list[str]:
-    """Where Python and its modules are, except the folder that the program happens to have been started from."""
+    """Return the places of Python and its modules, except the folder that the program happens to have been started from."""
     first = [] if sys.flags.safe_path else sys.path[:1]
     modules = [path for path in sys.path if path not in first or os.path.isfile(path)]
     package = str(Path(fsbridge.__file__).resolve().parent)

@@ -168,7 +168,7 @@ def _means(path: str, mount: Mounted) -> bool:
 
 
 def hint(words: str, mountpoint: str) -> str:
-    """What helps against what the kernel or fusermount3 has said; empty where nothing is known to."""
+    """Return what helps against an error of the kernel or fusermount3; empty if nothing is known to help."""
     return next((help.format(mountpoint=quote(mountpoint)) for said, help in _HINTS if said in words), "")
 
 

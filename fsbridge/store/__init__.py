@@ -104,7 +104,7 @@ WHOLE: Range = (0, None)
 
 
 def compact(numbers: Sequence[int]) -> Sequence[int]:
-    """Sizes, or times in ns, in 8 bytes each; as they are where one needs more: a time before 1677 or after 2262, say."""
+    """Sizes, or times in ns, in 8 bytes each; unchanged if one needs more: a time before 1677 or after 2262, say."""
     try:
         return array("q", numbers)
     except OverflowError:
@@ -148,13 +148,13 @@ class Glimpse(Protocol):
     ) -> None: ...
 
     def read(self, name: str, limit: int) -> Seen | None:
-        """Read the object `name`, of at most `limit` bytes; None where nothing has that name."""
+        """Read the object `name`, of at most `limit` bytes; None if nothing has that name."""
 
     def holds_only(self, names: Collection[str]) -> bool:
         """True if the directory has no members but those of `names`."""
 
     def touched_ns(self, below: str = "") -> int:
-        """Return the mtime of the directory, or of its member `below`; 0 where there is none."""
+        """Return the mtime of the directory, or of its member `below`; 0 if there is none."""
 
 
 class StoreAbilities(Protocol):
@@ -173,7 +173,7 @@ class StoreAbilities(Protocol):
     def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
         """Return those of many names that nothing in the directory at `key` has, by one pass over it as it is now.
 
-        All of them, if the directory is not there. None where it has more than `most` members or changes during the pass,
+        All of them, if the directory is not there. None if it has more than `most` members or changes during the pass,
         and in stores where a pass is no better than asking for each name.
         """
         return None
@@ -188,7 +188,7 @@ class StoreAbilities(Protocol):
         return None
 
     def glimpse(self, key: Key) -> Glimpse | None:
-        """Open the directory at `key` for a look at its documents. None where that would take more than a few calls."""
+        """Open the directory at `key` for a look at its documents. None if that would take more than a few calls."""
         return None
 
     def revisit(self, key: Key) -> None:
@@ -242,7 +242,7 @@ class Store(StoreAbilities, Protocol):
         """A context: what this thread asks in it about a few directories costs less, and is answered as of its beginning."""
 
     def opened(self, key: Key) -> OpenedObject | None:
-        """The object at `key` where that costs no more than a look at it; None in other stores. Errors as of `read`."""
+        """Open the object at `key`, if that costs no more than a look at it; None in other stores. Errors as of `read`."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind, size, time and version of the object or directory at `key`.

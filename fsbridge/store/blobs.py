@@ -25,7 +25,7 @@ class Blob(Protocol):
     stat: Stat
 
     def pread(self, start: int, length: int) -> bytes:
-        """Exactly `length` bytes; CorruptData beyond the end, Stale where the store tells that it is another version."""
+        """Exactly `length` bytes; CorruptData beyond the end, Stale if the store tells that it is another version."""
 
     def check(self) -> None:
         """Stale when the file is another one by now, unless `pread` says so itself."""
@@ -81,7 +81,7 @@ class LocalBlob:
 
 
 class LocalFile:
-    """A file by its path. `check` raises where it may not be read by the mount's users."""
+    """A file by its path. `check` raises AccessDenied if the mount's users may not read it."""
 
     def __init__(self, path: str, check: Callable[[str], None] | None = None) -> None:
         self.name = os.path.abspath(path)

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from fsbridge.metadata import Index, parse_coordinate
 
 SPREAD_NAMES = 64
-"""Names that `ChunkKeys.spread` gives at least, where there are as many; at most about so many times as many."""
+"""Least number of names that `ChunkKeys.spread` gives, if there are as many; an axis of more than its square is thinned."""
 
 
 class ChunkKeys(NamedTuple):
@@ -50,7 +50,7 @@ class ChunkKeys(NamedTuple):
         return None if None in found else tuple(i for i in found if i is not None)
 
     def spread(self, counts: Sequence[int]) -> list[str]:
-        """Beginnings of the names of chunks in one directory, evenly among all of a grid of `counts`, dozens if it can."""
+        """Return beginnings of chunk names in one directory, spread evenly over a grid of `counts`; dozens if there are."""
         axes: list[range] = []
         for count in counts:
             if math.prod(map(len, axes)) >= SPREAD_NAMES:

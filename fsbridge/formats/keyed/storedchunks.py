@@ -41,7 +41,7 @@ Numbers: TypeAlias = npt.NDArray[np.uint64]
 """Linear grid numbers (C order)."""
 
 Read: TypeAlias = Callable[[], Iterator[Numbers]]
-"""Lists a directory: the chunks' numbers as the store gives them, each once; empty where it gave none."""
+"""Lists a directory: the chunks' numbers as the store gives them, each once; empty if it gave none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
 
 DEPTH_BYTES, MOST_FILES = 8 << 20, 32
-"""For smaller files, the bytes or the number of files that are made ready ahead."""
+"""More small files are made ready ahead: as many as hold so many bytes, but at most so many files."""
 
 REMOTE_THREADS = 32
 """Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""

@@ -35,7 +35,7 @@ class LocalGlimpse:
         os.close(self._fd)
 
     def read(self, name: str, limit: int) -> Seen | None:
-        """The object `name`, of at most `limit` bytes; None where nothing is called so."""
+        """The object `name`, of at most `limit` bytes; None if nothing has that name."""
         try:
             fd = os.open(name, _OBJECT, dir_fd=self._fd)
         except FileNotFoundError:
@@ -59,7 +59,7 @@ class LocalGlimpse:
             return all(found.name in names for found in members)
 
     def touched_ns(self, below: str = "") -> int:
-        """mtime of the directory, or of what is called `below` in it; 0 where nothing is."""
+        """mtime of the directory, or of its member `below`; 0 if there is none."""
         if not below:
             return os.fstat(self._fd).st_mtime_ns
         try:

@@ -135,7 +135,7 @@ class Moment:
         return directory
 
     def place(self, key: Key) -> tuple[int, str] | None:
-        """A directory that is held, and the name of `key` in it; None where none is."""
+        """Return a directory that is held, and the name of `key` in it; None if no such directory is held."""
         directory = self._used(key)
         if directory is not None:
             return directory, "."

@@ -75,7 +75,7 @@ class Ahead:
     def begin(self, key: Key, read: Range, expected: int | None) -> bool:
         """Have `read` of an object sent, which is about `expected` bytes, unless it is under way, as soon as there is room.
 
-        False where it will not be: too many wait already, or it is too much.
+        False if it will not be sent: too many wait already, or it is too large.
         """
         start, length = read
         nbytes = EXPECTED if expected is None else expected

@@ -275,7 +275,7 @@ class Client:
 
 
 def _called(call: Callable[[], R]) -> R:
-    """What a call of obstore gives or raises. It panics where no request can be made, which is no Exception to Python."""
+    """Return or raise what a call of obstore does. If no request can be made it panics, which is no Exception in Python."""
     try:
         return call()
     except BaseException as error:

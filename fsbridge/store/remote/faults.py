@@ -148,7 +148,7 @@ _CONNECTIONS = {
     "dns error": "nobody here knows the server's name",
     "ConnectionRefused": "nothing listens at the server's address",
 }
-"""What is wrong where no request can be sent, by obstore's words for it."""
+"""What is wrong if no request can be sent, by obstore's words for it."""
 
 
 def _reason(status: int, text: str, details: str) -> str:

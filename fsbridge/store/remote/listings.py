@@ -21,15 +21,15 @@ from fsbridge.store.remote.client import PAGE_KEYS, Client
 from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, ListedLevel, split
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
-"""So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
+"""Least listings beneath different members of a directory, within this time, that count as a walk through all of them."""
 LISTED_DIRECTORIES = 2
-"""For looks at single objects in a directory that was listed before, so many are enough."""
+"""Least looks at single objects that count as a walk in a directory that was listed before."""
 WALK_PAGES, WALK_PART = 8, 2
 """Such a walk asks for at most so many pages, or half as many as the directory has members, which cost one or two each."""
 SHOWN_DIRECTORIES = 4096
 """Number of directories remembered as listed, and of those remembered as listed with all that lies beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
-"""The same for looks at one object in each member: such requests, unlike pages, need not wait for each other."""
+"""As `WALK_PAGES`, `WALK_PART` for looks at one object in each member: unlike pages they need not wait for each other."""
 
 
 class Listings:
@@ -104,7 +104,7 @@ class Listings:
         return self.listing(key)
 
     def listing(self, key: Key) -> ListedLevel:
-        """As `level`; NotFound where nothing lies beneath, Stale where not even the store is there any more."""
+        """As `level`; NotFound if nothing lies beneath `key`, Stale if nothing lies in the store any more."""
         level = self.level(key)
         if not len(level):
             if not key:

@@ -26,13 +26,13 @@ KINDS: dict[str, Kind] = {
 }
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-"""Where Amazon's other programs look for a server that is not Amazon's, the first one first."""
+"""Variables in which Amazon's other programs look for a server that is not Amazon's, the first one first."""
 
 _SERVERS: dict[Kind, tuple[str, ...]] = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR"),
 }
-"""Where obstore looks for the server of a bucket that its URL does not name."""
+"""Variables in which obstore looks for the server of a bucket, if its URL does not name it."""
 
 _SIGNATURE = re.compile(r"[?&](X-Amz-|X-Goog-|Signature=|sig=)", re.IGNORECASE)
 """Matches the query of a signed URL."""
