@@ -94,7 +94,7 @@ class LongWork:
         sources = self._sources = WorkSources(configs)
         try:
             for number in range(len(configs)):
-                sources.tree(number)  # what is wrong with it is told before anything begins
+                sources.tree(number)  # its errors are reported before anything begins
             work = make(sources, [(configs.index(config), path) for config, path in given], problems)
             doers = self._doers = self._begin(sources)
             try:

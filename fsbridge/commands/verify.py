@@ -40,7 +40,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print all findings."""
-    # Checksums that nobody looked at are not well, whatever settings say of mounts.
+    # Checksums that were not checked are not well, whatever settings say of mounts.
     line = CommandLine(parser(program), argv, left_out={"no-verify"})
     args = line.args
     work = LongWork(line, [args.place], waits=True)

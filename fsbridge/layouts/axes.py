@@ -285,7 +285,7 @@ def _dicts(holder: JSON, name: str) -> Iterator[Attributes]:
 
 
 def _numbers(value: JSON, rank: int) -> list[float] | None:
-    """`rank` finite numbers."""
+    """Return a list of `rank` finite numbers; None for any other value."""
     if not isinstance(value, list) or len(value) != rank or not rank or not all(map(is_finite, value)):
         return None
     return [float(item) for item in value]

@@ -26,7 +26,7 @@ _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """Numbers that JSON lacks, as attributes have them."""
 
 _PACKED = ("scale_factor", "add_offset")
-"""Numbers: of lists of one, as netCDF's files have them, xarray makes elements that are Python objects."""
+"""Attributes that must be numbers: with lists of one number, as netCDF's files have, xarray makes Python objects."""
 
 
 def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:

@@ -100,7 +100,7 @@ class PathDirectory(NodeAbilities):
         return Attrs("directory", 0, node.mtime_ns if changed_ns is None else changed_ns)
 
     def identity(self, array: Array) -> Hashable:
-        """What tells the chunk space of this version of the array from all others of the mount, in few bytes."""
+        """Return few bytes that identify the chunk space of this version of the array in the mount."""
         whole = repr((self.layout.name, self.member.names, array.version))
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 

@@ -29,7 +29,7 @@ class Cluster:
 
     def __init__(self, sources: WorkSources, address: str) -> None:
         """Connect. SetupError if no scheduler answers, if it has no workers, or if they cannot load fsbridge."""
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what it would log is told as lines of ours
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # our own messages say what it would log
         try:
             self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:

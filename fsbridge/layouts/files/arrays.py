@@ -90,7 +90,7 @@ class Shared:
             return known
 
     def named(self, names: tuple[str, ...], version: Hashable) -> tuple[Hashable, Hashable]:
-        """`identity` and `token` of that version of the array at the path `names`, be it open or yet to be opened."""
+        """Return `identity` and `token` of that version of the array at the path `names`, whether it is open or not."""
         with self._lock:
             known = self._known.get(names)
             if known is not None and known.array.version == version:
@@ -303,7 +303,7 @@ class OpenArray:
         """The later time of the metadata and the directory of chunks. A chunk rewritten in place may not change it."""
         try:
             return max(self.array.mtime_ns, self.array.chunks.touched_ns())
-        except FsbridgeError:  # it cannot be told
+        except FsbridgeError:  # it is not known
             return self.array.mtime_ns
 
     def view(self, selection: Selection | None = None, name: str | None = None) -> View:

@@ -32,10 +32,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 """Names that are spelled alike in JSON, Python and C."""
 
 _SOMEBODY = "\ua66e".encode()
-"""Stands for such a name in what is remembered; it is spelled alike there, too."""
+"""Placeholder of such a name in remembered text. It is spelled the same way in JSON, Python and C, too."""
 
 _NAMING = frozenset(("name", "files", "h5", "region", "raw"))
-"""Members that tell the name, and beside it no text of the array's but what other members tell, too: fields of its type."""
+"""Members that contain the name. All other text of the array in them, as fields of its type, is in other members, too."""
 
 
 def description(view: View, collisions: Sequence[str]) -> bytes:

@@ -207,7 +207,7 @@ class Recorder:
         """Nothing waits."""
 
     def merged(self) -> tuple[tuple[int, bytes], ...]:
-        """What was written last wherever it was written, as pieces that do not overlap, by offset."""
+        """Return the bytes written, the last ones at each place, as pieces that do not overlap, by offset."""
         merged: list[tuple[int, bytearray]] = []
         for offset, content in sorted(self.pieces.items()):
             if merged and offset <= merged[-1][0] + len(merged[-1][1]):

@@ -280,7 +280,7 @@ class FilesGroup(OpenGroup):
         return None
 
     def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
-        """What the member `name` itself is shown as by that name: nothing, mostly, of an array, or a link to one."""
+        """What the member `name` is shown as under just that name; mostly None for an array, or a link to one."""
         if isinstance(node, Link):
             resolved = self._tree.resolve(self.path.member.names, node)
             if resolved is None or as_array(resolved) is None:

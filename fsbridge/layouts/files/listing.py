@@ -172,6 +172,6 @@ def _length(view: View, suffix: str) -> Length | None:
 
 
 def _key(view: View, name: str | None) -> Hashable:
-    """`name`: of an array of no plain name, since some formats cannot hold it."""
+    """Return the key of what is remembered. `name`: given if it is not plain, because some formats cannot hold it."""
     metadata, axes = id(view.metadata), id(view.axes)  # unique while we hold the objects
     return metadata, axes, view.x_first, name, view.image, view.greatest

@@ -51,7 +51,7 @@ class MadeFiles:
 
     @contextmanager
     def making(self, needed: int) -> Iterator[None]:
-        """While one is made, which takes `needed` bytes: where those of others leave no room for it, it waits for them."""
+        """Return a context for making a file, which takes `needed` bytes. It waits until others leave room for that."""
         own = object()
         with self._ended:
             while (others := self._needed()) and others + needed > self._most:

@@ -20,7 +20,7 @@ _SHORTEST_FIRST = (*sorted((*SUFFIXES, SLICES), key=len),)
 
 
 class ParsedName(NamedTuple):
-    """One way to read a file name. `suffix`: that of `filetypes.ALIASES` is the one that it stands for."""
+    """One way to read a file name. `suffix`: never an alias, but the suffix that the alias stands for."""
 
     array: str
     region: str | None

@@ -18,7 +18,7 @@ def native_order(metadata: ArrayMetadata) -> tuple[int, ...]:
 
 
 def kept_order(metadata: ArrayMetadata, selection: Selection, order: Sequence[int]) -> tuple[int, ...]:
-    """In which a chunk is best kept for a file of these elements in that `order`: its own, if that streams as the file's."""
+    """Return the order to keep a chunk in for a file in `order`: its own if elements follow along the same dimension."""
     native = native_order(metadata)
     kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
     return native if _streams(metadata, native, kept) == _streams(metadata, order, kept) else tuple(order)

@@ -37,7 +37,7 @@ class Spill:
         return self.limit - self._taken
 
     def take(self, amount: int) -> bool:
-        """Count `amount` bytes as taken if there is room, or is soon."""
+        """Count `amount` bytes as taken if there is room, or will be soon; else return False."""
         with self._changed:
             self._changed.wait_for(lambda: self._taken + amount <= self.limit or not self._leaving, LEAVING_SECONDS)
             if self._taken + amount > self.limit:
@@ -51,7 +51,7 @@ class Spill:
             self._taken -= amount
 
     def leaves(self, files: int) -> None:
-        """So many more files, or less, are about to give back what they took."""
+        """Count files that are about to give back what they took: `files` more, or fewer if negative."""
         with self._changed:
             self._leaving += files
             self._changed.notify_all()

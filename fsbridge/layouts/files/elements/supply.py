@@ -275,7 +275,7 @@ class ChunkSupply:
         return known
 
     def _load(self, piece: Piece, patient: bool = True) -> memoryview:
-        """All bytes of a piece in the file's memory order; unless `patient`, only if there is room at once."""
+        """Return all bytes of a piece in the file's memory order. Unless `patient`, do not wait for room in the cache."""
         index, limit = piece.index, self._version.chunks.max_chunk
         failed = self._damaged.get(index)
         if failed is not None:

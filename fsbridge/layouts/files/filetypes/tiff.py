@@ -53,7 +53,7 @@ MOST = 2.0**32 - 1
 
 
 def tif(view: View) -> FileMap:
-    """Stock ImageJ opens it, as a virtual stack of any size; other readers too, above 4 GB its first page only."""
+    """A TIFF that stock ImageJ opens, as a virtual stack of any size. Above 4 GB other readers see its first page only."""
     return _tif(view, narrowed(view, *_TIF))
 
 
@@ -152,7 +152,7 @@ def _gdal(view: View) -> list[Tag]:
 
 
 def ome(view: View) -> FileMap:
-    """Bio-Formats, QuPath, napari and libtiff read it; spacing in the unit of the source. Above 4 GiB it is a BigTIFF."""
+    """An OME-TIFF for Bio-Formats, QuPath, napari and libtiff, spacing in the source's unit; above 4 GiB a BigTIFF."""
     from uuid import NAMESPACE_OID, uuid5
 
     dtype, color = narrowed(view, *_OME), color_axis(view)
@@ -239,7 +239,7 @@ def _written(
     view: View, order: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any], file: dict[str, Any],
     page: dict[str, Any], across: list[float] | None, color: bool = False,
 ) -> FileMap:  # fmt: skip
-    """What the writer makes beside the elements. `across`: the size of a pixel in x and y."""
+    """Return a file of what tifffile's writer makes beside the elements. `across`: the size of a pixel in x and y."""
     from tifffile import TiffWriter
 
     if across is not None:

@@ -147,7 +147,7 @@ def valued(
 
 
 def excerpt(described: Mapping[str, JSON], names: frozenset[str] | Sequence[str] = NETCDF_ATTRIBUTES) -> dict[str, JSON]:
-    """What an HDF5 file says of an object, without the attributes `names`."""
+    """Return the exact description of an object, without the attributes `names`."""
     facts = described.get("attributes")
     if not isinstance(facts, list):
         return dict(described)

@@ -117,7 +117,7 @@ class H5Files:
 
 
 class _Slot:
-    """Where the file of one group is. Thread-safe."""
+    """Holds the file of one group. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -300,7 +300,7 @@ class H5Handle:
         return source.peek(offset - parts[0].start, stop - parts[0].start)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """Elements, over the skeleton, over zeros."""
+        """Return bytes of the file: elements over the skeleton over zeros."""
         stop = min(offset + size, self.size)
         if offset >= stop:
             return b""

@@ -48,7 +48,7 @@ class Specification:
         self.count = 0
 
     def add(self, kind: str, path: str, elements: bytes | None = None, **described: JSON) -> int:
-        """One more object; its number. `elements`: those that belong to the skeleton just as HDF5 has them."""
+        """Add an object and return its number. `elements`: those that the skeleton holds, just as HDF5 has them."""
         if len(self._objects) >= BATCH_OBJECTS or len(self._blob) >= BATCH_BYTES:
             self._send(self.rest())
         if elements is not None:
@@ -60,11 +60,11 @@ class Specification:
 
     @property
     def is_typed(self) -> bool:
-        """True if it has anything just as an HDF5 file says it."""
+        """True if any object is described exactly as an HDF5 file has it."""
         return bool(self._files)
 
     def typed(self, file: str, described: Mapping[str, JSON]) -> dict[str, JSON]:
-        """What an object says of itself that lies in an HDF5 file."""
+        """Return the exact description of an object that lies in an HDF5 file."""
         return {"typed": described, "file": self._files.setdefault(file, len(self._files))}
 
     def leave_out(self, group: str, reasons: Sequence[str]) -> None:

@@ -106,10 +106,10 @@ def written(
     arrays: Mapping[int, Shown],
     least: int = 0,
 ) -> tuple[Twin, dict[str, str]]:
-    """Have the skeleton finished; with it, which objects it lacks, by path, and why.
+    """Finish the skeleton. Return the file, and why objects are missing in it, by path.
 
-    `arrays`: by the number of a dataset the array that has its elements; of others the skeleton has them. `least`: bytes
-    that the file must have besides its elements. Raises what `SkeletonWriter.finish` does.
+    `arrays`: by number of the dataset, the array with its elements; other elements are in the skeleton. `least`: bytes that
+    the file must have besides its elements. Raises what `SkeletonWriter.finish` does.
     """
     head, content = writer.finish(specification.rest(), end)
     pieces: list[tuple[int, bytes]] = []

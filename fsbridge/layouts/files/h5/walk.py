@@ -126,7 +126,7 @@ class Walk:
         return Walked(twin, tuple(self._watched), self._mtime_ns)
 
     def _group(self, group: OpenGroup, path: str, depth: int) -> None:
-        """Take in a group and all below."""
+        """Add a group and all below it."""
         attributes = dict(group.group.attributes())
         known = known_exactly(group.group) if self._exactly else None
         members = list(group.group.children()) if known is None else None
@@ -286,7 +286,7 @@ class Walk:
             self._labelled[path] = labelled
 
     def _exact_items(self, array: OpenArray) -> bytes:
-        """Elements of an array of an HDF5 file that only point at their values, for the skeleton."""
+        """Return the elements of an HDF5 file's array that only point at their values, for the skeleton."""
         exactly = array.array.exact()
         assert exactly is not None
         content = exactly.items()
@@ -294,7 +294,7 @@ class Walk:
         return content
 
     def _items(self, array: OpenArray, view: View) -> list[JSON]:
-        """Elements of an array that have no fixed size, for the skeleton."""
+        """Return the elements of an array without a fixed element size, for the skeleton."""
         if view.selection.size > MAX_TEXTS:
             raise TooLarge(f"more than {MAX_TEXTS} elements of variable length")
         token = array.settled()

@@ -57,13 +57,13 @@ class SkeletonWriter:
         self._error: Exception | None = None
 
     def begin(self) -> None:
-        """Have the process started: there will be objects for it."""
+        """Start the process, because there will be objects for it."""
         if not self._sending:
             self._sending = True
             confinement.start(self._send_all, "fsbridge-skeleton")
 
     def send(self, batch: Batch) -> None:
-        """Have objects written by and by."""
+        """Queue objects to be written. Raises the error of an earlier batch."""
         self.begin()
         if self._error is not None:
             raise anew(self._error)
@@ -109,7 +109,7 @@ class SkeletonWriter:
             self._over.set()
 
     def _first(self, step: Callable[[], object]) -> None:
-        """Do that, unless something before has failed."""
+        """Do a step unless an earlier one has failed; remember its error."""
         if self._error is None:
             try:
                 step()

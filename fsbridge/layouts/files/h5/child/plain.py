@@ -120,7 +120,7 @@ def _write(owner: Any, name: str, kind: Any, shape: tuple[int, ...], memory: Any
 
 
 def _pointers(texts: Sequence[str | None]) -> Any:
-    """Texts of variable length in memory; None is none at all."""
+    """Return pointers to texts of variable length in memory. None becomes a null pointer."""
     found = [None if text is None else encodable(text).encode() for text in texts]
     return (ctypes.c_char_p * len(found))(*found)
 
@@ -178,7 +178,7 @@ def _descr(described: Any) -> Any:
 
 
 def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
-    """One dataset; none where HDF5 does not take its elements, as it would be there with others."""
+    """Create a dataset. If HDF5 does not take its elements it is removed, because it would have others."""
     space = _space(tuple(item["shape"]))
     kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item)
     found = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
@@ -207,7 +207,7 @@ def _forms(described: str, fill: str | None, inside: bool) -> tuple[Any, Any]:
 
 
 def _set_fill(creation: Any, fill: NDArray[Any]) -> None:
-    """One element as the fill value. Empty text is HDF5's own: netCDF (4.9, 4.10) crashes on one that is said."""
+    """Set one element as the fill value. Empty text is not set: HDF5 has it anyway, and netCDF 4.9 and 4.10 crash on it."""
     if fill.dtype.kind != "S":
         creation.set_fill_value(fill)
     elif fill.tobytes().strip(b"\0"):  # h5py takes text of a fixed size for a pointer, as which it must come
@@ -215,7 +215,7 @@ def _set_fill(creation: Any, fill: NDArray[Any]) -> None:
 
 
 def _fill(dataset: h5py.Dataset, item: Mapping[str, Any]) -> None:
-    """Elements that are part of the skeleton."""
+    """Write elements that are part of the skeleton."""
     items = item["items"]
     if item["dtype"] == "bytes":
         for index, content in zip(np.ndindex(*dataset.shape), items, strict=True):

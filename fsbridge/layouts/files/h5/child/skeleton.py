@@ -55,9 +55,9 @@ class Skeleton:
         self._pages = Pages()
         self._file: Any = None
         self._typed: Any = None
-        self._waiting: list[SkeletonObject] = []  # from one on that is of a committed type which has not come yet
-        self._elements: list[SkeletonObject] = []  # of which the elements may refer to any object
-        self._attributes: list[SkeletonObject] = []  # of which the attributes may, or are of types that have not come yet
+        self._waiting: list[SkeletonObject] = []  # objects from the first one on with a committed type that has not come yet
+        self._elements: list[SkeletonObject] = []  # their elements may refer to any object
+        self._attributes: list[SkeletonObject] = []  # their attributes may, or are of types that have not come yet
         self._outside: list[tuple[int, bytes, int]] = []  # number, path and bytes of elements that are not in the file
         self._groups: set[str] = set()
         self._count = 0
@@ -112,7 +112,7 @@ class Skeleton:
         return self._pages, self._allocated()
 
     def _scales(self, scales: Mapping[str, Any]) -> None:
-        """Dimension scales; of no importance where they cannot be: the other's dataset may have been left out."""
+        """Make and attach dimension scales. Failures do not matter, because a dataset may have been left out."""
         file = h5py.File(self._file)
         for path, name in scales["made"]:
             with contextlib.suppress(*ERRORS):
@@ -140,7 +140,7 @@ class Skeleton:
     # ---- one object
 
     def _attempt(self, entry: SkeletonObject, call: Callable[[SkeletonObject], None]) -> None:
-        """What HDF5 refuses costs this object alone."""
+        """Call, and remember an error of HDF5: it costs only this object."""
         if entry.number not in self.failed:
             try:
                 call(entry)
@@ -169,7 +169,7 @@ class Skeleton:
             self._set_attributes(entry, owner)
 
     def _bounds(self, low: int) -> None:
-        """Headers of objects from now on: before HDF5 1.8 they hold no attribute of 64 KiB and more."""
+        """Set the version of object headers from now on: before HDF5 1.8 they hold no attribute of 64 KiB and more."""
         if _set_bounds(self._file.id, low, h5f.LIBVER_LATEST) < 0:
             raise RuntimeError("HDF5 does not take bounds of its versions")
 

@@ -18,14 +18,14 @@ from fsbridge.children.elements import Form, Target, Unpacker, form
 from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, TEXT, function
 
 MAX_CHUNK_BYTES = (1 << 32) - 1
-"""HDF5's limit: what could grow and is larger is fixed in its extent."""
+"""HDF5's limit of a chunk. A larger dataset that could grow gets a fixed extent."""
 
 _REFERRING = ("DIMENSION_LIST", "REFERENCE_LIST")
-"""Attributes of dimension scales: what is not in this file is not in them either, as readers take them for complete."""
+"""Attributes of dimension scales. They leave out objects that are not in this file, because readers expect all."""
 _OBJECT, _REGION = 0, 1
 """H5R_OBJECT1, H5R_DATASET_REGION1 (H5Rpublic.h)."""
 _NEW_OBJECT, _NEW_REGION, _NEW_ATTRIBUTE = 2, 3, 4
-"""H5R_OBJECT2, H5R_DATASET_REGION2, H5R_ATTR: those of HDF5 1.12, of so many bytes in memory."""
+"""H5R_OBJECT2, H5R_DATASET_REGION2, H5R_ATTR: the references of HDF5 1.12, of `_NEW_BYTES` in memory."""
 _NEW_BYTES = 64
 _REFERENCES = ("object", "region", "reference")
 """Kinds of pointers in elements."""
