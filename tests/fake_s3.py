@@ -1,4 +1,5 @@
-"""An object store of our own in the test's process: S3 (GET, HEAD, LIST version 2) and plain HTTP, on a loopback address.
+"""An object store of our own in the test's process: S3 (GET, HEAD, LIST version 2, and uploads by
+`fake_uploads.py`) and plain HTTP, on a loopback address.
 
 It counts requests, delays them, and misbehaves as a test tells it (`Fault`). Not here: any test.
 """
@@ -20,6 +21,8 @@ from itertools import islice
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from fake_uploads import Uploads
+
 from fsbridge.errors import FsbridgeError
 
 CHUNK = bytes(range(256)) * 40
@@ -34,6 +37,8 @@ class Stored:
     data: bytes
     mtime: float
     etag: str
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Headers of the user's own."""
 
 
 class Objects(dict[str, Stored]):
@@ -132,6 +137,7 @@ class FakeS3:
 
     def __init__(self) -> None:
         self.objects = Objects()
+        self.uploads = Uploads(self._uploaded)
         self.requests: list[Request] = []
         self.fault: Callable[[Request], Fault | None] = lambda request: None
         self.latency = 0.0
@@ -153,6 +159,9 @@ class FakeS3:
 
     def put(self, key: str, data: bytes, mtime: float | None = None, etag: str | None = None) -> None:
         self.objects[key] = Stored(data, time.time() if mtime is None else mtime, etag or hashlib.md5(data).hexdigest())
+
+    def _uploaded(self, key: str, data: bytes, metadata: Mapping[str, str]) -> None:
+        self.objects[key] = Stored(data, time.time(), hashlib.md5(data).hexdigest(), metadata)
 
     def put_tree(self, folder: Path, prefix: str) -> None:
         """Upload a directory."""
@@ -227,10 +236,11 @@ class FakeS3:
                 lines = head.decode("latin-1").split("\r\n")
                 method, target, _ = lines[0].split(" ", 2)
                 headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
                 self.in_flight += 1
                 self.most_in_flight = max(self.most_in_flight, self.in_flight)
                 try:
-                    if not await self._answer(writer, method, target, headers):
+                    if not await self._answer(writer, method, target, headers, body):
                         return
                 finally:
                     self.in_flight -= 1
@@ -242,7 +252,9 @@ class FakeS3:
             self.connections -= 1
             writer.close()
 
-    async def _answer(self, writer: asyncio.StreamWriter, method: str, target: str, headers: dict[str, str]) -> bool:
+    async def _answer(
+        self, writer: asyncio.StreamWriter, method: str, target: str, headers: dict[str, str], sent: bytes
+    ) -> bool:
         path, _, query_text = target.partition("?")
         query = dict(urllib.parse.parse_qsl(query_text, keep_blank_values=True))
         bucket, _, key = urllib.parse.unquote(path).lstrip("/").partition("/")
@@ -270,7 +282,7 @@ class FakeS3:
         elif method in ("GET", "HEAD"):
             status, extra, body = self._get(key, headers, fault)
         else:
-            status, extra, body = 405, {}, b""
+            status, extra, body = self.uploads.answer(method, key, query, headers, sent)
         length = len(body)
         if fault.short:
             body = body[: -fault.short]
@@ -296,7 +308,7 @@ class FakeS3:
         if stored is None:
             return 404, {}, _error("NoSuchKey")
         etag = stored.etag if fault.etag is None else fault.etag
-        extra = {"Accept-Ranges": "bytes"}
+        extra = {"Accept-Ranges": "bytes", **stored.metadata}
         if etag:
             shown = f'W/"{etag[2:]}"' if etag.startswith("W/") else f'"{etag}"'
             extra |= {"ETag": shown, "Last-Modified": formatdate(stored.mtime, usegmt=True)}

@@ -19,7 +19,7 @@ from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
     from fsbridge.commands.trees import Problems
-    from fsbridge.unmounted.exporting import Export
+    from fsbridge.unmounted.exporting import Destination, Export
     from fsbridge.unmounted.units import WorkSources
 
 
@@ -27,14 +27,15 @@ def parser(program: str) -> Parser:
     """Return the parser of `export`."""
     parser = Parser(
         prog=program,
-        description="Write the files that a mount of SOURCE would show into the directory DEST, each whole or not at all. "
+        description="Write the files that a mount of SOURCE would show to DEST, each whole or not at all. "
         "A second export writes only what is missing or has changed, told by size and time, of whole arrays by their bytes; "
         "nothing is deleted.",
         epilog="exit codes: 0 all is there; 1 wrong usage, no such store, or something cannot be read or written; "
         "8 interrupted: what is complete stays, and the same command goes on",
     )
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
-    parser.add_argument("dest", type=types.path, metavar="DEST", help="a directory, which is made if it is not there")
+    shown = "a directory, which is made if it is not there, or a URL: s3://BUCKET/PATH, gs://..., az://..."
+    parser.add_argument("dest", type=types.path, metavar="DEST", help=shown)
     shown = "only files whose path below DEST fits, as 'volumes/*.npy' (repeatable; * matches / too)"
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help=shown)
     shown = "no files and directories whose path fits (repeatable)"
@@ -47,20 +48,18 @@ def run(program: str, argv: Sequence[str]) -> int:
     """Export what `argv` names."""
     line = CommandLine(parser(program), argv)
     args = line.args
-    dest = arguments.absolute(args.dest)
-    if "://" in args.dest:
-        raise SetupError(f"{args.dest}: export writes to directories only", "name a directory on a disk")
-    work = LongWork(line, [args.place], waits=True)
+    is_url = "://" in args.dest
+    dest = _writable(args.dest) if is_url else arguments.absolute(args.dest)
+    work = LongWork(line, [args.place], waits=True, far=is_url)
     begun: list[Export] = []
 
     def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Export:
         from fsbridge.unmounted.exporting import Choice, Export
-        from fsbridge.unmounted.folder import Folder
         from fsbridge.unmounted.units import JobPart
 
-        _check_apart(sources.configs[0], dest)
         choice, part = Choice(args.include, args.exclude), JobPart(*args.part)
-        begun.append(Export(sources, places[0][1], Folder(dest), choice, problems.tell, part))
+        path = places[0][1]
+        begun.append(Export(sources, path, _destination(sources.configs[0], path, dest), choice, problems.tell, part))
         if work.progress.is_shown:
             count = threading.Thread(target=lambda: work.progress.expect(begun[0].total()), name="fsbridge-sum", daemon=True)
             count.start()
@@ -82,6 +81,26 @@ def run(program: str, argv: Sequence[str]) -> int:
     if not args.quiet:
         print(f"fsbridge: {_told(begun[0])}", file=sys.stderr)
     return code
+
+
+def _writable(url: str) -> str:
+    from fsbridge.unmounted.bucket import location_of
+
+    location_of(url)
+    return url
+
+
+def _destination(config: Config, path: str, dest: str) -> Destination:
+    if "://" not in dest:
+        from fsbridge.unmounted.folder import Folder
+
+        _check_apart(config, dest)
+        return Folder(dest)
+    from fsbridge.unmounted.bucket import Bucket, identity
+
+    bucket = Bucket(dest, config.remote, identity(config, path))
+    bucket.check_apart(config)
+    return bucket
 
 
 def _check_apart(config: Config, dest: str) -> None:

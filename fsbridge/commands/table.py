@@ -25,7 +25,7 @@ COMMANDS = {
     "ls": "list files of SOURCE as a mount shows them",
     "tree": "draw the tree that a mount of SOURCE shows",
     "cat": "print files of SOURCE as a mount shows them",
-    "export": "write the files that a mount of SOURCE shows into a directory",
+    "export": "write the files that a mount of SOURCE shows into a directory or object storage",
     "verify": "decode every stored chunk and list what is not well",
     "digest": "print a checksum of each array, the same in every format",
     "diff": "show where two stores differ, whatever their formats",

@@ -1,8 +1,8 @@
 """The tree of a source written somewhere else: several files at a time, each whole or not at all, resumable.
 
 A second export keeps what has the size and the time of what it would be made of, after comparing the bytes of files that are
-made of many stored objects. Nothing is deleted but temporary files. Not here: how a destination is written (`folder.py`),
-arguments (`commands/export.py`).
+made of many stored objects. Nothing is deleted but temporary files. Not here: how a destination is written (`folder.py`,
+`bucket.py`), arguments (`commands/export.py`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fsbridge.errors import FsbridgeError, SetupError, Stale
+from fsbridge.store.remote.uploads import DestinationRefuses
 from fsbridge.tree import AnyNode, Attrs, Buffer
 from fsbridge.unmounted.folder import Folder
-from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources
-from fsbridge.unmounted.virtual import Listed, ReadableFile, measured, open_file
+from fsbridge.unmounted.units import UNIT_BYTES, WHOLE, JobPart, Unit, Work, WorkSources
+from fsbridge.unmounted.virtual import ReadableFile, measured, open_file
 
 PIECE = 4 << 20
 """Bytes that are read at a time."""
@@ -30,6 +31,46 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 TRIES = 3
 """Versions of a file that is being changed which are tried before that is an error."""
+
+
+class Destination(Protocol):
+    """Where an export writes to: `Folder` or `Bucket`. Paths are those below it."""
+
+    @property
+    def path(self) -> str:
+        """All of it, for people."""
+
+    @property
+    def unit_items(self) -> int:
+        """Files of a unit at most, however small they are."""
+
+    @property
+    def is_directory(self) -> bool:
+        """True if a single file goes into it."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and those it is in."""
+
+    def check_directory(self, path: str) -> None:
+        """Raise OSError where something else lies in the place of a directory."""
+
+    def make_link(self, path: str, leads: str) -> bool:
+        """Make a link; False if it is there."""
+
+    def size(self, path: str) -> int | None:
+        """The bytes of a file that is there."""
+
+    def has(self, path: str, attrs: Attrs) -> bool:
+        """True if the file that is there has this size, and was made of a stored object of this time."""
+
+    def holds(self, path: str, size: int, pieces: Iterator[Buffer]) -> bool:
+        """True if the file that is there, which has this size, has these bytes."""
+
+    def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
+        """Write a file whole, or not at all; return its size, which is that of `attrs`."""
+
+    def give_up(self, path: str) -> None:
+        """Remove what is not whole."""
 
 
 @dataclass(slots=True)
@@ -75,7 +116,7 @@ class Exported:
 class FileBatch(Unit):
     """Files that are written whole, or bytes [start, stop) of one large file that was begun."""
 
-    folder: Folder
+    dest: Destination
     files: tuple[Exported, ...]
     range: tuple[int, int] | None = None
 
@@ -95,7 +136,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         self,
         sources: WorkSources,
         path: str,
-        folder: Folder,
+        dest: Destination,
         choice: Choice,
         tell: Callable[[str, Exception], object],
         part: JobPart = WHOLE,
@@ -103,7 +144,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         super().__init__(sources, tell, part)
         self.counts = ExportCounts()
         self._top = "/".join(name for name in path.split("/") if name)
-        self._folder = folder
+        self._dest = dest
         self._choice = choice
         self._begun: dict[str, None] = {}  # paths below the destination of what may not be whole
 
@@ -111,17 +152,18 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         batch: list[Exported] = []
         size = 0
         for file in self._files():
-            if (file.attrs.size or 0) >= LARGE and not _seems_there(self._folder, file):
+            large = (file.attrs.size or 0) >= LARGE and isinstance(self._dest, Folder)
+            if large and not self._dest.has(file.below, file.attrs):
                 yield from self._ranges(file)
                 continue
             batch.append(file)
             self._begun[file.below] = None
             size += file.attrs.size or 0
-            if size >= UNIT_BYTES or len(batch) == UNIT_ITEMS or file.attrs.size is None:
-                yield FileBatch(batch[0].path, size, self._folder, tuple(batch))
+            if size >= UNIT_BYTES or len(batch) == self._dest.unit_items or file.attrs.size is None:
+                yield FileBatch(batch[0].path, size, self._dest, tuple(batch))
                 batch, size = [], 0
         if batch:
-            yield FileBatch(batch[0].path, size, self._folder, tuple(batch))
+            yield FileBatch(batch[0].path, size, self._dest, tuple(batch))
 
     def total(self) -> int:
         """Bytes of this job's files, as far as listings tell them."""
@@ -135,7 +177,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
     def clear(self) -> None:
         """Remove incomplete files. Call it only after all writing has ended."""
         for below in self._begun:
-            self._folder.give_up(below)
+            self._dest.give_up(below)
 
     def _below(self, path: str) -> str:
         return path[len(self._top) + 1 :] if self._top else path
@@ -148,41 +190,36 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         tree = self.sources.tree()
         attrs = tree.stat(self._top)
         if attrs.kind != "directory":
-            name = self._top.rpartition("/")[2] if self._folder.is_directory else ""
+            name = self._top.rpartition("/")[2] if self._dest.is_directory else ""
             yield Exported(self._top, name, attrs)
             return
         try:
-            self._folder.make_directory("")
+            self._dest.make_directory("")
+        except DestinationRefuses as error:
+            raise SetupError(str(error)) from error
         except OSError as error:
-            raise SetupError(f"{self._folder.path}: {error.strerror}") from error
+            raise SetupError(f"{self._dest.path}: {error.strerror}") from error
         for path, member in tree.walk(self._top, self._enters, self._fail):
             below = self._below(path)
             try:
                 if member.attrs.kind == "directory":
                     if not self._choice.include and self.part.is_first:
-                        self._folder.make_directory(below)
+                        self._dest.make_directory(below)
                 elif not self._is_mine(path):
                     continue
                 elif member.attrs.kind == "link":
-                    self._count(Outcome(self._folder.make_link(below, tree.target(path)), 0))
+                    self._count(Outcome(self._dest.make_link(below, tree.target(path)), 0))
                 else:
-                    yield self._measured(path, below, member)
+                    yield Exported(path, below, member.attrs, member.node)
             except (FsbridgeError, OSError) as error:
                 self._fail(path, error)
-
-    def _measured(self, path: str, below: str, member: Listed) -> Exported:
-        """A file, measured if a file exists at its destination that may be kept."""
-        attrs = member.attrs
-        if attrs.size is None and self._folder.size(below) is not None:
-            attrs = measured(member.node())
-        return Exported(path, below, attrs, member.node)
 
     def _enters(self, path: str) -> bool:
         below = self._below(path)
         if not self._choice.enters(below):
             return False
         try:
-            self._folder.check_directory(below)
+            self._dest.check_directory(below)
         except OSError as error:
             self._fail(path, error)
             return False
@@ -193,22 +230,24 @@ class Export(Work[FileBatch, "list[Outcome]"]):
             opened = _opened_for_all(self.sources, file, anew=True)
             if opened.size != file.attrs.size:
                 raise Stale("it was changed while it was listed")
-            self._folder.begin(file.below)
+            assert isinstance(self._dest, Folder)
+            self._dest.begin(file.below)
         except (FsbridgeError, OSError) as error:
             self._fail(file.path, error)
             return
         self._begun[file.below] = None
         for start in range(0, opened.size, RANGE):
             stop = min(start + RANGE, opened.size)
-            yield FileBatch(file.path, stop - start, self._folder, (file,), (start, stop))
+            yield FileBatch(file.path, stop - start, self._dest, (file,), (start, stop))
 
     @staticmethod
     def do(sources: WorkSources, unit: FileBatch) -> list[Outcome]:
         """Write files, or some bytes of one."""
         if unit.range is None:
-            return [_exported(sources, unit.folder, file) for file in unit.files]
+            return [_exported(sources, unit.dest, file) for file in unit.files]
+        assert isinstance(unit.dest, Folder)
         pieces = _pieces(sources, _opened_for_all(sources, unit.files[0]), *unit.range)
-        return [Outcome(True, unit.folder.write_range(unit.files[0].below, unit.range[0], pieces))]
+        return [Outcome(True, unit.dest.write_range(unit.files[0].below, unit.range[0], pieces))]
 
     def join(self, unit: FileBatch, result: list[Outcome]) -> None:
         if unit.range is not None:
@@ -223,12 +262,13 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
     def _join_range(self, unit: FileBatch, file: Exported) -> None:
         assert unit.range is not None
+        assert isinstance(self._dest, Folder)
         if file.below not in self._begun or unit.range[1] != file.attrs.size:  # given up, or not all of it
             return
         try:
             if measured(self.sources.tree().node(file.path)) != file.attrs:
                 raise Stale("it was changed while it was read")
-            self._folder.finish(file.below, file.attrs)
+            self._dest.finish(file.below, file.attrs)
         except (FsbridgeError, OSError) as error:
             self.failed(unit, error)
         else:
@@ -239,7 +279,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         for file in unit.files:
             if file.below in self._begun:  # else it is known
                 del self._begun[file.below]
-                self._folder.give_up(file.below)
+                self._dest.give_up(file.below)
                 self._fail(file.path, error)
 
     def _count(self, outcome: Outcome) -> None:
@@ -251,21 +291,24 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
     def _fail(self, path: str, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
-            raise SetupError(f"{self._folder.path}: {error.strerror}") from error
+            raise SetupError(f"{self._dest.path}: {error.strerror}") from error
+        if isinstance(error, DestinationRefuses):
+            raise SetupError(str(error)) from error
         self.counts.failed += 1
         self.tell(path, error)
 
 
-def _exported(sources: WorkSources, folder: Folder, file: Exported) -> Outcome:
+def _exported(sources: WorkSources, dest: Destination, file: Exported) -> Outcome:
     """Export a file whole unless it is there; one that is being changed is looked up again."""
     for left in reversed(range(TRIES)):
         try:
             first = left == TRIES - 1 and file.node is not None
             node = file.node() if first and file.node is not None else sources.tree().node(file.path)
-            if _is_there(sources, folder, file, node):
+            if _is_there(sources, dest, file, node):
                 return Outcome(False, 0)
             with open_file(node) as opened:
-                return Outcome(True, folder.write(file.below, file.attrs, _pieces(sources, opened, 0, opened.size)))
+                attrs = file.attrs._replace(size=opened.size)
+                return Outcome(True, dest.write(file.below, attrs, _pieces(sources, opened, 0, opened.size)))
         except Stale as error:
             if not left:
                 return Outcome(False, 0, error)
@@ -274,22 +317,19 @@ def _exported(sources: WorkSources, folder: Folder, file: Exported) -> Outcome:
     raise AssertionError("not reached")
 
 
-def _is_there(sources: WorkSources, folder: Folder, file: Exported, node: AnyNode) -> bool:
+def _is_there(sources: WorkSources, dest: Destination, file: Exported, node: AnyNode) -> bool:
     """True if the file exists already. Its bytes are compared if many stored objects make it: it has the time of one."""
-    certain = sources.tree().config.immutable or node.slot is not None
-    return _seems_there(folder, file) and (certain or _same(sources, folder, file, node))
-
-
-def _seems_there(folder: Folder, file: Exported) -> bool:
     attrs = file.attrs
-    return attrs.size is not None and folder.size(file.below) == attrs.size and folder.is_dated(file.below, attrs.mtime_ns)
-
-
-def _same(sources: WorkSources, folder: Folder, file: Exported, node: AnyNode) -> bool:
+    if attrs.size is None:
+        if dest.size(file.below) is None:
+            return False
+        attrs = measured(node)
+    if not dest.has(file.below, attrs):
+        return False
+    if sources.tree().config.immutable or node.slot is not None:
+        return True
     with open_file(node) as opened:
-        there = folder.pieces(file.below, PIECE)
-        pieces = _pieces(sources, opened, 0, opened.size)
-        return all(piece == next(there, b"") for piece in pieces) and not next(there, b"")
+        return opened.size == attrs.size and dest.holds(file.below, attrs.size, _pieces(sources, opened, 0, opened.size))
 
 
 def _pieces(sources: WorkSources, opened: ReadableFile, start: int, stop: int) -> Iterator[Buffer]:

@@ -1,6 +1,6 @@
 """A directory that an export writes to: each file under a temporary name first, then renamed, with its object's mtime.
 
-Not here: which files (`exporting.py`), object storage.
+Not here: which files (`exporting.py`), object storage (`bucket.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from fsbridge.tree import Attrs, Buffer
+from fsbridge.unmounted.units import UNIT_ITEMS
 
 CHANGING_NS = 2_000_000_000
 """Nanoseconds for which a change may not show in a modification time: such a file is written again the next time."""
@@ -26,6 +27,11 @@ class Folder:
     """A directory of this machine. Paths are relative to it. A pickled copy names the same path on another machine."""
 
     path: str
+
+    @property
+    def unit_items(self) -> int:
+        """Files of a unit at most, however small they are."""
+        return UNIT_ITEMS
 
     def target(self, path: str) -> str:
         """The absolute or given path of the file at `path`."""
@@ -67,15 +73,14 @@ class Folder:
             return there.st_size if stat.S_ISREG(there.st_mode) else None
         return None
 
-    def is_dated(self, path: str, mtime_ns: int) -> bool:
-        """True if the existing file was made from a stored object of that time."""
-        return os.lstat(self.target(path)).st_mtime_ns == mtime_ns
+    def has(self, path: str, attrs: Attrs) -> bool:
+        """True if the file that is there has this size, and was made of a stored object of this time."""
+        return self.size(path) == attrs.size and os.lstat(self.target(path)).st_mtime_ns == attrs.mtime_ns
 
-    def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of the existing file, `size` at a time."""
+    def holds(self, path: str, size: int, pieces: Iterator[Buffer]) -> bool:
+        """True if the file that is there has these bytes, and no more, whatever `size` says."""
         with open(self.target(path), "rb") as file:
-            while piece := file.read(size):
-                yield piece
+            return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
 
     def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
         """Write a file whole, or not at all; return its size."""

@@ -72,6 +72,17 @@ def test_an_export_is_that_of_one_machine(
     assert sorted(done.stderr.splitlines()) == sorted(alone.stderr.splitlines())
 
 
+def test_an_export_to_object_storage(cluster: LocalCluster, server: FakeS3, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=np.arange(200), chunks=(5,))
+    done = fsbridge(
+        "export", tmp_path / "a.zarr", f"s3://{BUCKET}/out", *server.options, "--dask", cluster.scheduler_address
+    )
+    assert (done.returncode, done.stderr[:25]) == (0, "fsbridge: 41 files writte")
+    fsbridge("export", tmp_path / "a.zarr", tmp_path / "alone")
+    alone = {path: content for path, content in tree_of(tmp_path / "alone").items() if content is not None}
+    assert {key[4:]: stored.data for key, stored in server.objects.items() if key.startswith("out/")} == alone
+
+
 def test_each_format(cluster: LocalCluster, tmp_path: Path) -> None:
     each = write_each(tmp_path)
     found = fsbridge("digest", *(each[name] for name in ("hdf5", "n5", "zarr2 zip")), "--dask", cluster.scheduler_address)

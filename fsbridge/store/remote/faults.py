@@ -30,10 +30,9 @@ _ABSENT = ("NoSuchKey", "BlobNotFound", "PathNotFound")
 _TELLS_ABSENCE = ("s3", "az", "ab")
 """URLs of those that do; Google's emulator does not."""
 _LISTING = re.compile(r"[?&](?:list-type=2|comp=list)")
-_GIVES_CREDENTIALS = re.compile(
-    r"Error performing (?:PUT|POST) |Error performing token request|Error getting token response"
-)
-"""Requests that are none for an object, nor for a listing."""
+_GIVES_TOKEN = re.compile(r"Error performing token request|Error getting token response")
+_GIVES_CREDENTIALS = re.compile(rf"Error performing (?:PUT|POST) |{_GIVES_TOKEN.pattern}")
+"""Requests that are none for an object, nor for a listing, of who only reads."""
 
 
 class Refused(AccessDenied):
@@ -52,6 +51,10 @@ class WrongRegion(Unusable):
     """The bucket is in another region, which the answer does not name."""
 
 
+class NoBucket(Unreachable):
+    """There is no such bucket, so that nothing can be in it."""
+
+
 class TakenForAbsent(NotFound):
     """The object is withheld, which the user says means that it is not there."""
 
@@ -64,8 +67,11 @@ class Panic(Exception):
     """A panic of obstore, reported without its text, which may quote what obstore was given."""
 
 
-def translate(error: Exception, place: str) -> FsbridgeError:
-    """Return our error for one of obstore's, without any text of the server except codes that are known here."""
+def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeError:
+    """Return our error for one of obstore's, without any text of the server except codes that are known here.
+
+    `writes`: a PUT or POST may have been one of the object.
+    """
     if isinstance(error, FsbridgeError):
         return error
     if isinstance(error, Panic):
@@ -78,9 +84,9 @@ def translate(error: Exception, place: str) -> FsbridgeError:
     code_found = _CODE.search(text)
     code = code_found[1] if code_found is not None else ""
     if code == "NoSuchBucket" or "ContainerNotFound" in text:
-        return Unreachable(f"{place}: the bucket does not exist")
+        return NoBucket(f"{place}: the bucket does not exist")
     if code == "ResourceNotFound":  # what Azure says of private containers without credentials
-        return Unreachable(f"{place}: the bucket does not exist, or is not public")
+        return NoBucket(f"{place}: the bucket does not exist, or is not public")
     if "169.254.169.254" in text or "metadata.google.internal" in text:
         return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
     region = _REGION.search(text)
@@ -96,7 +102,7 @@ def translate(error: Exception, place: str) -> FsbridgeError:
         return Refused(f"{place}: archived, and cannot be read before it is restored")
     if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"):
         return Unusable(f"{place}: refused because the credentials are wrong ({code})")
-    if _about_credentials(kind, status, text):
+    if _about_credentials(kind, status, text, writes):
         refused = status in (400, *_TYPED)
         reason = _reason(status, text, str(error))
         return (Unusable if refused else Unreachable)(f"{place}: no credentials can be had: {reason}")
@@ -164,10 +170,11 @@ def _reason(status: int, text: str, details: str) -> str:
     return "the server's answer makes no sense"
 
 
-def _about_credentials(kind: str, status: int, text: str) -> bool:
+def _about_credentials(kind: str, status: int, text: str, writes: bool) -> bool:
     """True if the error is from the source of credentials, not the store: its "not there" says nothing of any object."""
     elsewhere = status in _TYPED and "performing" in text and _LISTING.search(text) is None
-    return kind == "GenericError" and (elsewhere or _GIVES_CREDENTIALS.search(text) is not None)
+    pattern = _GIVES_TOKEN if writes else _GIVES_CREDENTIALS
+    return kind == "GenericError" and (elsewhere or pattern.search(text) is not None)
 
 
 def broke_off(error: Exception) -> bool:

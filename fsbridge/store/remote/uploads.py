@@ -1,0 +1,142 @@
+"""Objects written to a bucket for an export, each whole or not at all; the one module that changes anything there.
+
+A mount never comes here (P1). Not here: which objects, and what is known of those that are there (`unmounted/bucket.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from fsbridge.config import MIB, Remote
+from fsbridge.errors import FsbridgeError
+from fsbridge.store.remote.backends import backend
+from fsbridge.store.remote.faults import NoBucket, Refused, translate
+from fsbridge.store.remote.urls import Location, endpoint_of
+
+Piece: TypeAlias = bytes | memoryview
+"""Some bytes of an object."""
+
+_PATIENCE = {"timeout": 120.0, "retry_timeout": 180.0, "max_retries": 8, "max_backoff": 5.0}
+"""Seconds: a part must pass through a slow line in a request's time."""
+
+CONNECTIONS = 32
+"""Unused connections that are kept."""
+
+SMALL = MIB
+"""Bytes up to which an object waits for nothing: as many of these are in memory as there are threads."""
+
+PART = 8 * MIB
+"""Bytes of a part of a large object, and of the largest object that is sent in one request."""
+
+PARTS = 10_000
+"""Parts of one object at most, as Amazon has it."""
+
+LARGE_AT_ONCE = 4
+"""Objects above `SMALL` at a time: of each, two parts are on their way and one is being filled."""
+
+NOTE = "fsbridge"
+"""The name of the note in an object's metadata. Azure takes letters, digits and underscores only."""
+
+
+class DestinationRefuses(FsbridgeError):
+    """The bucket takes nothing: it does not exist, or it refuses who asks."""
+
+
+class Uploads:
+    """The bucket of `location`; keys are those in the bucket. Thread-safe. Made where it is used, after any fork."""
+
+    def __init__(self, location: Location, remote: Remote) -> None:
+        self._absent_403 = remote.absent_403
+        self._bucket = location._replace(path="", text=location.text[: len(location.text) - len(location.path)].rstrip("/"))
+        remote = replace(remote, endpoint=endpoint_of(location, remote.endpoint))
+        self._store = backend(self._bucket, remote, _PATIENCE, CONNECTIONS)
+        self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
+
+    def look(self, key: str) -> tuple[int, str] | None:
+        """Size and note of an object; None if there is none."""
+        try:
+            found = self._store.get(self._speakable(key), options={"head": True})
+            return int(found.meta["size"]), dict(found.attributes).get(NOTE, "")
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            if self._absent_403 and type(error).__name__ == "PermissionDeniedError":
+                return None
+            raise self._translated(error, key) from None
+
+    def holds(self, key: str, size: int, pieces: Iterator[Piece]) -> bool:
+        """True if an object of `size` bytes has these."""
+        at = 0
+        with self._turn(size):
+            for piece in pieces:
+                if not self._has_piece(key, at, piece):
+                    return False
+                at += len(piece)
+        return at == size
+
+    def _has_piece(self, key: str, start: int, piece: Piece) -> bool:
+        try:
+            found = self._store.get(key, options={"range": (start, start + len(piece))})
+            return memoryview(found.bytes()) == memoryview(piece).cast("B")
+        except FileNotFoundError:
+            return False
+        except Exception as error:
+            raise self._translated(error, key) from None
+
+    def put(self, key: str, size: int, note: str, pieces: Iterator[Piece]) -> None:
+        """Write an object of `size` bytes with a note, if there is one to make."""
+        self._speakable(key)
+        with self._turn(size):
+            self._put(key, size, note, pieces)
+
+    def _turn(self, size: int) -> AbstractContextManager[object]:
+        """What an object of `size` bytes waits for, so that memory stays bounded."""
+        return self._large if size > SMALL else nullcontext()
+
+    def _put(self, key: str, size: int, note: str, pieces: Iterator[Piece]) -> None:
+        failures: list[Exception] = []
+        given = _noting(pieces, failures)
+        options: dict[str, Any] = {"attributes": {NOTE: note}} if note else {}
+        try:
+            if size <= PART:
+                self._store.put(key, b"".join(given), use_multipart=False, **options)
+            else:
+                part = part_bytes(size)
+                at_once = 2 if part == PART else 1
+                self._store.put(key, given, use_multipart=True, chunk_size=part, max_concurrency=at_once, **options)
+        except Exception as error:
+            if failures:
+                raise failures[0] from None
+            raise self._translated(error, key) from None
+
+    def _speakable(self, key: str) -> str:
+        """A key as it is, if it can be one."""
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise FsbridgeError("its name is not UTF-8, so that no object can have it") from None
+        return key
+
+    def _translated(self, error: Exception, key: str) -> FsbridgeError:
+        if type(error).__name__ == "InvalidPathError":
+            return FsbridgeError("no object can have its name")
+        found = translate(error, f"{self._bucket.text}/{key}", writes=True)
+        return DestinationRefuses(str(found)) if isinstance(found, Refused | NoBucket) else found
+
+
+def part_bytes(size: int) -> int:
+    """Bytes of each part of an object: `PART`, or as many MiB as leave no more than `PARTS` of them."""
+    return max(PART, -(-size // PARTS // MIB) * MIB)
+
+
+def _noting(pieces: Iterator[Piece], failures: list[Exception]) -> Iterator[Piece]:
+    """The same pieces; an error of theirs is noted, so that it is not taken for the server's."""
+    try:
+        yield from pieces
+    except Exception as error:
+        failures.append(error)
+        raise
