@@ -20,12 +20,14 @@ import zarr
 
 VOLUME = np.arange(3 * 40 * 50, dtype="<u2").reshape(3, 40, 50) * 7
 PICTURE = np.arange(40 * 50, dtype="u1").reshape(40, 50)
+LABELS = np.arange(2 * 20 * 30, dtype="<u8").reshape(2, 20, 30) // 7
 WORDS = ["one", "zwö", "", "a,b"]
 CURVE = np.linspace(-1, 1, 30) ** 3
 ARRAYS: Mapping[str, Any] = {
     "g/volume": VOLUME,
     "g/picture": PICTURE,
     "g/curve": CURVE,
+    "g/labels": LABELS,
     "g/words": np.array(WORDS, object),
 }
 
@@ -90,11 +92,13 @@ def _zip(folder: Path) -> Sample:
 
 def _hangar(folder: Path) -> Sample:
     columns = ("fixed01_gzip_shuffle", "fixed00_blosc_blosclz", "table10", "text")
-    return _repository("main", folder, columns, "2", group=columns[0], whole=False)
+    return _repository("main", folder, columns, "2", group=columns[0], whole=False, lacks=frozenset(("u32.tif",)))
 
 
 def _hangar_small(folder: Path) -> Sample:
-    return _repository("crashed", folder, ("volume", "array", "text"), "b", lacks=frozenset(("pgm", "png", "preview.svg")))
+    return _repository(
+        "crashed", folder, ("volume", "array", "text"), "b", lacks=frozenset(("pgm", "png", "preview.svg", "u32.tif"))
+    )
 
 
 def _repository(name: str, folder: Path, columns: tuple[str, ...], key: str, group: str = "", **options: Any) -> Sample:

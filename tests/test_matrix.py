@@ -156,6 +156,10 @@ def _tiff(suffix: str) -> Callable[[Path, str, Any, Any], None]:
     return read
 
 
+def _narrow(folder: Path, name: str, own: Any, picture: Any) -> None:
+    assert_same(tifffile.imread(folder / f"{name}.u32.tif"), picture.astype("u4"))
+
+
 def _h5(folder: Path, name: str, own: Any, picture: Any) -> None:
     told = json.loads((folder / f"{name}.json").read_text())["h5"]
     with h5py.File(folder / f"{name}.h5") as file:
@@ -170,7 +174,7 @@ def _same_dataset(dataset: Any, values: Any) -> None:
 def _envi(folder: Path, name: str, own: Any, picture: Any) -> None:
     lines = (folder / f"{name}.envi.hdr").read_text().splitlines()
     told = dict(line.split(" = ", 1) for line in lines if " = " in line)
-    kinds = {"1": "u1", "2": "i2", "3": "i4", "4": "f4", "5": "f8", "12": "u2"}
+    kinds = {"1": "u1", "2": "i2", "3": "i4", "4": "f4", "5": "f8", "12": "u2", "15": "u8"}
     dtype = np.dtype(kinds[told["data type"]]).newbyteorder("<>"[int(told["byte order"])])
     shape = [int(told[part]) for part in ("bands", "lines", "samples")]
     data = (folder / f"{name}.envi").read_bytes()
@@ -214,6 +218,7 @@ READERS: Mapping[str, Callable[[Path, str, Any, Any], None]] = {
     "mrc": _mrc,
     "tif": _tiff("tif"),
     "ome.tif": _tiff("ome.tif"),
+    "u32.tif": _narrow,
     "h5": _h5,
     "envi": _envi,
     "envi.hdr": _envi,

@@ -140,7 +140,7 @@ def _batches(elements: NDArray[Any], across: int = 1) -> Iterator[NDArray[Any]]:
             left = _BATCH_BYTES
             stop = next((i for i in range(start + 1, stop) if (left := left - _length(elements, i - 1)) < 0), stop)
         else:
-            stop = min(stop, start + max(1, _BATCH_BYTES // max(elements[start].nbytes, 8 * across)))
+            stop = min(stop, start + max(1, _BATCH_BYTES // max(1, elements[start].nbytes, 8 * across)))
         yield elements[start:stop]
         start = stop
 
