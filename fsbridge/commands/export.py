@@ -67,6 +67,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     try:
         code = work.run(make)
+        begun[0].settle()
     except KeyboardInterrupt:
         work.end()
         for export in begun:

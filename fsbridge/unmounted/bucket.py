@@ -85,6 +85,9 @@ class Bucket:
         self._uploads().put(self._key(path), attrs.size, self._note(attrs) if settled else "", pieces)
         return attrs.size
 
+    def settle(self) -> None:
+        """Do nothing: an object that was put is stored."""
+
     def give_up(self, path: str) -> None:
         """Nothing is there that is not whole."""
 

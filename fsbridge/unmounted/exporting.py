@@ -69,6 +69,9 @@ class Destination(Protocol):
     def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
         """Write a file whole, or not at all; return its size, which is that of `attrs`."""
 
+    def settle(self) -> None:
+        """Make all that was written last, even if the machine stops."""
+
     def give_up(self, path: str) -> None:
         """Remove what is not whole."""
 
@@ -173,6 +176,10 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
         walk = self.sources.tree().walk(self._top, enters, lambda path, error: None)
         return sum(member.attrs.size or 0 for path, member in walk if member.attrs.kind == "file" and self._is_mine(path))
+
+    def settle(self) -> None:
+        """Make what was written last, where the destination keeps it in memory for a while."""
+        self._dest.settle()
 
     def clear(self) -> None:
         """Remove incomplete files. Call it only after all writing has ended."""

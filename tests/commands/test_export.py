@@ -21,6 +21,8 @@ from in_process import fsbridge
 from mounting import command, environment
 from source_places import numbers, tree_of, upload, write_all, write_each
 
+from fsbridge.unmounted.folder import Folder
+
 HEARS_CTRL_C = ("env", "--default-signal=INT")
 """Before a command: tests may have been started in the background, where shells have programs ignore it."""
 
@@ -87,6 +89,15 @@ def test_links_modes_and_times(tmp_path: Path, mount: MountFunction) -> None:
     assert os.readlink(tmp_path / "out/soft") == "g/data"
     assert (tmp_path / "out/g/data/zarr.json").stat().st_mtime_ns == 10**18 + 123
     assert told(export(tmp_path / "a.h5", tmp_path / "out"))[0] == 0
+
+
+def test_the_disk_has_it_when_the_command_has_ended(
+    each: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[Folder] = []
+    monkeypatch.setattr(Folder, "settle", lambda folder: settled.append(folder))
+    export(each["n5"], tmp_path / "out")
+    assert [folder.path for folder in settled] == [str(tmp_path / "out")]
 
 
 def test_a_second_export_writes_what_has_changed(tmp_path: Path) -> None:
