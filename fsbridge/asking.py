@@ -91,7 +91,10 @@ class as_of:  # noqa: N801  # a context that reads as a preposition
     __slots__ = ("_before", "_listed", "_moment", "oldest")
 
     def __init__(self, moment: float, listed: float | None = None) -> None:
-        """`listed`: the moment for listings that are slow or cost requests, if these may be older than other answers."""
+        """`moment`: accept answers that were asked for from then on.
+
+        `listed`: the same for listings that are slow or cost requests, if these may be older; None: `moment`.
+        """
         self._moment = moment
         self._listed = moment if listed is None else listed
         self.oldest = math.inf
@@ -119,9 +122,9 @@ def oldest() -> float:
 
 
 def from_now() -> as_of:
-    """Return a context for a question that is made of many: each thing is asked for once, and then remembered for it.
+    """Return a context for a task of many questions: each thing is asked for once, and its answer is then used again.
 
-    If the question accepts older answers, each of these does.
+    If the current context accepts older answers, the new one accepts them, too.
     """
     return as_of(time.monotonic()) if context.as_of == math.inf else as_of(context.as_of, context.listed)
 

@@ -83,11 +83,11 @@ class ChunkCache:
     def get(
         self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0, patient: bool = True
     ) -> memoryview:
-        """Return the chunk, decoded by `load` into a zeroed-or-overwritten buffer of `size` bytes if it is not there.
+        """Return the chunk. If it is not there, `load` decodes it into a buffer of `size` bytes with zeros or old data.
 
         `encoded`: bytes that `load` needs besides, reserved while it runs. Raises what `load` raises (also in each thread
-        that waits for the same chunk), TooLarge for what the budget can never hold, OutOfBudget when room does not come: at
-        once unless `patient`, and soon to a `load` that itself asks for another chunk, because it has a buffer.
+        that waits for the same chunk), TooLarge for what the budget can never hold, and OutOfBudget if no room becomes free.
+        It is raised at once unless `patient`, and soon if a `load` itself asks for another chunk, because it has a buffer.
         """
         deadline = self._deadline() if patient else 0.0
         return self._single_flight(key, deadline, lambda running: self._load_sized(running, deadline, size, load, encoded))
@@ -335,7 +335,9 @@ class ChunkCache:
         return True
 
     def _make_room(self, amount: int, capacity: int, now: float | None) -> bool:
-        """Evict until `amount` fits (the lock is held); True when it does. `now`: the time, for chunks that have their turn.
+        """Evict until `amount` bytes fit, and return True if they do (the caller holds the lock).
+
+        `now`: the time, so that chunks that have their turn now (`Turns.keeps`) stay. None: evict these, too.
 
         What goes, in this order, one at a time:
 

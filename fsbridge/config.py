@@ -204,7 +204,7 @@ class Config:
 
     @property
     def max_chunk(self) -> int:
-        """Largest decoded chunk in bytes that this mount reads, where decoding takes as much memory again."""
+        """Return the largest decoded size in bytes of a chunk that this mount reads if decoding takes that memory twice."""
         return min(self.limits.max_chunk, self.cache_size // 2)
 
     @property

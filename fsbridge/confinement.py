@@ -74,7 +74,7 @@ class _Rules:
         return self._found == self._identities() and not any(map(_walled, self._needs.data))
 
     def renewed(self) -> _Rules:
-        """The rules for what is there now."""
+        """Return new rules for the same needs, made of what is at their paths now."""
         return _Rules(self._needs)
 
 

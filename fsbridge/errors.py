@@ -44,7 +44,10 @@ class FsbridgeError(Exception):
 
 
 def anew(error: Exception) -> Exception:
-    """Return a remembered error for another caller (`FsbridgeError.anew`); a bug unchanged, with its traceback."""
+    """Return a remembered error as one that another caller can raise.
+
+    An FsbridgeError is copied (`FsbridgeError.anew`). Any other error is a bug, and is returned itself, with its traceback.
+    """
     return error.anew() if isinstance(error, FsbridgeError) else error
 
 

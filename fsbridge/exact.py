@@ -21,10 +21,10 @@ class ExactMember(NamedTuple):
 
 
 class Origin(Protocol):
-    """The version of a file that was asked, or of whatever else an object was made of. Equal ones tell the same."""
+    """The version of the file that was asked, or of whatever else an object is made of. Equal origins give equal answers."""
 
     def current(self) -> bool:
-        """True if it is still of that version (blocking)."""
+        """True if the file, or what else the object was made of, still has this version (blocking)."""
 
 
 class Exact(Protocol):

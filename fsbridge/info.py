@@ -109,7 +109,7 @@ class _Above:
 def walk(root: Node, depth: int, layouts: Sequence[Layout] = (), far: bool = False, x_first: bool = False) -> Iterator[Row]:
     """One row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
 
-    `far`: to open a member takes requests, so that many are opened at a time.
+    `far`: opening a member takes requests, so many members are opened at a time.
     """
     yield from _node("/", root, depth, layouts, far, _Above(x_first))
 

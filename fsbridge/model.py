@@ -38,7 +38,7 @@ Pairs: TypeAlias = Sequence[tuple[int, int]]
 
 
 class ChunkAbilities(Protocol):
-    """What only some chunks can do. Each method's default says that these cannot."""
+    """Optional methods of chunks. The default of each method means that these chunks cannot do it."""
 
     __slots__ = ()
 
@@ -167,7 +167,7 @@ class Link:
 class Brief(NamedTuple):
     """What a listing tells of an array: `metadata`, `version` and `mtime_ns` are the array's, `touched_ns` its chunks'.
 
-    `shared`: the metadata are those of others, too.
+    `shared`: True if other arrays have the same metadata.
     """
 
     metadata: ArrayMetadata
@@ -210,7 +210,7 @@ class GroupAbilities(MemberAbilities, Protocol):
         return False
 
     def lacks(self, name: str) -> bool:
-        """True if a listing that is at hand, and may be old, has no such member."""
+        """True if a listing that is already available, and may be old, has no member `name`."""
         return False
 
     def foresee(self) -> None:

@@ -1,7 +1,7 @@
-"""Calls that wait for something remote: many in parallel, and one that an interrupt leaves behind.
+"""Calls that wait for something remote: many in parallel, or one that goes on when an interrupt ends the wait for it.
 
-They are made by daemon threads: a server that hangs does not hold up the end of the process. The threads are confined
-(`confinement.py`) if the one that starts them is. Not here: work that can be left undone (`workers.py`).
+Daemon threads make the calls, so a server that hangs does not delay the end of the process. The threads are confined
+(`confinement.py`) if the thread that starts them is. Not here: work that can be left undone (`workers.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Answer(Generic[T]):
     """The result or error of a call that another thread makes."""
 
     def __init__(self, call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> None:
-        """Have a thread that `start` starts make `call`."""
+        """`start` gets a function that makes `call`, and runs that function in another thread."""
         self._here = threading.Event()
         self._found: tuple[T] | BaseException | None = None
         start(partial(self._make, call))

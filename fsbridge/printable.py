@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""`text` with everything that is not printable as `\n`, `\x1b`, `\u202e`; bytes that are no text as `\xff`."""
+    r"""Return `text` with unprintable characters as `\n`, `\x1b`, `\u202e`, and bytes that are no text as `\xff`."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)

@@ -61,7 +61,7 @@ class NodeAbilities(Protocol):
         return math.inf
 
     def together(self) -> AbstractContextManager[None]:
-        """Return a context in which reading a directory and what is below it costs less, and is as of its beginning."""
+        """Return a context in which reading a directory and all below it costs less; answers are as of its beginning."""
         return nullcontext()
 
 
@@ -218,7 +218,7 @@ class Handle(Protocol):
     def window(self) -> int:
         """Return how many bytes to prefetch at a time for a sequential reader (does not block).
 
-        0: nothing is; the bytes come all at once, or `Space.prefetch` makes them.
+        0: nothing is prefetched, because the bytes come all at once or `Space.prefetch` makes them ready.
         """
 
     def prefetch(self, start: int, stop: int) -> None:

@@ -1,4 +1,4 @@
-"""Workers: a few threads for work beside a request: what is asked for now, before what may be asked for soon.
+"""Workers: a few threads for work besides requests. What a request waits for is done before what may be wanted soon.
 
 Not here: any such work, and the event loop's way to wait for a thread (`kernel/jobs.py`).
 """

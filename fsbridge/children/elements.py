@@ -90,7 +90,10 @@ Ask = Callable[[bytes], Target]
 
 
 def pack(form: Form, memory: bytes, target: Ask) -> bytes:
-    """Return elements in memory as a stream. `target` tells what a reference to more than an object refers to."""
+    """Return elements in memory as a stream.
+
+    `target` tells what a region reference, or a reference of HDF5 1.12, refers to.
+    """
     parts = [memory]
     if form.pointers:
         for start in range(0, len(memory), form.size):
@@ -122,7 +125,7 @@ class References(Protocol):
         """Return an object reference, or with a selection a region reference."""
 
     def new(self, target: Target) -> bytes:
-        """Return a reference of HDF5 1.12. Its maker decides how long it lives."""
+        """Return a reference of the type that HDF5 1.12 introduced. The implementation decides how long it stays valid."""
 
 
 class Unpacker:

@@ -5,11 +5,11 @@ standard input, and it ends when that closes. A fork takes milliseconds, while s
 process is no fork of the daemon: it has one thread, no descriptor of a store, and never opens a file of a store. Not
 here: what children do.
 
-    start, with the child's socket      -> its process number, with a descriptor of the process (`_Life`); or: no, and why
-    reap NUMBER                         -> how it ended, as os.waitpid says; it must have ended (its descriptor tells)
-    forget NUMBER                       no answer: the same for a child that may still be ending
-
-The answer is "no" for a child of an earlier process of this kind, because its end is unknown.
+    start, with the child's socket      -> the child's process number, with a descriptor of the process (`_Life`),
+                                           or "no" and the reason
+    reap NUMBER                         -> how the child ended, as os.waitpid says; its descriptor must have told that it
+                                           has ended. "no" if an earlier process of this kind forked it: its end is unknown
+    forget NUMBER                       no answer; reaps a child that may still be ending
 """
 
 from __future__ import annotations

@@ -141,9 +141,9 @@ class Starter:
         return found
 
     def _start(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start it outside the daemon's confinement.
+        """Start the process outside the daemon's confinement.
 
-        It may need other files of the store than today's threads may open.
+        The process may later need files of the store that the daemon's threads may not open now.
         """
         return subprocess.Popen(
             [sys.executable, "-P", "-m", self.program.module],

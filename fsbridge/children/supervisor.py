@@ -36,7 +36,7 @@ HALVINGS = 3
 
 
 class _Avoided(NamedTuple):
-    """A question that is not asked until a time (monotonic), and for how many seconds that is."""
+    """A question that is not asked again before `until` (monotonic time), `seconds` after it ended a child."""
 
     until: float
     seconds: float
@@ -74,17 +74,17 @@ class Supervisor:
     ) -> Answer:
         """Return the child's answer and its attachments.
 
-        `subject` names the question, in messages and among the avoided ones.
+        `subject` names the question in messages and in the list of avoided questions.
 
-        `part`: only this part of the subject is asked, and avoided, unless the child was too slow or other parts ended
-        one, too.
+        `part`: the part of the subject that is asked about. If the question ends children, only this part is avoided. The
+        whole subject is avoided if the child was too slow, or if several other parts of it are avoided already.
 
         A question with `computing` goes to children that end themselves after that many CPU seconds. The number is
-        reduced if others have just computed without end, so that a walk of a damaged file comes to its end. `prepare` is
-        called before with the child that will be asked, by one thread at a time. `supply` answers a child that asks back.
-        Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child. A child that is
-        gone through no fault of the question (another thread sees a newer file, or needs the room) is replaced by
-        another.
+        reduced if other questions have just computed without end, so that a walk of a damaged file comes to its end.
+        `prepare` is called first, with the child that will be asked, by one thread at a time. `supply` answers a child that
+        asks back. Raises what `ChildProcess.ask` does, and ChildDied at once for a subject that has just ended a child. If
+        the child has gone for another reason than the question (another thread sees a newer file, or needs the room),
+        another child is asked.
         """
         before_waiting()
         deadline = time.monotonic() + seconds
@@ -114,7 +114,7 @@ class Supervisor:
                     raise type(error)(message) from None
 
     def forgive(self) -> None:
-        """Ask everything again, because what is asked about has changed."""
+        """Forget which questions ended a child, so that they are asked again: the data that they are about has changed."""
         with self._lock:
             self._avoided.clear()
             self._endless.clear()

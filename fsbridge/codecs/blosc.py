@@ -177,7 +177,7 @@ class Frame:
         return frame.data
 
     def _end(self, piece: memoryview, block: int) -> int | None:
-        """Return where the streams of a block end that begins with `piece`, or None if they end behind it."""
+        """Return where in `piece`, which begins with a block, the block's streams end; None if they end behind `piece`."""
         end = 0
         for _ in range(self.streams(block)):
             if end + U32.size > len(piece):

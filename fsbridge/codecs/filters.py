@@ -50,7 +50,7 @@ class Elementwise(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Delta(CodecAbilities):
-    """Differences of neighbours, stored as `stored`."""
+    """Decodes differences between neighbours, stored as `stored`, by adding them up to elements of `result`."""
 
     stored: np.dtype[Any]
     result: np.dtype[Any]

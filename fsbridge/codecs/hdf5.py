@@ -79,9 +79,10 @@ class NBit(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class ScaleOffset(CodecAbilities):
-    """Numbers above the chunk's minimum in as few bits as they need (H5Zscaleoffset.c).
+    """Numbers stored as their distance to the chunk's minimum, in as few bits as they need (H5Zscaleoffset.c).
 
-    `fill`: the fill value's bytes in little endian, stored as all ones; `decimals`: for floats, the power of ten.
+    `fill`: the fill value as little-endian bytes; an element with all bits set stands for it. `decimals`: for floats, the
+    power of ten by which the stored distances are divided.
     """
 
     itemsize: int

@@ -284,7 +284,7 @@ def split(encoded: Buffer) -> Iterator[memoryview]:
 
 
 def _ended(strings: bytes) -> Iterator[bytes]:
-    """Yield the strings that NUL ends. All at once they would take many times their bytes."""
+    """Yield NUL-terminated strings one by one: all of them at once would take many times the memory of their bytes."""
     start = 0
     while start < len(strings):
         end = strings.index(0, start)

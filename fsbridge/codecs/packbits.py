@@ -24,7 +24,7 @@ PADDINGS = ("none", "first_byte", "last_byte")
 
 @dataclass(frozen=True, slots=True)
 class PackedBits(CodecAbilities):
-    """Numbers of `width` bytes, of which the bits [first, first + bits) are stored; `signed` ones are extended upwards."""
+    """Numbers of `width` bytes with only the bits [first, first + bits) stored; `signed` numbers are sign-extended."""
 
     width: int
     first: int

@@ -200,15 +200,15 @@ SERIALIZERS: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
 
 
 def is_compressor(codec: str) -> bool:
-    """Tell whether `codec` is one of bytes to bytes."""
+    """True if `codec` is in the table and decodes bytes to bytes."""
     return codec in CODECS and CODECS[codec].kind == "bytes"
 
 
 def decoder(config: object, byteorder: str | None = None, stored: np.dtype[Any] | None = None) -> Decoder:
-    """Return the decoder of a compressor or a filter of numbers, from a configuration with its `id`.
+    """Return the decoder of a compressor, or of a filter on numbers, from a configuration with its `id`.
 
-    `byteorder`: `<` or `>` for the data types in the configuration, whatever they say, because in Zarr v3 the `bytes`
-    codec decides. `stored`: the elements of the array; codecs of whole arrays are Unsupported without it. Raises
+    `byteorder`: `<` or `>`. It replaces the byte order of the data types in the configuration, because in Zarr v3 the
+    `bytes` codec decides. `stored`: the elements of the array; codecs of whole arrays are Unsupported without it. Raises
     Unsupported for ids outside the table and for needed parameters that make no sense.
     """
     of = Parameters(config, byteorder, stored)

@@ -31,7 +31,7 @@ FACTOR, ROOM = 4, 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ZFP(CodecAbilities):
-    """Elements of `stored` in the processor's byte order, which is little-endian."""
+    """Decodes zfp streams to elements of `stored` in the processor's byte order, which is little-endian."""
 
     stored: np.dtype[Any]
     name: str = "zfpy"

@@ -32,7 +32,7 @@ class CommandLine:
     """A command's words: `args` as they stand there, and each source with its settings."""
 
     def __init__(self, parser: Parser, words: Sequence[str], left_out: Collection[str] = ()) -> None:
-        """`left_out`: options that hold for the command only if its own words have them."""
+        """`left_out`: options that hold only if the command line has them; they are ignored in the settings."""
         self.args = parser.parse_args(words)
         self._parser, self._words, self._left_out = parser, words, left_out
         self._sources: dict[str, Source] = {}

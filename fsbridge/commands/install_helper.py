@@ -56,7 +56,10 @@ def _link(target: str) -> None:
 
 
 def _this_program() -> str:
-    """The file that runs this; mount(8) has neither the caller's PATH nor the virtual environment."""
+    """Return the absolute path of the program that runs this.
+
+    A name would not do, because mount(8) has neither the caller's PATH nor the virtual environment.
+    """
     beside = os.path.join(os.path.dirname(sys.executable), "fsbridge")
     for path in (absolute(sys.argv[0]), beside):
         if os.path.basename(path) == "fsbridge" and os.access(path, os.X_OK) and os.path.isfile(path):

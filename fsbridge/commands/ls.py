@@ -97,7 +97,7 @@ class _Lines:
         self._terminal = sys.stdout is not None and sys.stdout.isatty()
 
     def add(self, line: str) -> None:
-        """Add a line, printed with others at a time."""
+        """Add a line to the output. Lines are printed in batches."""
         from fsbridge.printable import printable
 
         self._lines.append(printable(line) if self._terminal else line)

@@ -47,7 +47,11 @@ class Settings(NamedTuple):
 
 
 def user_file() -> str:
-    """The user's file; mount(8) and systemd may have left another user's HOME, or none."""
+    """Return the path of the user's settings file.
+
+    Without XDG_CONFIG_HOME the user database tells the home directory, because under mount(8) and systemd HOME may be unset
+    or another user's.
+    """
     given = os.environ.get("XDG_CONFIG_HOME", "")
     if given.startswith("/"):
         return f"{given}/fsbridge/config.toml"

@@ -96,7 +96,7 @@ def _look(mountpoint: str | None) -> Look:
 
 
 def document(told: Told) -> dict[str, Any]:
-    """What is printed as JSON of one mount."""
+    """Return what the JSON output says about one mount."""
     mount = {name: getattr(told.mount, name) for name in told.mount.__slots__ if name != "socket"}
     return {**mount, **told.answer, "state": told.state}
 

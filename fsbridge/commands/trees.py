@@ -63,7 +63,7 @@ class Trees:
         return self._opened[config], path
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all trees that have been opened."""
         for tree in self._opened.values():
             tree.close()
 

@@ -92,7 +92,7 @@ class DecodedChunks:
         return info
 
     def measure(self, index: Index, info: ChunkInfo) -> int:
-        """Decoded bytes of a stored chunk, for which it may have to be decoded."""
+        """Return the decoded size of a stored chunk in bytes. The chunk is decoded if nothing else tells its size."""
         size = self.size(index)
         if size is not None:
             return size
@@ -150,7 +150,7 @@ class DecodedChunks:
             return
 
     def holds(self, index: Index) -> bool:
-        """True if a chunk is decoded in the version that it has as far as is known (does not block)."""
+        """True if a chunk's decoded bytes are cached in the newest version that is known (does not block)."""
         try:
             with without_waiting():
                 key = (self, index, settled(self.find(index)))
@@ -176,11 +176,11 @@ class DecodedChunks:
             raise Stale("the array's metadata changed")
 
     def prefetch(self, indices: Sequence[Index]) -> int | None:
-        """Prefetch chunks. Returns the place of the first for which there was no room, if any.
+        """Prefetch chunks; return the place in `indices` of the first one for which there was no room, or None.
 
-        Those that are not stored, or of no known and reasonable size, are left out, and what is wrong with the others is
-        left to their readers. All are opened first: that takes four times as long after a decoding has emptied the
-        processor's caches.
+        Chunks that are not stored, or have no known and reasonable size, are left out. Errors in the others are left to
+        their readers. All chunks are opened before the first is decoded: opening takes four times as long after a
+        decoding, which empties the processor's caches.
         """
         found: list[tuple[int, OpenChunk]] = []
         try:
@@ -307,10 +307,10 @@ class DecodedChunk:
         """Do nothing: there is no `window`."""
 
     def close(self) -> None:
-        """Nothing is held; the cache forgets by itself."""
+        """Do nothing: no resource is held, and the cache evicts chunks by itself."""
 
     def _selective(self, offset: int, stop: int) -> bool:
-        """True if the reader seems to want parts of the chunk only: not one after the other, and little so far."""
+        """True if the reader seems to want only parts of the chunk: it does not read in sequence, and has read little."""
         if self._of.array.fetch is not None and self.info.stored <= _FAR_BYTES:
             return False
         sequential = offset == self._next and (offset > 0 or stop >= min(_SEQUENTIAL_BYTES, self.size))
@@ -323,14 +323,14 @@ class DecodedChunk:
 
 
 def _expect(info: ChunkInfo, version: Hashable) -> None:
-    """Raise Stale if a chunk is not that of `version`, if one is given."""
+    """Raise Stale if `version` is given and the chunk is not of this version."""
     expected = version.version if isinstance(version, Unsettled) else version
     if expected is not None and info.version != expected:
         raise Stale("the stored chunk changed")
 
 
 def settled(info: ChunkInfo) -> Hashable:
-    """What identifies the bytes of a stored chunk to all caches: its version, or, just after a change, nothing but itself.
+    """Return what identifies a chunk's bytes to all caches: its version, or just after a change a value equal to no other.
 
     Two changes within one tick of the store's clock can leave the same version, so what was read between them must not be
     taken for what is there afterwards.

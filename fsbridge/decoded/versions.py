@@ -44,9 +44,10 @@ _UNTOUCHED, _ABSENT = 0, 1
 
 
 class Touched(NamedTuple):
-    """The chunks that readers of an `ArrayVersion` have used, and what stands for the versions of all of them.
+    """The chunks that readers of an `ArrayVersion` have used, and in `marks` a hash of the versions of all these chunks.
 
-    `runs`: of their numbers, each the first and the one behind the last. A million read one after the other are one.
+    `runs`: ranges of chunk numbers, each as its first number and the number after its last. A million chunks read one after
+    the other are one range.
     """
 
     version: Hashable
@@ -108,9 +109,10 @@ class ArrayVersion:
         return self.chunks.array.chunks.absent(indices) if len(indices) >= _MANY_CHUNKS else ()
 
     def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
-        """Return the stored chunk, which belongs to this version from now on; None if there is none.
+        """Return the stored chunk, or None if there is none; from now on this belongs to the version.
 
-        `absent`: given if the chunk was just found to be missing: the value of `_looks` before that.
+        `absent`: if the chunk was just found to be missing, the value of `_looks` before that; None: look for the chunk.
+        Raises Stale if the chunk was used before and has changed.
         """
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
@@ -132,7 +134,7 @@ class ArrayVersion:
     def current(self) -> bool:
         """True if the metadata and every chunk that was touched are still those of this version.
 
-        False, too, where looking takes too long for an open: then its reader begins with a version and pages of its own.
+        Also False if looking takes too long for an open: its reader then begins with a version and pages of its own.
         """
         if self.chunks.immutable:
             return True
@@ -230,9 +232,9 @@ class DecodedArray(DecodedChunks):
         self._whole: ArrayVersion | None = None
 
     def whole(self) -> ArrayVersion:
-        """The present version of the array as a whole: the one last given while nothing of it has changed, else a new one.
+        """Return the present version of the whole array: the last one returned if nothing in it has changed, else a new one.
 
-        Looks at every chunk that was touched of the last one. Stale when the metadata is no longer this one.
+        Looks at every chunk that was used through the last one. Raises Stale if the array's metadata has changed.
         """
         known = self._whole
         if known is not None and known.current():

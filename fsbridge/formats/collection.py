@@ -120,7 +120,10 @@ class CollectionGroup(GroupAbilities):
         return {}
 
     def children(self) -> Iterator[Child]:
-        """Members by name. One that hangs is listed as it was before, or as if it were a store: its look-up will tell."""
+        """Yield the members by name.
+
+        A member that hangs is listed as it was before, or as a store if nothing is known of it. Its look-up will tell.
+        """
         if self._source.store.prefixes:  # its listing tells everything, and requests have deadlines of their own
             for entry in self._source.store.list(self._key, stats=True):
                 if self._appears(entry):

@@ -72,10 +72,11 @@ def detect_file(read: Callable[[int, int], bytes], size: int) -> Format | None:
 
 
 def detect_key(store: Store, key: Key, size: int) -> Format | None:
-    """`detect_file` for an object of a store; many a zip file (`.npz`, `.docx`) is no store, so a zip's name counts, too.
+    """Detect the format of an object in a store, as `detect_file` does. A zip file must also have the name of one.
 
-    Where each look is a request, a name that promises HDF5 is believed, and others are looked at once: what the server says
-    instead of bytes is never "no store".
+    Many zip files (`.npz`, `.docx`) are no stores. In a store where each look is a request, an object whose name promises
+    HDF5 is taken for HDF5 without a request, and any other is read once. An error of the server is raised: it never means
+    "no store".
     """
     if store.prefixes:
         if promised(key.name, False) == HDF5:

@@ -20,7 +20,7 @@ class OpenedSources(Generic[K]):
     """
 
     def __init__(self, kept: int | None = None) -> None:
-        """`kept`: so many of those that can rest stay open, the ones used last; None: all."""
+        """`kept`: how many of the sources that can rest stay open, the most recently used ones; None: all of them."""
         self._opening: Locks[K] = Locks()
         self._lasting: dict[K, Source] = {}
         self._resting: LRU[K, Source] | None = None if kept is None else LRU(kept, self._let_go)

@@ -14,10 +14,10 @@ from fsbridge.config import Config, listed_again
 
 
 class Ages:
-    """The contexts in which the questions of one mount are asked, each for one question.
+    """Contexts that say how old answers may be. Each question of a mount is asked in one of them.
 
     A local store is opened as of now: no remembered answer will do, because opening compares versions in an order that only
-    present answers keep. To a remote store each question is a request, so there all may be as old as attributes.
+    present answers keep. Each question to a remote store is a request, so there all answers may be as old as attributes.
     """
 
     def __init__(self, config: Config) -> None:

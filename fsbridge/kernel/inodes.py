@@ -102,11 +102,11 @@ class InodeTable:
         return record.inode
 
     def listed(self, parent: int, entry: Entry, space: Space | None, remembered: bool = False) -> tuple[int, bool]:
-        """The inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
+        """Return the inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
 
-        False: the listing does not know the entry's version while a version of it is in use, so the next use of the name
-        must look it up. `remembered`: `recall` will open it when it is used, so a row is enough, except for new
-        directories, which are about to be entered.
+        The kernel may not rely on it if a version of the entry is in use and the listing does not know the entry's version:
+        the next use of the name must look it up. `remembered`: `recall` will open the entry when it is used, so a row is
+        enough. New directories get more than a row, because they are about to be entered.
         """
         name, attrs, node, version = entry
         if isinstance(node, int):
@@ -171,7 +171,10 @@ class InodeTable:
         return base + position
 
     def known_base(self, space: Space) -> int | None:
-        """First number of a space's range if the kernel may know one of them. For any thread: numbers are given once."""
+        """Return the first number of a space's range if the kernel may know one of its numbers, else None.
+
+        Any thread may call it, because each number is given only once.
+        """
         owner = self._spaces.get(space.identity)
         return None if owner is None else owner.inode
 

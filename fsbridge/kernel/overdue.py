@@ -19,7 +19,7 @@ of several stores in one directory may hang.
 
 
 class Subject(NamedTuple):
-    """What a job is about: a member of a directory, both by inode (or name, if there is no inode yet)."""
+    """The member of a directory that a job is about: both by inode, or the member by name if it has no inode yet."""
 
     directory: int
     member: Hashable

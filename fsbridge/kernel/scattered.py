@@ -1,9 +1,9 @@
-"""Declining the kernel's read-around where a program picks rows of planes through `mmap`.
+"""Decline the kernel's read-around where a program picks rows of planes through `mmap`.
 
-At each page fault the kernel asks for as much around the page as its read-ahead is long, and of a file that is put together
-from chunks that can be hundreds of chunks for one row. A failed read-ahead request reaches no program: the kernel then asks
-for the one page that is needed. A program that calls `read` is recognised because it then asks for the first declined page;
-nothing is declined to it again. Not here: reading ahead (`readahead/`), replies.
+At each page fault the kernel requests more than that page: as much around it as its read-ahead is long. In a file that is
+put together from chunks, that can be hundreds of chunks for one row. No program notices that a read-ahead request fails: the
+kernel then requests only the page that is needed. A program that calls `read` is recognised because it then asks for the
+first declined page; nothing is declined to it again. Not here: reading ahead (`readahead/`), replies.
 
 Measured in pairs: `np.load(mmap_mode="r")[:, 512]` of 256 planes in chunks of 8 MiB takes 0.5 times as long with it, and 0.6
 times the processor time (row `files XZ large chunks` of `scripts/bench`).

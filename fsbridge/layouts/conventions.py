@@ -100,7 +100,7 @@ def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
 
 
 def zarr2_text(metadata: ArrayMetadata) -> bool:
-    """True if elements are text of any length that is never missing: xarray would take the empty text for "missing".
+    """True if elements are variable-length text and no element is missing: xarray would show empty text as missing.
 
     Such an array's `fill_value` is null, and an absent chunk then has empty texts for every reader.
     """

@@ -1,4 +1,4 @@
-"""Directories that show groups and arrays, in any layout: documents, members, links. What differs says a `Layout`.
+"""Directories that show groups and arrays, in any layout: documents, members, links. Each `Layout` says what differs.
 
 Not here: what a path holds now (`members.py`), what members are called (`member_names.py`), the documents' contents and the
 chunk files (the layouts' own packages).

@@ -21,7 +21,10 @@ _Scalars: TypeAlias = Mapping[type, Callable[[JSON], str]]
 
 
 def encode(document: JSON) -> bytes:
-    """Strict JSON: NaN and infinities as the strings that Zarr uses for them; text as UTF-8 where it is text."""
+    """Return strict JSON in UTF-8: NaN and infinities are the strings that Zarr uses for them.
+
+    Text that is not Unicode (lone surrogates) makes the whole document ASCII, with escapes.
+    """
     try:
         return _encoded(document, _UNICODE)
     except UnicodeEncodeError:  # lone surrogates are legal in JSON only as escapes

@@ -1,6 +1,6 @@
 """`SourceMember`: one path of the source, and what it holds now, the same for every layout. Not here: files (the layouts).
 
-A member is identified by its path alone and looks behind itself what its path holds now, because the kernel may keep its
+A member is identified by its path alone. It finds out by itself what its path holds now, because the kernel may keep its
 directory for as long as a shell stands in it.
 """
 

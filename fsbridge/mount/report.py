@@ -40,7 +40,7 @@ class Report:
         self._access_log: AccessLog | None = None
 
     def answers(self) -> dict[str, Answer]:
-        """Return the answers by the question's name."""
+        """Return the functions that answer the questions of the control socket, by the question's name."""
         return {"status": self._status, "errors": self._errors, "log-level": self._log_level, "access-log": self._accesses}
 
     def log_accesses(self, descriptor: int | None) -> None:

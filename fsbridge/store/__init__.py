@@ -158,7 +158,7 @@ class Glimpse(Protocol):
 
 
 class StoreAbilities(Protocol):
-    """What only some stores can do. Each method's default says that this one cannot."""
+    """Optional methods of stores. The default of each method means that this store cannot do it."""
 
     __slots__ = ()
 

@@ -1,6 +1,7 @@
 """Object storage that an export writes to: an object for each file, with a note of what it was made of.
 
-Links and directories are nothing there. Not here: which files (`exporting.py`), requests (`store/remote/uploads.py`).
+Object storage has no links and no directories. Not here: which files (`exporting.py`), requests
+(`store/remote/uploads.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ class Bucket:
         return self.path.endswith("/") or not self._location.path
 
     def check_apart(self, config: Config) -> None:
-        """Raise SetupError where an export would write over objects of its own source (P1), or beside them into it."""
+        """Raise SetupError if the destination of an export lies in its source, or the source in the destination (P1).
+
+        The export would write over objects of its own source, or put new ones beside them.
+        """
         if not config.is_remote:
             return
         here, source = self._location, parse_url(config.source)
@@ -59,7 +63,7 @@ class Bucket:
             self._uploads().look(self._key("zarr.json"))
 
     def check_directory(self, path: str) -> None:
-        """Nothing can lie in a directory's place."""
+        """Do nothing: object storage has no directories, so nothing can lie in the place of one."""
 
     def make_link(self, path: str, leads: str) -> bool:
         """There are none."""

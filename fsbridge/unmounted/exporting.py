@@ -325,7 +325,11 @@ def _exported(sources: WorkSources, dest: Destination, file: Exported) -> Outcom
 
 
 def _is_there(sources: WorkSources, dest: Destination, file: Exported, node: AnyNode) -> bool:
-    """True if the file exists already. Its bytes are compared if many stored objects make it: it has the time of one."""
+    """True if the file has been exported already.
+
+    A file made of one stored object is recognised by its size and time. A file made of many has the time of only one of
+    them, so its bytes are compared, too, unless the store is immutable.
+    """
     attrs = file.attrs
     if attrs.size is None:
         if dest.size(file.below) is None:

@@ -111,7 +111,7 @@ class Folder:
             os.close(descriptor)
 
     def finish(self, path: str, attrs: Attrs) -> None:
-        """Give a file its time and its name."""
+        """Set the time of a complete file, and rename it from its temporary name to `path`."""
         target = self.target(path)
         temporary = _temporary(target)
         _date(temporary, attrs)

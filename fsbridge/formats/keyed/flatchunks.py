@@ -74,7 +74,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         yield from self.listed.through(self._listing(prefix), stored.serial, lambda: self._known(stored, prefix))
 
     def _arriving(self, making: ChunkListing, prefix: Index) -> Iterator[Pairs]:
-        """The listing while a long pass is under way: in the order in which the store gives the chunks."""
+        """Yield the listing while a long pass over the store is under way, in the order in which the store gives chunks."""
         all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
         first = np.uint64(self._linear(prefix) * all_below)
         shown: set[int] = set()

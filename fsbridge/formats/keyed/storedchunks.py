@@ -117,7 +117,7 @@ class ChunkListing:
         self._over.set()
 
     def queue(self) -> None:
-        """Note that it is the next to run, because the listing before it is over: its readers' patience begins now."""
+        """Note that this listing runs next, because the one before it is over. Its readers' patience begins now."""
         self._moved = time.monotonic()
 
     def wait(self, seconds: float) -> StoredChunks | None:

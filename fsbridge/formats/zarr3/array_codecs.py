@@ -200,10 +200,11 @@ def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> None:
-    """Check that the type a numcodecs codec names fits the array's elements, signed or not.
+    """Check that the type that a numcodecs codec names has the kind and size of the array's elements; signs do not matter.
 
-    The codec lays its type over the bytes in the writer's memory without converting. `native`: for a big-endian type
-    zarr-python (3.1, 3.4) then reads other values than it wrote, and nothing tells which of both are the data.
+    The codec takes the bytes in the writer's memory for elements of its type, without converting them. `native`: refuse
+    big-endian types, too, because zarr-python (3.1, 3.4) reads other values than it wrote with them, and nothing tells which
+    of both are the data. Raises Unsupported.
     """
     spelling = fields.values.get(key)
     if spelling is None:

@@ -156,7 +156,10 @@ class ShardedChunks(ChunkAbilities):
         return self._files.strays()
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """Yield coordinates shard by shard. Of each row of shards only as many indexes are read as find all its rows."""
+        """Yield coordinates shard by shard.
+
+        In each row of shards, indexes are read only until all rows of chunks in it are known to have stored chunks.
+        """
         if not self._grid.inside(prefix) or len(prefix) == len(self._counts):
             return
         above, _ = self._grid.split(prefix)

@@ -219,7 +219,10 @@ class Walks:
             await event.wait()
 
     def _read_next(self, inode: int, missing: bool) -> None:
-        """Have read what the visitor of a directory will want next; the directory itself first, if it is `missing`."""
+        """Have workers read what the visitor of a directory will probably want next.
+
+        `missing`: the directory itself has not been read, and is read first.
+        """
         record = self._inodes.record(inode)
         if record is None:
             found, apart = self._next_numbered(inode, missing)

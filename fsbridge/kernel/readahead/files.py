@@ -92,10 +92,10 @@ LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
 
 
 class _Stream:
-    """One reader: the last file opened, how many were read to their end, the furthest that was made ready.
+    """One reader: the last file opened, how many files were read to their end, and the furthest file that was made ready.
 
-    `steps`: what is to be prefetched and then made ready, the oldest first; `sending`: held by the thread that does one of
-    them. `goes_on`: set with the second file.
+    `steps`: files to prefetch and then to make ready, the oldest step first. `sending`: held by the thread that runs a step.
+    `goes_on`: set when the reader opens its second file.
     """
 
     __slots__ = ("fetched", "furthest", "goes_on", "last", "read", "sending", "steps", "unread")

@@ -23,7 +23,7 @@ class ListingAhead:
     """Has listings read, by jobs on the metadata lane: one at a time of each listing. For the event loop's thread."""
 
     def __init__(self, jobs: Jobs, remember: Callable[[int, Reading], object], ages: Ages, seconds: float) -> None:
-        """`remember` gets all of a directory, with its inode, if that is little; `seconds`: the deadline of each job."""
+        """`remember` gets the inode and all members of a directory if they are few; `seconds`: the deadline of each job."""
         self._jobs = jobs
         self._remember = remember
         self._ages = ages

@@ -161,9 +161,9 @@ class Labels(NamedTuple):
 class Generated:
     """A file that is made as a whole when it is opened. `size` in bytes; None: only making it tells.
 
-    `make` gets the region's elements in the order of `order`, the coordinates of those dimensions in `labelled` that have
-    any, and a limit in bytes above which it raises TooLarge. `sample`: the elements that it gets where it needs no others,
-    with what it takes in memory besides in `work` bytes.
+    `make` gets the region's elements with its dimensions in the order `order`, the coordinates of those dimensions in
+    `labelled` that have any, and a limit in bytes above which it raises TooLarge. `sample`: the part of the elements that
+    `make` gets if it needs only this part. `work`: bytes of memory that `make` then takes besides.
     """
 
     make: Callable[[NDArray[Any], Labels, int], bytes | bytearray]

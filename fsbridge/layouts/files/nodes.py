@@ -234,6 +234,6 @@ class MapHandle:
             self._source.prefetch(low - self._start, high - self._start)
 
     def close(self) -> None:
-        """Give back what was spilt."""
+        """Close the reader of the elements, so that the disk space of what it spilled is free again."""
         if self._source is not None:
             self._source.close()

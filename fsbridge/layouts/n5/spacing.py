@@ -1,7 +1,7 @@
-"""`Spacing`: the axes of an array as N5 says them, from what the groups above and the coordinates beside it say.
+"""`Spacing`: an array's axes in N5's terms, from the attributes of groups above it and the coordinates beside it.
 
-N5 readers multiply an array's `resolution` by its `downsamplingFactors`, so with factors it is that of the first level.
-Not here: what attributes mean (`axes.py`), N5's order of axes and the array's own attributes (`documents.py`).
+N5 readers multiply an array's `resolution` by its `downsamplingFactors`, so with factors `resolution` is that of the first
+level. Not here: what attributes mean (`axes.py`), N5's order of axes and the array's own attributes (`documents.py`).
 """
 
 from __future__ import annotations

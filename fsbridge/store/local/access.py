@@ -108,7 +108,10 @@ class Everybody:
 
 
 def file_check(config: Config) -> Callable[[str], None] | None:
-    """Return a check that refuses paths that some users may not read, for files in no store; None if none is refused."""
+    """Return a check that refuses paths that some users may not read; None if the mount is not for all users.
+
+    The check is for files that are in no store.
+    """
     if not config.for_everybody:
         return None
     everybody, bases = Everybody(), (config.source, *config.external_folders)

@@ -54,7 +54,10 @@ class Moment:
         return self._stats.get(key) or self._listed.get(key)
 
     def listed(self, key: Key, stat: Stat | None) -> None:
-        """A listing has come to something that is no link: a directory is asked for next."""
+        """Note what a listing has come to; it is not a link.
+
+        The stat of a directory is remembered, because the directory is usually asked for next.
+        """
         if stat is not None and stat.is_dir and len(self._listed) < LISTED_DIRECTORIES:
             self._listed[key] = stat
 
@@ -68,7 +71,10 @@ class Moment:
         return self._used(key)
 
     def look(self, key: Key) -> os.stat_result | None:
-        """What lies at `key` in a directory that is held, if that is there and no link. A directory is then held, too."""
+        """Return the stat of what lies at `key` in a held directory; a directory is then held, too.
+
+        None if no such directory is held, or if nothing or a link lies there.
+        """
         place = self.place(key)
         if place is None:
             return None
@@ -176,7 +182,7 @@ class Moments(threading.local):
     now: Moment | None = None
 
     def read(self, key: Key, stat: Stat) -> Stat:
-        """The stat of an object that was read just now; a moment remembers it."""
+        """Return `stat`, that of an object that was read just now. The thread's moment, if there is one, remembers it."""
         if self.now is not None:
             self.now.remember(key, stat)
         return stat

@@ -129,7 +129,7 @@ class Answers:
             self._kept.clear()
 
     def keep(self, key: Key, known: KnownObject, held: tuple[int, bytes] | None, pending: Response | None = None) -> None:
-        """Keep bytes of an object (see `KnownObject.held`), or the answer that will give them, for a reader."""
+        """Keep an object's bytes (see `KnownObject.held`), or the response that will bring them, until a reader comes."""
         known.held, known.pending = held, pending
         with self._lock:
             self._kept[key] = None

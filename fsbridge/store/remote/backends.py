@@ -69,7 +69,10 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
 
 
 def _bundle(location: Location) -> bytes:
-    """Return the certificates that other programs of Amazon's trust, too. Raises SetupError if they cannot be read."""
+    """Return the certificates in the file that AWS_CA_BUNDLE names, which Amazon's own programs trust, too.
+
+    Empty if it is unset or the store is not S3. Raises SetupError if they cannot be read.
+    """
     path = os.environ.get("AWS_CA_BUNDLE", "") if location.kind == "s3" else ""
     if not path:
         return b""

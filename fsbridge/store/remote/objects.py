@@ -147,9 +147,10 @@ class RemoteObjects:
         return known.stat
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
-        """Return the text that is the object, and its stat: a listing shows its ETag, which is the MD5 of these bytes.
+        """Return the one of `texts` that is the object's content, and the object's stat, without reading the object.
 
-        Returns None if the ETag is no MD5, or if there is no listing and none is worth its price: see `Listings.beside`.
+        A listing shows the object's size and its ETag, which is the MD5 of its bytes. Returns None if none of the texts
+        fits, if the ETag is no MD5, or if there is no listing and making one is not worth its price: see `Listings.beside`.
         """
         level = None if self._alike is False else self._listings.beside(key, self._ages.since())
         position = None if level is None else level.find(key.name)

@@ -43,7 +43,7 @@ NOTE = "fsbridge"
 
 
 class DestinationRefuses(FsbridgeError):
-    """The bucket takes nothing: it does not exist, or it refuses who asks."""
+    """The bucket accepts no objects: it does not exist, or it refuses access."""
 
 
 class Uploads:
@@ -88,7 +88,7 @@ class Uploads:
             raise self._translated(error, key) from None
 
     def put(self, key: str, size: int, note: str, pieces: Iterator[Piece]) -> None:
-        """Write an object of `size` bytes with a note, if there is one to make."""
+        """Write an object of `size` bytes, with `note` as an attribute unless it is empty."""
         self._speakable(key)
         with self._turn(size):
             self._put(key, size, note, pieces)

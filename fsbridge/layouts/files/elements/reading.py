@@ -140,7 +140,10 @@ class ElementReader:
         return out
 
     def prefetch_band(self, element: int, most: int) -> None:
-        """Decode, as far as there is room, some chunks of the band behind the one that holds an element: `most` bytes."""
+        """Decode some chunks of the next band, up to about `most` bytes, as far as there is room.
+
+        The next band is the one behind the band that holds `element`. Does nothing if the store is local.
+        """
         if not self._supply.far:
             return  # the next window reads that band soon enough, and its chunks would take the memory of this one's
         start = self._band(element)[1]

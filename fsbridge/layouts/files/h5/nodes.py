@@ -321,9 +321,9 @@ class H5Handle:
             self._source(part).prefetch(low, high)
 
     def close(self) -> None:
-        """Give back what was spilt.
+        """Close the readers of all arrays, so that the disk space of what they spilled is free again.
 
-        A thread that is opening an array just now does so itself afterwards, without being waited for.
+        Does not wait for a thread that is opening an array now: that thread closes its reader itself.
         """
         self._closed = True
         self._leave(0)

@@ -50,7 +50,10 @@ class Opened(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An array with its elements in a virtual file, in so many bytes. `exact`: how an HDF5 file has them, if it is one."""
+    """An array whose elements lie in a virtual HDF5 file and take `size` bytes there.
+
+    `exact`: the type that the elements have in the HDF5 file that the array comes from, if it comes from one.
+    """
 
     open: Callable[[], Opened]
     size: int

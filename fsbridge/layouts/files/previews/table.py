@@ -104,7 +104,10 @@ def _begin(how: _DrawnTable) -> int:
 
 
 def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """What makes places on the axis of positions: by the spacing, else a coordinate's values, else the array's positions."""
+    """Return a function that turns drawn positions into values on the axis of positions.
+
+    They come from the axis's spacing, else from a coordinate's values, else they are positions in the array.
+    """
     view = how.view
     if not view.shape:
         return lambda x: x

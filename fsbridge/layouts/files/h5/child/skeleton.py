@@ -140,7 +140,10 @@ class Skeleton:
     # ---- one object
 
     def _attempt(self, entry: SkeletonObject, call: Callable[[SkeletonObject], None]) -> None:
-        """Call, and remember an error of HDF5: it costs only this object."""
+        """Make `call` for an object, unless an earlier call for it failed.
+
+        An error of HDF5 is recorded in `failed`, so that only this object is lost.
+        """
         if entry.number not in self.failed:
             try:
                 call(entry)
