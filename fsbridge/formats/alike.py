@@ -1,6 +1,7 @@
-"""Arrays of one kind: their documents differ in attributes and shape only, so the rest of one is parsed for all of them.
+"""Shares parsed metadata among arrays of one kind, that is, arrays with documents that differ only in attributes and shape.
 
-Not here: reading documents, those that are the same byte for byte (`documents.py`), what is an attribute (the formats).
+The other members of such documents are parsed once for all of these arrays. Not here: reading documents, sharing for
+documents with equal bytes (`documents.py`), which members are attributes (the formats).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ Values: TypeAlias = Mapping[str, JSON]
 
 
 class Split(NamedTuple):
-    """What documents of one kind say, and how metadata is made of it.
+    """An array's documents, split into the part that arrays of one kind share and the array's own shape and attributes.
 
-    `said`: what they say besides attributes, with the rank instead of a shape. `joined` makes metadata of documents that
-    say this, with a shape and attributes of their own.
+    `said`: the shared part: all members except attributes, with the rank in place of the shape. `joined` takes the parsed
+    result of another array of this kind and returns it with this array's shape and attributes.
     """
 
     said: Values
@@ -29,7 +30,7 @@ class Split(NamedTuple):
 
 
 def shape_of(values: Values, name: str) -> tuple[int, ...] | None:
-    """The member `name`, if it is a shape without doubt."""
+    """Return the member `name` if it is a valid shape, else None."""
     value = values.get(name)
     if not isinstance(value, list) or len(value) > MAX_RANK:
         return None
@@ -42,21 +43,21 @@ def reshaped(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
 
 
 class Kinds(Generic[*Rest]):
-    """The metadata of documents, remembered by `Split.said`. Thread-safe."""
+    """Parsed metadata of each kind of array, kept by `Split.said`. Thread-safe."""
 
     def __init__(self, parse: Callable[..., tuple[ArrayMetadata, *Rest]], split: Callable[..., Split | None]) -> None:
-        """`parse` takes documents, `split` their values; it returns None if attributes or shape may matter for the rest."""
+        """`parse` takes documents, `split` their values. `split` returns None for an array that cannot share metadata."""
         self._parse = parse
         self._split = split
         self._made: LRU[str, tuple[ArrayMetadata, *Rest]] = LRU(SHARED_BYTES)
 
     def known(self, *values: Values | None) -> tuple[ArrayMetadata, *Rest] | None:
-        """Return the metadata for these values (None: absent), if documents of their kind were parsed before; else None."""
+        """Return the metadata for documents with these values (None: absent), or None if this kind was not parsed yet."""
         split = self._split(*values)
         return None if split is None else self._joined(split, self._made.get(repr(split.said)))
 
     def parse(self, *documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
-        """Return the metadata of documents, which are parsed if none of their kind were. Raises the errors of `parse`."""
+        """Return the metadata of documents, parsed only if this kind was not parsed yet. Raises the errors of `parse`."""
         if any(document is not None and document.text is None for document in documents):
             return self._parse(*documents)  # they are large
         split = self._split(*(document and document.values for document in documents))

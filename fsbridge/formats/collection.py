@@ -27,11 +27,11 @@ from fsbridge.store.hung_members import HungMembers
 log = logging.getLogger(__name__)
 
 LISTED_MEMBERS = 10_000
-"""Members of which it is remembered how they were listed, for when they hang."""
+"""Number of members with a remembered appearance, which is listed while the member does not answer."""
 
 
 OPEN_MEMBERS = 8192
-"""Members that stay open, of those that need not: each takes some 6 KB."""
+"""Number of unused members that stay open. Each takes about 6 KB."""
 
 
 class Appearance(NamedTuple):
@@ -45,18 +45,18 @@ ABSENT = Appearance(False, 0)
 
 
 OpenMember: TypeAlias = Callable[[Format, Key, Config], Source]
-"""Opens the member of that format and key."""
+"""Opens the member with the given format and key."""
 
 
 class _MemberFormat:
-    """A member's format, for as long as anything of it is in use."""
+    """A member's format, kept as long as anything of the member is in use."""
 
     def __init__(self, format: Format) -> None:
         self.format = format
 
 
 class CollectionSource(SourceAbilities):
-    """`model.Source` over the directory that `store` is, and the stores in it, which `open_member` opens."""
+    """`model.Source` for a directory of stores. `store` reads the directory, `open_member` opens the stores in it."""
 
     format = COLLECTION
 
@@ -88,7 +88,7 @@ class CollectionSource(SourceAbilities):
         self.store.close()
 
     def member(self, key: Key, form: Format) -> Node:
-        """The root of the store at `key`, which is opened once; directories of keys share this collection's own store."""
+        """Return the root of the member at `key`, opened once. A directory of keys uses this collection's own store."""
         return self._members.open((key, form), self._open).root
 
     def _open(self, member: tuple[Key, Format]) -> Source:
@@ -122,9 +122,9 @@ class CollectionGroup(GroupAbilities):
     def children(self) -> Iterator[Child]:
         """Yield the members by name.
 
-        A member that hangs is listed as it was before, or as a store if nothing is known of it. Its look-up will tell.
+        A member that does not answer is listed as it was last time, or else as a store. Looking it up reports the problem.
         """
-        if self._source.store.prefixes:  # its listing tells everything, and requests have deadlines of their own
+        if self._source.store.prefixes:  # a listing has all that is needed, and requests have their own deadlines
             for entry in self._source.store.list(self._key, stats=True):
                 if self._appears(entry):
                     assert entry.stat is not None
@@ -143,7 +143,7 @@ class CollectionGroup(GroupAbilities):
         return self._source.listed.get(key) is not None
 
     def _looked_at(self, key: Key) -> Appearance:
-        """How a member appears; one that cannot be read is there."""
+        """Return how a member appears. A member that cannot be read is shown."""
         try:
             stat = self._source.store.stat(key)
         except NotFound:
@@ -174,7 +174,7 @@ class CollectionGroup(GroupAbilities):
         return CollectionGroup(self._source, key) if form == COLLECTION else self._source.member(key, form)
 
     def _recognise(self, entry: Member) -> Format | None:
-        """The member's format; COLLECTION for a directory of several, None for anything that is no store."""
+        """Return the member's format: COLLECTION for a directory with several formats, None for what is no store."""
         store, config, key = self._source.store, self._source.config, self._key / entry.name
         if entry.stat is None:
             return None

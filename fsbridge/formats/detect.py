@@ -11,8 +11,8 @@ A directory is, in this order,
    any metadata; if there are none, `attributes.json` alone makes it `n5` and `.zattrs` alone `zarr2`,
 6. `collection` if there are several stores of different formats beneath it, or HDF5 files, zip files, Hangar repositories.
 
-What may not be read (AccessDenied: another user's, or a link out of the store) or cannot be read now is never taken for
-absent.
+A file that may not be read (AccessDenied: it belongs to another user, or a link leads out of the store) or cannot be read
+now never counts as absent.
 
 A file is `hdf5` or `zip` by its first bytes; beneath a collection a zip file must be named like one.
 """
@@ -35,15 +35,15 @@ SEARCHED_DIRECTORIES = 512
 """Directories that are searched for stores when the root itself says nothing."""
 
 SEARCHED_ENTRIES = 4096
-"""Entries of one such directory that are looked at: a directory of chunks has more, and no store in it."""
+"""Most entries that are examined in one such directory. Larger ones are directories of chunks, with no store in them."""
 
 
 FIRST_LOOK = 4096
-"""Bytes of a remote object that are looked at to find out what it is."""
+"""Bytes that are read from a remote object to detect its format."""
 
 
 def detect(store: Store, config: Config) -> Format | None:
-    """The format of the directory that `store` is; None if it is no store and holds none."""
+    """Return the format of the root directory of `store`, or None if it neither is nor contains a store."""
     own = detect_directory(store, config, ROOT)
     if own is not None:
         return own
@@ -55,18 +55,18 @@ def detect(store: Store, config: Config) -> Format | None:
 
 
 def only(found: set[Format]) -> Format | None:
-    """The one format of all stores beneath a directory, which is a root of that format then; None if it is none."""
+    """Return the format of a directory that holds stores of the `found` formats, if it is a root of one, else None."""
     return next((form for form in found if form.access == "keys"), None) if len(found) == 1 else None
 
 
 def detect_directory(store: Store, config: Config, key: Key) -> Format | None:
-    """Steps 1 to 4: the format of the directory `key` by what lies directly in it."""
+    """Apply steps 1 to 4: return the format of the directory `key` from its direct members, or None."""
     directory = CandidateDirectory(store, config, key)
     return next((entry.format for entry in FORMATS.values() if entry.recognise(directory)), None)
 
 
 def detect_file(read: Callable[[int, int], bytes], size: int) -> Format | None:
-    """The format of a file by its first bytes, else None; `read(start, length)` gives bytes of the file."""
+    """Return the format that a file's first bytes tell, or None. `read(start, length)` returns bytes of the file."""
     file = CandidateFile(size, read)
     return next((entry.format for entry in FORMATS.values() if entry.recognise(file)), None)
 
@@ -74,8 +74,8 @@ def detect_file(read: Callable[[int, int], bytes], size: int) -> Format | None:
 def detect_key(store: Store, key: Key, size: int) -> Format | None:
     """Detect the format of an object in a store, as `detect_file` does. A zip file must also have the name of one.
 
-    Many zip files (`.npz`, `.docx`) are no stores. In a store where each look is a request, an object whose name promises
-    HDF5 is taken for HDF5 without a request, and any other is read once. An error of the server is raised: it never means
+    Many zip files (`.npz`, `.docx`) are no stores. In a remote store an object with the name of an HDF5 file
+    counts as HDF5 without a request, and any other object is read once. A server's error is raised: it never means
     "no store".
     """
     if store.prefixes:
@@ -89,17 +89,17 @@ def detect_key(store: Store, key: Key, size: int) -> Format | None:
 
 
 def promised(name: str, is_dir: bool) -> Format | None:
-    """The format that the name of a member of a collection promises; of those of directories, or of those of files."""
+    """Return the format that a member's name suggests, or None. Only formats of directories, or of files, are considered."""
     formats = (entry.format for entry in FORMATS.values())
     fitting = (form for form in formats if (form.kind == "directory") == is_dir)
     return next((form for form in fitting if name.lower().endswith(form.suffixes)), None)
 
 
 def search(store: Store, config: Config, root: Key) -> set[Format]:
-    """Formats of the stores beneath `root`, breadth first; stops when there are two kinds or the search gets long.
+    """Return the formats of stores beneath `root`, searched breadth first.
 
-    One that is no directory of keys is enough: whatever else there is, it is a collection. Raises the first error
-    when nothing is found but something may not be read, or cannot be read now.
+    The search stops at its limits, at two formats, or at one store that is no directory of keys: `root` is then a
+    collection in any case. Raises the first error if no store is found and something could not be read.
     """
     found: set[Format] = set()
     refused: list[Exception] = []
@@ -141,7 +141,7 @@ def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple
 
 
 def _looked_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
-    """Stat `key`, which a listing could not tell; an error goes to `refused`, so that a failing disk hides no store."""
+    """Return the stat of `key`, None on failure. Errors are added to `refused`, so that one bad member hides no store."""
     try:
         return store.stat(key)
     except NotFound:

@@ -1,4 +1,4 @@
-"""JSON metadata documents of a store, parsed again only when they have changed, and what was made of equal ones.
+"""JSON metadata documents of a store, parsed again only after a change, and results shared by documents with equal bytes.
 
 Not here: the parsing (`strict_json.py`), the meaning of any field (the formats).
 """
@@ -26,20 +26,20 @@ DOCUMENT_BYTES = 256
 """Extra cost of each document, in bytes of JSON source, because small ones take more than ten times their size."""
 
 REPEATED_BYTES = 2048
-"""Size up to which documents of the same bytes share what is made of them: stores of many arrays repeat theirs."""
+"""Most bytes of a document that shares its results with equal documents: stores of many arrays have many equal ones."""
 
 SHARED_BYTES = 256 * 1024
-"""Bytes of such documents for which the results are kept; these take roughly ten times that."""
+"""Total bytes of the documents with kept results. The results take roughly ten times that."""
 
 READ_ATTEMPTS = 3
-"""A document that is replaced while it is read is read again this often; then the reader sees Stale."""
+"""Attempts to read a document that is replaced during each read. After the last one Stale is raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
     """One version of a parsed metadata document. `values` is shared by all readers and must not be changed.
 
-    `text`: its bytes, if they are few; equal documents may share them.
+    `text`: its bytes, None for a large document; equal documents may share them.
     """
 
     values: Mapping[str, JSON]
@@ -50,11 +50,11 @@ class Document:
 
     @property
     def fields(self) -> Fields:
-        """The document for parsing."""
+        """Return the document as `Fields`, for parsing."""
         return Fields(self.values, self.place)
 
     def unparsed(self) -> Callable[[], Document]:
-        """Return a function that parses the document again; it holds the `text` and not the parsed values."""
+        """Return a function that parses the document again. It keeps `text` in memory, but not the parsed values."""
         text, bare = self.text or b"{}", replace(self, values={})
         return lambda: replace(bare, values=parse_again(text))
 
@@ -62,7 +62,7 @@ class Document:
 class DocumentReader:
     """Reads the metadata documents of one store, and keeps parsed ones until their version changes. Thread-safe.
 
-    `immutable`: a document that was read once is never looked at again.
+    `immutable`: documents never change, so each is read only once while it is cached.
     """
 
     def __init__(self, store: Store, limits: Limits, immutable: bool = False) -> None:
@@ -73,7 +73,7 @@ class DocumentReader:
         self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
 
     def read(self, key: Key) -> Document | None:
-        """The JSON object at `key` as it is now; None when the store has no such object.
+        """Return the JSON object at `key` as it is now, or None if the store has no such object.
 
         Raises CorruptData (no valid document, or a directory in its place), TooLarge, AccessDenied, Stale.
         """
@@ -94,45 +94,45 @@ class DocumentReader:
         return self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def again(self, key: Key, version: Hashable) -> Document:
-        """Read the document at `key` again; Stale if its version is no longer `version`, or if it is gone."""
+        """Read the document at `key` again. Raises Stale if its version is not `version` or if it is gone."""
         document = self.read(key)
         if document is None or document.stat.version != version:
             raise Stale(f"{self._store.describe(key)}: has changed")
         return document
 
     def knows(self, key: Key) -> bool:
-        """True if a document has been read once, so that only a change of it would have to be sent."""
+        """True if the document is in the cache, perhaps in an outdated version."""
         return self._known.get(key) is not None
 
     def known(self, key: Key) -> Document | None:
-        """The document as it was read last, whatever it is now."""
+        """Return the cached document, which may be outdated, or None."""
         return self._known.get(key)
 
     @property
     def vouched_for(self) -> bool:
-        """True if the store may know documents by their bytes, so that `adopt` is worth a call."""
+        """True if the store may be able to confirm bytes of a document without reading it, so that `adopt` may succeed."""
         return self._store.vouches
 
     def shown(self, key: Key) -> bool:
-        """True if the store knows without a request that there is an object at `key`; that may be outdated."""
+        """True if the store already knows of an object at `key`, without a request. This may be outdated."""
         return self._store.shows(key)
 
     def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
-        """Know the document at `key` as that one of `texts` which it is now, if the store vouches for one."""
+        """Cache the document at `key` without reading it, if the store confirms one of `texts` as its present bytes."""
         found = self._store.vouch(key, texts)
         if found is not None:
             document = self._parsed(found[0], self._store.describe(key), found[1])
             self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def foresee(self, key: Key) -> None:
-        """Prefetch the document at `key` from a remote store, or begin to ask whether a known one has changed."""
+        """Prefetch the document at `key` from a remote store; if it is cached, start checking its version instead."""
         if not self.knows(key):
             self._store.fetch(key)
         elif not self._immutable:
             self._store.revisit(key)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
-        """True if the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""
+        """True if the object at `key` is still the one of `stat` (None: still absent). Raises the errors of `read`."""
         if stat is not None and not stat.settled:
             now = self.read(key)
             return now is not None and now.stat.version == stat.version
@@ -168,7 +168,7 @@ class DocumentReader:
         return Document(self.said(text, place), place, stat, len(text), text)
 
     def said(self, text: bytes, place: str) -> Mapping[str, JSON]:
-        """Parse a small document by `parse_object`, once for all documents with the same bytes."""
+        """Parse a small document with `parse_object`, once for all documents with the same bytes."""
         values = self._shared.get(text)
         if values is None:
             values = self._shared.put(text, parse_object(text, place, self._limits), len(text) + DOCUMENT_BYTES)
@@ -176,40 +176,39 @@ class DocumentReader:
 
 
 class _DocumentVersion(NamedTuple):
-    """The version of a document: the store's, and what stands for its bytes."""
+    """The version of a document: the store's version, and a hash of the bytes."""
 
     stored: Hashable
     content: int
 
 
 def told(stat: Stat, text: bytes) -> Stat:
-    """Return the stat of a document of these bytes.
+    """Return `stat` with a version that also depends on the document's bytes.
 
-    Its version tells it from another one of the same size that was written at the same time, as far as the store's clock
-    tells times: it may tell whole seconds.
+    The store's own version may miss a rewrite of the same size within one tick of its clock, which may be a whole second.
     """
     return stat._replace(version=_DocumentVersion(stat.version, hash(text)))
 
 
 def _stored(stat: Stat) -> Hashable:
-    """Return the store's own version in a stat made by `told`."""
+    """Return the store's own version from a stat made by `told`."""
     return cast(_DocumentVersion, stat.version).stored
 
 
 class Repeated(Generic[T]):
-    """Results made from small documents, shared by documents with the same bytes. Thread-safe."""
+    """Cache of results made from small documents, shared by documents with the same bytes. Thread-safe."""
 
     def __init__(self, weigh: Callable[[T], int] = lambda _: 0) -> None:
-        """`weigh`: memory of a result beyond that of its documents, in the same unit."""
+        """`weigh` returns the extra size of a result, in bytes of JSON source as for its documents."""
         self._weigh = weigh
         self._made: LRU[tuple[bytes | None, ...], T] = LRU(SHARED_BYTES)
 
     def known(self, *texts: bytes | None) -> T | None:
-        """Return the result for documents of these bytes (None: absent); None if there is none, or it was forgotten."""
+        """Return the cached result for documents with these bytes (None: absent document), or None."""
         return self._made.get(texts)
 
     def made(self, make: Callable[..., T], *documents: Document | None) -> T:
-        """Return what `make` makes of `documents` (None: absent), or has made of equal ones. Its errors are not kept."""
+        """Return `make(*documents)` (None: absent), or the cached result for equal documents. Errors are not cached."""
         texts: list[bytes | None] = []
         for document in documents:
             if document is not None and document.text is None:

@@ -36,7 +36,7 @@ MAX_ITEMSIZE = 2**31 - 1
 """numpy's limit for the bytes of one element."""
 
 MAX_FILL_BYTES = 64 * 1024
-"""Bytes of an element up to which its fill value may be another than zeros: a short document could ask for gigabytes."""
+"""Largest element, in bytes, with a fill value other than zeros; else a short document could ask for gigabytes."""
 
 _CORE: Mapping[tuple[str, int], str] = {
     ("b", 1): "bool",
@@ -48,11 +48,11 @@ _CORE: Mapping[tuple[str, int], str] = {
 
 
 def data_type(stored: np.dtype[Any], native: str | None = None, keep_arrays: bool = False) -> DataType:
-    """The type of elements that are stored as `stored`.
+    """Return the shown type of elements with the stored type `stored`.
 
     `native` is the source's own spelling (default: numpy's). A packed struct is described little-endian, because Zarr's
     `structured` knows nothing else: a chain that decodes it must end with `normaliser(stored, keep_arrays)`. `keep_arrays`:
-    fields that are arrays, of which Zarr knows the bytes only, have those that are stored. A struct with gaps, a
+    array fields, which Zarr sees as raw bytes, keep the stored bytes unchanged. A struct with gaps, a
     subarray and long double are shown as raw bytes, unchanged. Raises Unsupported for Python objects and zero-byte elements.
     """
     spelling = native if native is not None else spell(stored)
@@ -73,14 +73,17 @@ def data_type(stored: np.dtype[Any], native: str | None = None, keep_arrays: boo
 
 
 def raw(itemsize: int, native: str, stored: np.dtype[Any] | None = None) -> DataType:
-    """Elements of `itemsize` bytes that Zarr has no name for: shown as raw bytes, `native` says what they are."""
+    """Return the raw-bytes type for elements that Zarr has no type for. `native` is the source's name of their type."""
     if not 1 <= itemsize <= MAX_ITEMSIZE:
         raise CorruptData(f"data type {native} of {itemsize} bytes an element")
     return DataType(_raw(itemsize), itemsize, None, native, stored if stored is not None else np.dtype(f"V{itemsize}"))
 
 
 def padded_fill(raw: bytes, itemsize: int, place: str) -> bytes | None:
-    """The fill value that `raw` begins and zeros end; None, which means zeros, for a large one of nothing else. TooLarge."""
+    """Return `raw` padded with zeros to `itemsize` bytes.
+
+    For an element above MAX_FILL_BYTES: None (all zeros) if `raw` is only zeros, else raises TooLarge.
+    """
     if itemsize <= MAX_FILL_BYTES:
         return raw.ljust(itemsize, b"\0")
     if raw.strip(b"\0"):
@@ -89,7 +92,7 @@ def padded_fill(raw: bytes, itemsize: int, place: str) -> bytes | None:
 
 
 def endian(stored: np.dtype[Any]) -> Literal["little", "big"] | None:
-    """Byte order of an unstructured type; None if it has none."""
+    """Return the byte order of an unstructured type, or None if it has none."""
     order = stored.str[0]
     return "little" if order == "<" else "big" if order == ">" else None
 
@@ -108,14 +111,14 @@ def is_packed(stored: np.dtype[Any]) -> bool:
 
 
 def spell(stored: np.dtype[Any]) -> str:
-    """numpy's own spelling: `>f8`, `[('a', '<i4'), ('b', '<f4', (3,))]`."""
+    """Return numpy's own spelling: `>f8`, `[('a', '<i4'), ('b', '<f4', (3,))]`."""
     if stored.fields is None:
         return stored.str if stored.subdtype is None else str(stored)
     return str(stored.descr) if is_packed(stored) else str(stored)
 
 
 def normaliser(stored: np.dtype[Any], keep_arrays: bool = False) -> Decoder | None:
-    """The last decoding step that a struct needs to be what `data_type` says of it; None for types that need none."""
+    """Return the decoding step that makes a packed struct little-endian, as `data_type` says; None for other types."""
     if stored.fields is None or not is_packed(stored):
         return None
     from fsbridge.codecs.arrays import little_endian
@@ -124,7 +127,7 @@ def normaliser(stored: np.dtype[Any], keep_arrays: bool = False) -> Decoder | No
 
 
 def _name(stored: np.dtype[Any]) -> JSON:
-    """Zarr v3's `data_type`; `raw_bytes` if there is no other."""
+    """Return Zarr v3's `data_type`: `raw_bytes` if no other type fits."""
     core = _CORE.get((stored.kind, stored.itemsize))
     if core is not None:
         return core

@@ -1,4 +1,4 @@
-"""The formats as data, and what is handed to those that recognise and open one.
+"""Data that passes between the table of formats and each format: its record, candidates to recognise, places to open.
 
 Not here: how each is recognised and opened (`registry.py`). A format's own package imports its record from here.
 """
@@ -30,7 +30,7 @@ COLLECTION = Format("collection", access="store")
 
 @dataclass(frozen=True, slots=True)
 class CandidateDirectory:
-    """A directory of a store that may be a hierarchy. What cannot be read (AccessDenied, PASSING) never counts as absent."""
+    """A directory of a store that may be a hierarchy. A member that cannot be read (AccessDenied, PASSING) is not absent."""
 
     store: Store
     config: Config
@@ -61,7 +61,7 @@ class CandidateDirectory:
         return values if isinstance(values, dict) else None
 
     def below(self, name: str) -> CandidateDirectory:
-        """The directory of that name, whether or not it is there."""
+        """Return the directory of that name, whether or not it exists."""
         return CandidateDirectory(self.store, self.config, self.key / name)
 
 
@@ -75,7 +75,7 @@ class CandidateFile:
     def has(self, magic: bytes, offset: int = 0) -> bool:
         """True if these bytes stand at `offset`.
 
-        Raises OSError and PASSING if that cannot be found out; false if the file may not be read.
+        Returns False if the file may not be read. Raises OSError or PASSING if reading fails for now.
         """
         if offset + len(magic) > self.size:
             return False
@@ -88,9 +88,9 @@ class CandidateFile:
 
 
 class Opener(Protocol):
-    """Opens the store at `path` in the format `form`; in the one that it is found to have for `auto`.
+    """Opens the store at `path` in the format `form`. `auto` means the detected format.
 
-    `store`: what a keyed format is opened on instead; `path` then is what messages call it.
+    `store`: if given, a keyed format is opened on it, and `path` is only its name in messages.
     """
 
     def __call__(self, form: str, path: str, config: Config, store: Store | None = None) -> Source: ...

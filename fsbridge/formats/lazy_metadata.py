@@ -1,7 +1,8 @@
-"""Attributes of arrays that are read when they are asked for.
+"""Array attributes that are loaded only on use.
 
-Large ones are read again, because a mount knows many arrays at a time (P6); those of a remote array are not read before,
-because a reader of chunks needs none. Not here: reading documents (`documents.py`), their cache.
+Large attributes are dropped and read again on use, because a mount has many arrays in memory (P6). Attributes of a remote
+array are not read before the first use, because a reader of chunks needs none. Not here: reading documents
+(`documents.py`), their cache.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata
 
 HELD_BYTES = 1024
-"""Bytes of JSON up to which an array holds its attributes itself; parsed they take roughly ten times that."""
+"""Most bytes of JSON for which an array keeps its attributes in memory. Parsed they take roughly ten times that."""
 
 PARSED_BYTES = MIB
 """Bytes of JSON kept in parsed form for all arrays together; the last one is kept whatever its size."""
@@ -27,7 +28,7 @@ _kept: LRU[object, Mapping[str, JSON]] = LRU(PARSED_BYTES)
 
 
 class LazyMapping(Mapping[str, JSON]):
-    """A mapping that `load` gives, of `size` bytes of JSON. Its use may block, and raises what `load` does."""
+    """A mapping of `size` bytes of JSON that `load` returns on use. Each use may block and may raise what `load` raises."""
 
     __slots__ = ("_key", "_load", "_size")
 
@@ -51,7 +52,7 @@ class LazyMapping(Mapping[str, JSON]):
 
 
 def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]) -> ArrayMetadata:
-    """Return the metadata without large parts if its `size` bytes of JSON are many; `again` remakes it or raises Stale."""
+    """Return metadata with lazy attributes if it is large: `size` in bytes of JSON. `again` remakes it or raises Stale."""
     if size <= HELD_BYTES or isinstance(metadata.native, LazyMapping):
         return metadata
     attributes, native = LazyMapping(lambda: again().attributes, size), LazyMapping(lambda: again().native, size)
@@ -59,10 +60,10 @@ def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]
 
 
 def shared(parse: Callable[..., tuple[ArrayMetadata, *Rest]]) -> Callable[..., tuple[ArrayMetadata, *Rest]]:
-    """Return `parse` changed so that it gives `light` metadata if the documents are large and have texts.
+    """Wrap `parse` so that it returns `light` metadata for documents above HELD_BYTES that still have their `text`.
 
-    The rest is then made again from the texts, so arrays with the same texts can share the metadata, even if the documents
-    of the first one change.
+    Attributes are made again from these texts, not from the store. So arrays with equal texts can share the metadata, even
+    if the documents of one of them change.
     """
 
     def parsed(*documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
@@ -81,13 +82,13 @@ _LAZY = ("attributes", "dimension_names", "native")
 
 
 class _LazyMetadata(ArrayMetadata):
-    """Metadata without what attributes tell: using that calls `complete`, which may block, and raise."""
+    """Metadata without attributes, dimension names and native metadata; their use calls `complete`, may block and raise."""
 
     __slots__ = ("_complete",)
     _complete: Callable[[], ArrayMetadata]
 
     def __new__(cls, *given: Any, **changed: Any) -> Any:
-        """Make plain metadata, because `dataclasses.replace` has all values."""
+        """Return a plain ArrayMetadata, because `dataclasses.replace` calls this with every value."""
         return ArrayMetadata(*given, **changed)
 
     @classmethod
@@ -113,5 +114,5 @@ class _LazyMetadata(ArrayMetadata):
 
 
 def lazy(metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> ArrayMetadata:
-    """The metadata without what attributes tell; `complete` gives the full metadata when it is needed."""
+    """Return metadata without attributes, dimension names and native metadata; `complete` returns all of it on use."""
     return _LazyMetadata.of(metadata, complete)
