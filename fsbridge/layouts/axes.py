@@ -1,7 +1,7 @@
 """The axes of an array (name, unit, scale, offset), as OME-NGFF, N5, COSEM, xarray, HDF5 and NWB write them.
 
 Pure functions over attributes. Not here: headers that tell axes to programs (layout `files`), where attributes are stored.
-What makes no sense is left out: zero, say, is no scale.
+A value that makes no sense is left out: a scale of zero, for example.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis
 Attributes = Mapping[str, JSON]
 
 Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | None]
-"""A 1-D array beside the array, by name: its values (None: too many to look at) and attributes; None if there is none."""
+"""Find a 1-D array in the same group by name. Return its values (None: too many to read) and attributes, or None."""
 
 
 PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "neurodata_type", MAX_ID))
 """Attributes of a group that describe its members one by one. All others that describe axes hold for every member."""
 
 LEAST, MOST = 1e-20, 1e20
-"""Limits of a scale and of an offset, in their unit: floats of 32 bits can hold both in any unit that a header wants."""
+"""Least and greatest magnitude of a scale or an offset: 32-bit floats can hold these in every unit that a header uses."""
 
 REGULAR_TOLERANCE = 1e-5
-"""Part of a step by which a coordinate may differ from regular spacing, because float32 coordinates are rounded."""
+"""Largest deviation of a coordinate from regular spacing, as a fraction of the step: float32 coordinates are rounded."""
 
 
 def axes_of(
@@ -38,7 +38,7 @@ def axes_of(
 ) -> Axes:
     """The axes in the array's own order.
 
-    `groups`: attributes of the groups above the array, the nearest first; `names`: the array's path below the farthest of
+    `groups`: attributes of the groups above the array, the nearest first; `names`: the array's path below the last of
     them; `x_first`: true if the source is N5, which writes attributes in its own order.
     """
     rank = len(metadata.shape)
@@ -64,7 +64,7 @@ def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first:
 
 
 def first_level(groups: Sequence[Attributes], names: Sequence[str], rank: int) -> Axes | None:
-    """The axes, in C order, of the first level of the OME-NGFF image that the array is a level of; None if it is none."""
+    """Return the axes, in C order, of the first level of the array's OME-NGFF image; None if the array is not a level."""
     found = _ome_level(groups, names)
     if found is None:
         return None
@@ -74,7 +74,7 @@ def first_level(groups: Sequence[Attributes], names: Sequence[str], rank: int) -
 
 
 def _ome_level(groups: Sequence[Attributes], names: Sequence[str]) -> tuple[Attributes, Attributes] | None:
-    """The image and the dataset of `multiscales` that the array is."""
+    """Return the entry of `multiscales` that lists the array, and the entry of its `datasets` that is the array."""
     for above, attributes in enumerate(groups, 1):
         ome = attributes.get("ome")
         listed = (ome if isinstance(ome, dict) else attributes).get("multiscales")
@@ -115,7 +115,10 @@ def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
 
 
 def _composed(scales: Attributes, dataset: Attributes, rank: int) -> tuple[list[float], list[float], bool]:
-    """Return scale and offset of each axis, and True if a scale is given. A transformation of another kind leaves none."""
+    """Return scale and offset of each axis, and True if a scale is given.
+
+    If any transformation is not a scale, a translation or the identity, all scales are 1, all offsets 0, and the flag False.
+    """
     factors, offsets, known = [1.0] * rank, [0.0] * rank, False
     for transform in _transformations(scales, dataset):
         kind = transform.get("type")
@@ -134,7 +137,10 @@ def _composed(scales: Attributes, dataset: Attributes, rank: int) -> tuple[list[
 
 
 def _transformations(scales: Attributes, dataset: Attributes) -> Iterator[Attributes]:
-    """Yield one after the other. In 0.6 those of all datasets lead from their coordinate system to others separately."""
+    """Yield the transformations of a dataset, in the order in which they apply.
+
+    Before version 0.6, those of the whole image follow. In 0.6 they lead to further coordinate systems, and are left out.
+    """
     above = () if "coordinateSystems" in scales else _dicts(scales, "coordinateTransformations")
     for transform in (*_dicts(dataset, "coordinateTransformations"), *above):
         if transform.get("type") == "sequence":
@@ -169,7 +175,7 @@ def _cosem(
 def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], rank: int) -> Axes | None:
     """N5: `axes`, `units`, `resolution` (Neuroglancer), `pixelResolution` (n5-viewer, BigDataViewer), x first.
 
-    They stand with the array or with a group above it, the resolution then that of full size.
+    They are attributes of the array or of a group above it. A group's resolution is that of the full-size level.
     """
     own = metadata.attributes
     factors = _numbers(own.get("downsamplingFactors"), rank)
@@ -192,7 +198,9 @@ def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[s
 
 
 def _of_its_level(scale: Sequence[float], factors: Sequence[float], groups: Sequence[Attributes]) -> bool:
-    """True if a level's own resolution has its factors in it already: that of a group above, times the factors.
+    """True if a level's own resolution already includes its downsampling factors.
+
+    That is so if it equals the resolution of a group above times the factors.
 
     If no group above has a resolution, the level's own is taken for that of full size, as n5-viewer
     (`N5SingleScaleMetadata`) does, and Neuroglancer for an array that is opened by itself.

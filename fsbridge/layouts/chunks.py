@@ -1,7 +1,7 @@
-"""The chunk files of one array: directories by grid coordinate and the files in them, numbered, never remembered.
+"""The chunk files of one array, in directories by grid coordinate. Nodes are made from their numbers, and not kept.
 
-A `ChunkSpace` says what the grid of files is: here that of the decoded chunks, as they are. A layout that shows the axes in
-another order, or other bytes, overrides what differs. Not here: how a chunk is found or decoded (`decoded/`), documents.
+A `ChunkSpace` defines the grid of files. By default each file is one decoded chunk, unchanged. A layout that shows the axes
+in another order, or other bytes, overrides what differs. Not here: how a chunk is found or decoded (`decoded/`), documents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsbridge.model import ChunkInfo, Pairs
 from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, Handle, NodeAbilities, Numbered
 
 MAX_SIZE = 2**63 - 1
-"""Bytes of a file, the most the kernel takes. Chunks larger by their metadata are shown as this; none can be read."""
+"""Largest file size in bytes that the kernel accepts. A chunk that is larger by its metadata has this size, and no bytes."""
 
 
 class ChunkSpace(Numbering):
@@ -40,10 +40,7 @@ class ChunkSpace(Numbering):
     # What a layout may override
 
     def index(self, cell: Index) -> Index:
-        """Return the chunk shown by the file at `cell` as of now.
-
-        NotFound if there is none, Stale if it is not of `version`.
-        """
+        """Return the index of the chunk that the file at `cell` shows."""
         return cell
 
     def form(self, cell: Index) -> ChunkForm | None:
@@ -70,7 +67,7 @@ class ChunkSpace(Numbering):
         return self.counts[len(prefix)]
 
     def file_size(self, cell: Index) -> int | None:
-        """Bytes of a file; None when only its stored bytes can tell."""
+        """Size of a file in bytes; None if it is only known from the stored bytes."""
         form = self.form(cell)
         size = self.chunks.size(self.index(cell)) if form is None else form.size
         return size if size is None or size <= MAX_SIZE else MAX_SIZE
@@ -135,7 +132,7 @@ class ChunkSpace(Numbering):
 
 @dataclass(frozen=True, slots=True)
 class ChunkDirectory(NodeAbilities):
-    """The directory of the stored chunks in cells that begin with `prefix`. `seen`: see `ChunkFile`."""
+    """The directory of the stored chunks with coordinates that begin with `prefix`. `seen`: see `ChunkFile`."""
 
     of: ChunkSpace
     prefix: Index
@@ -205,8 +202,8 @@ class ChunkDirectory(NodeAbilities):
 class ChunkFile(NodeAbilities):
     """The file of one chunk. With `version` it shows that version only; else whatever the chunk is now.
 
-    `version` is given if the size of the file depends on it. `seen`: what a look-up has just found, so that attributes cost
-    no second look; such a node is not kept. `position`: the number of the chunk, if it is known.
+    `version` is given if the size of the file depends on it. `seen`: what a look-up has just found, so that the attributes
+    need no second request to the store; such a node is not kept. `position`: the number of the chunk, if it is known.
     """
 
     __slots__ = ("at", "of", "seen", "slot", "version")
@@ -232,7 +229,7 @@ class ChunkFile(NodeAbilities):
         return Attrs("file", self.of.file_size(self.at), info.mtime_ns)
 
     def measured(self) -> Attrs:
-        """`attrs` with the size, for which the chunk may have to be decoded."""
+        """Return `attrs` with the size known, which may need the chunk to be decoded."""
         info, size = self.of.find(self.at, self.version), self.of.file_size(self.at)
         size = self.of.chunks.measure(self.of.index(self.at), info) if size is None else size
         return Attrs("file", size, info.mtime_ns)

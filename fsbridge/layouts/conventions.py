@@ -1,8 +1,8 @@
-"""What netCDF's conventions say by an array's attributes, as xarray reads it in Zarr: missing elements, packed ones. Pure.
+"""Missing and packed elements, as netCDF's conventions describe them in attributes and xarray reads them in Zarr. Pure.
 
-`_FillValue` stands for missing elements. In Zarr v3 xarray takes whole numbers as they are and others as the base64 of a
-double, and opens nothing of a group where it finds something else; in Zarr v2 it takes the array's `fill_value`, as netCDF-C
-and GDAL do; netCDF and HDF5 have a number, mostly in a list of one. Not here: what fills chunks that are not stored
+`_FillValue` stands for missing elements. In Zarr v3, xarray wants an integer as it is and a real number as the base64 of a
+double; it refuses the whole group if it finds anything else. In Zarr v2, xarray, netCDF-C and GDAL use the array's
+`fill_value`. netCDF and HDF5 have a number, mostly in a list of one. Not here: what fills chunks that are not stored
 (`fill_values.py`).
 """
 
@@ -23,10 +23,10 @@ FILL_VALUE = "_FillValue"
 MAX_ID = "maxId"
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Numbers that JSON lacks, as attributes have them."""
+"""Numbers that JSON cannot write, by the text that attributes have for them."""
 
 _PACKED = ("scale_factor", "add_offset")
-"""Attributes that must be numbers: with lists of one number, as netCDF's files have, xarray makes Python objects."""
+"""Attributes that must be plain numbers: from a list of one number, as netCDF has, xarray makes arrays of Python objects."""
 
 
 def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
@@ -46,7 +46,7 @@ def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def missing_value(metadata: ArrayMetadata) -> int | float | None:
-    """The number that stands for missing elements; None if the source tells none, or its elements are no real numbers."""
+    """The number that stands for missing elements; None if the source has none, or its elements are not real numbers."""
     dtype = metadata.dtype.numpy
     if dtype is None or dtype.kind not in "iuf":
         return None
@@ -113,7 +113,7 @@ def zarr2_text(metadata: ArrayMetadata) -> bool:
 
 
 def _nothing_missing(metadata: ArrayMetadata) -> bool:
-    """True if xarray opens the array in Zarr v2, and no attribute tells of missing elements."""
+    """True if xarray opens the array in Zarr v2, and no attribute defines missing elements."""
     names = metadata.dimension_names if metadata.shape else ()
     return names is not None and None not in names and FILL_VALUE not in metadata.attributes
 
@@ -168,7 +168,7 @@ def _finite(value: JSON) -> float | None:
 
 
 def _number(told: JSON, real: bool) -> int | float | None:
-    """What an attribute tells; None if that is no such number."""
+    """Return the number that an attribute contains; None if it contains no number of the wanted kind."""
     value = _single(told)
     if real and isinstance(value, str):
         value = _WORDS.get(value, _from_zarr3(value))

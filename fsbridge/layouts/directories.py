@@ -25,7 +25,7 @@ from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, NodeAbilities, Space
 
 BATCH_ENTRIES = 1000
-"""Members of a group that a listing gives at once."""
+"""Most members of a group that a listing returns in one batch."""
 
 BATCH_SECONDS = 0.25
 """Seconds after which a listing returns the members found so far, if any: opening each one can be slow."""
@@ -40,7 +40,7 @@ class Layout(Protocol):
 
     @property
     def documents(self) -> frozenset[bytes]:
-        """File names of all documents there can be; a member of such a name gets another one, see `member_names`."""
+        """File names of all documents of this layout. A member with one of these names is escaped, see `member_names`."""
 
     def selective(self, format: Format) -> bool:
         """True if arrays of that format may be left out, so that a listing must open members to know."""
@@ -49,16 +49,16 @@ class Layout(Protocol):
         """Why an array is left out; None if it can be shown."""
 
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]] | None:
-        """The files that the array `name` is shown as, by how they are found; None if arrays are directories."""
+        """File names of the array `name`, grouped by whether a listing shows them; None if arrays are directories."""
 
     def describe(self, group: Group) -> JSON:
-        """What the documents of a group are made of: its attributes, say."""
+        """Return what the documents of a group are made of, such as its attributes."""
 
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         """The documents of the group at the path `names`, by file name, made of what `describe` said of it."""
 
     def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
-        """The documents of an array by file name; `root`: it is all that is shown; `around`: see `ArrayDirectory.around`."""
+        """Return documents by file name. `root`: the array is the whole mount; `around`: see `ArrayDirectory.around`."""
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
         """What a group's directory contains."""
@@ -70,7 +70,8 @@ class Layout(Protocol):
 class PathDirectory(NodeAbilities):
     """The directory of one path: a `GroupDirectory` or an `ArrayDirectory`, whichever the path holds now.
 
-    One path, one directory, whatever happens behind it: a shell that stands in a group sees the array that took its place.
+    A path keeps its directory object when its content is replaced: a shell whose current directory was a group then sees the
+    array that took its place.
     """
 
     __slots__ = ("_lock", "_shown", "layout", "member")
@@ -100,7 +101,7 @@ class PathDirectory(NodeAbilities):
         return Attrs("directory", 0, node.mtime_ns if changed_ns is None else changed_ns)
 
     def identity(self, array: Array) -> Hashable:
-        """Return few bytes that identify the chunk space of this version of the array in the mount."""
+        """Return a short digest that identifies the chunk space of this version of the array within the mount."""
         whole = repr((self.layout.name, self.member.names, array.version))
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -120,7 +121,7 @@ class PathDirectory(NodeAbilities):
         return self.member.context.together()
 
     def let_go(self) -> None:
-        """Forget what is shown, which refers to this path; the next use finds it again."""
+        """Drop the cached content, because it refers back to this object. The next use makes it again."""
         self._shown = None
 
     def lookup(self, name: bytes) -> AnyNode:
@@ -130,9 +131,9 @@ class PathDirectory(NodeAbilities):
         return self.present().entries()
 
     def present(self) -> GroupDirectory | ArrayDirectory:
-        """What the path shows; the same object for a group, and for one array version.
+        """Return the content of the path. It stays the same object for a group, and for one version of an array.
 
-        Stale if it is gone: the kernel, which knows it, then looks it up again. The name may be that of chunks now.
+        Stale if the path is gone, so that the kernel looks it up again: its name may now be that of a directory of chunks.
         """
         try:
             node = self.member.present()
@@ -233,7 +234,7 @@ class GroupDirectory:
         return None if array is None else self.path.layout.refusal(array.metadata)
 
     def _left_out(self, name: str, opener: Opener) -> bool:
-        """True if a member is an array that is left out, which is logged once; one that cannot be read is not."""
+        """True if a member is an array that this layout leaves out, which is logged once; False if it is unreadable."""
         try:
             reason = self.refusal(opener())
         except (FsbridgeError, OSError):  # opening it reports the error
@@ -247,7 +248,7 @@ class GroupDirectory:
         return PathDirectory(self.path.layout, self.path.member.child(name, node))
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The layout's documents by name as the group is now; large ones are kept while its attributes are equal."""
+        """The layout's documents by name, as the group is now. Large documents are cached until its attributes change."""
         path = self.path
         described = path.layout.describe(self.group)
         return path.member.context.rendered.get(
@@ -296,7 +297,7 @@ class ArrayDirectory:
         yield from ()
 
     def around(self) -> Hashable:
-        """What the documents say besides the metadata, as of now: documents are kept while it is equal."""
+        """Return what the documents depend on besides the array's metadata, as of now. They are cached until it changes."""
         return None
 
     def documents(self) -> Mapping[bytes, bytes]:
@@ -315,7 +316,7 @@ class ArrayDirectory:
 
 
 class RefusedArray(ArrayDirectory):
-    """An array that a layout leaves out, where its directory is there all the same: the root, or a group before."""
+    """An array that the layout leaves out, but that needs a directory because it is the root or was a group."""
 
     def lookup(self, name: bytes) -> AnyNode:
         raise self._error()
@@ -329,7 +330,7 @@ class RefusedArray(ArrayDirectory):
 
 
 def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
-    """A document that looks, when it is opened, at what its path holds then."""
+    """Return a document file. When it is opened, it is made again from what its path holds at that time."""
     return DocumentFile(partial(_document_now, path, name), content, mtime_ns)
 
 

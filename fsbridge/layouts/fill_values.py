@@ -21,14 +21,14 @@ from fsbridge.metadata import JSON, ArrayMetadata, DataType
 _RAW_BITS = re.compile(r"r[1-9][0-9]*")
 
 SPELLED_BYTES = 16 << 20
-"""Largest element, in bytes, with a fill value of zeros that is spelled out.
+"""Largest element, in bytes, for which a fill value of zeros is written in full.
 
-For larger texts and opaque elements it is the empty text, and readers fill in the rest. Other types are refused.
+For larger texts and opaque elements the empty text is written, which readers pad. Other types are refused.
 """
 
 
 def spelled_fill(metadata: ArrayMetadata) -> JSON:
-    """The `fill_value` member; what fills an array without one is spelled, too."""
+    """Return the `fill_value` member. An array without a fill value gets the zeros or the empty text that fill it."""
     return fill_value(metadata.dtype, metadata.fill) if metadata.fill_spelling is None else metadata.fill_spelling
 
 

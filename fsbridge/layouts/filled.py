@@ -1,7 +1,7 @@
 """Chunks that are not stored, shown as files full of the fill value, for readers that would fill them with something else.
 
-Such a file opens by its name. In an array of few chunks it is listed as well, so that a copy of the tree is complete. Not
-here: which element fills it, and which layouts need that (`n5/blocks.py`, `zarr2/layout.py`).
+Such a file can be opened by its name. If the array has few chunks, the file is listed as well, so that a copy of the tree is
+complete. Not here: which element fills it, and which layouts need that (`n5/blocks.py`, `zarr2/layout.py`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ABSENT = "absent"
 class FilledSpace(ChunkSpace):
     """A chunk space that shows absent chunks as files as well.
 
-    `fill`: the element as the files have it; None: absent chunks have no files. `listed`: absent chunks are listed, too, if
-    the array has at most so many chunks.
+    `fill`: the bytes of one element in the files; None: absent chunks have no files. `listed`: absent chunks are listed if
+    the array has at most this number of chunks.
     """
 
     __slots__ = ("_fill", "_listed")
@@ -43,7 +43,7 @@ class FilledSpace(ChunkSpace):
         self._listed = fill is not None and math.prod(self.counts) <= listed
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
-        """Return the stored chunk, or one of the version `ABSENT` if it has a file though it is not stored."""
+        """Return the stored chunk. For a chunk that is not stored but has a file, return one with the version `ABSENT`."""
         try:
             return self.chunks.find(self.index(cell), None if version == ABSENT else version)
         except NotFound:

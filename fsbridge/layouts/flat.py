@@ -62,7 +62,7 @@ Scan: TypeAlias = Callable[[Index], Iterator[Sequence[tuple[int, int]]]]
 
 
 def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | None]:
-    """Every prefix of a whole row of what is stored; None while the store is still at work."""
+    """Yield the prefix (all coordinates but the last) of each row with stored chunks; None while the store is busy."""
     if len(prefix) >= rank - 1:
         yield prefix
         return

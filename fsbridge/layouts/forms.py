@@ -20,9 +20,10 @@ from fsbridge.tree import Buffer
 
 
 class Box(NamedTuple):
-    """Elements that follow each other in a file: where the first is in the decoded chunk, their extents and distances.
+    """Elements that follow each other in a file, and where they lie in the decoded chunk.
 
-    In bytes and elements, slowest axis first.
+    `offset`: where the first element begins, in bytes. `shape` in elements, `steps` (distances of neighbours) in bytes;
+    both slowest axis first.
     """
 
     offset: int
@@ -39,7 +40,7 @@ class Box(NamedTuple):
 class ChunkForm:
     """The bytes of one chunk file: `header`, then elements of `itemsize` bytes, the last of `shape` varying fastest.
 
-    `steps`: how many bytes apart neighbours along each axis are in the decoded chunk. `swap`: their byte order is reversed.
+    `steps`: distance in bytes between neighbours along each axis of the decoded chunk. `swap`: the byte order is reversed.
     """
 
     header: bytes
@@ -65,11 +66,11 @@ class ChunkForm:
 
     @property
     def quick(self) -> bool:
-        """True if a conversion takes no longer than copying: whole rows stay together."""
+        """True if converting takes no longer than copying, because the elements of each row stay together."""
         return self.packed or not self.shape or self.steps[-1] == self.itemsize
 
     def extent(self, start: int, stop: int) -> tuple[int, int]:
-        """The bytes of the decoded chunk, as start and stop, that the file's bytes [start, stop) are made of."""
+        """Return the range (start, stop) of the decoded chunk's bytes that is needed for the file's bytes [start, stop)."""
         first, last = self._elements(start, stop)
         if first >= last:
             return 0, 0
@@ -89,7 +90,7 @@ class ChunkForm:
         return b"".join((self.header[start:stop], memoryview(body)[: max(0, count)]))
 
     def _elements(self, start: int, stop: int) -> tuple[int, int]:
-        """The elements, as first and end, that the file's bytes [start, stop) hold at least a part of."""
+        """Return the range (first, end) of elements that lie at least partly in the file's bytes [start, stop)."""
         begin = len(self.header)
         return max(0, start - begin) // self.itemsize, -(-max(0, stop - begin) // self.itemsize)
 
@@ -132,7 +133,7 @@ def chunk_steps(metadata: ArrayMetadata, shape: tuple[int, ...]) -> tuple[int, .
 
 
 def _boxes(shape: tuple[int, ...], steps: tuple[int, ...], first: int, last: int, offset: int = 0) -> Iterator[Box]:
-    """The elements [first, last) as boxes: the whole rows among them, and what is before and behind those."""
+    """Yield the elements [first, last) as boxes: a partial row, then all whole rows, then another partial row."""
     if not shape:
         yield Box(offset, (), ())
         return

@@ -11,19 +11,19 @@ from typing import TypeAlias, TypeGuard
 from fsbridge.metadata import JSON
 
 _JOINED_PIECES = 10_000
-"""Pieces of text that are joined at a time: a million at once would take more memory than the document."""
+"""Number of text pieces joined in one step, because a list of a million pieces takes more memory than the document."""
 
 _ONE_LINE = 16
 """Members of a list or object that stay together on one line."""
 
 _Scalars: TypeAlias = Mapping[type, Callable[[JSON], str]]
-"""How values that are no lists and no objects are written, by their type."""
+"""Functions that write values other than lists and objects, by the value's type."""
 
 
 def encode(document: JSON) -> bytes:
-    """Return strict JSON in UTF-8: NaN and infinities are the strings that Zarr uses for them.
+    """Return strict JSON in UTF-8. NaN and infinities become the strings that Zarr uses for them.
 
-    Text that is not Unicode (lone surrogates) makes the whole document ASCII, with escapes.
+    If any text contains lone surrogates, which UTF-8 cannot encode, the whole document is ASCII with escapes.
     """
     try:
         return _encoded(document, _UNICODE)
@@ -32,7 +32,7 @@ def encode(document: JSON) -> bytes:
 
 
 def is_finite(value: JSON) -> TypeGuard[float]:
-    """True if a value is a number that a double can hold: JSON spells integers of any length."""
+    """True if a value is a finite number that a double can hold. Integers in JSON may be too large for one."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
@@ -74,7 +74,7 @@ def _write(value: JSON, newline: str, scalars: _Scalars, pieces: list[str], text
 
 
 def _one_line(value: JSON, scalars: _Scalars) -> str | None:
-    """A list or object, if it stays on one line."""
+    """Return the text of a list or object if it fits on one line; else None."""
     if isinstance(value, Mapping):
         if len(value) > _ONE_LINE or not all(type(member) in scalars for member in value.values()):
             return None
@@ -88,7 +88,7 @@ def _one_line(value: JSON, scalars: _Scalars) -> str | None:
 
 
 def _derived(value: JSON, scalars: _Scalars) -> str:
-    """A value of a type derived from one of JSON's, as numpy's float64 is. TypeError for all others."""
+    """Write a value with a type derived from one of JSON's types, such as numpy's float64. TypeError for all others."""
     for kind in (str, int, float):
         if isinstance(value, kind):
             return scalars[kind](value)

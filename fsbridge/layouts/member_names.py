@@ -1,4 +1,4 @@
-"""What members of a group are called as files, where documents of the layout have taken names. Pure.
+"""File names of a group's members, escaped where the layout's documents have the same names. Pure.
 
 Not here: names that no file system can show (`tree.escape`), names of the files of whole arrays (`files/names.py`).
 """
@@ -10,7 +10,7 @@ from fsbridge.tree import escape, unescape
 
 
 def file_name(name: str, taken: frozenset[bytes]) -> bytes:
-    """A member's name as a file name; one that a document has `taken` gets its first byte escaped. Raises NameTooLong."""
+    """Return a member's file name. If a document has `taken` the name, its first byte is escaped. Raises NameTooLong."""
     escaped = escape(name)
     return b"%%%02X" % escaped[0] + escaped[1:] if escaped in taken else escaped
 
@@ -27,5 +27,5 @@ def model_name(name: bytes, taken: frozenset[bytes]) -> str:
 
 
 def link_target(target: str, taken: frozenset[bytes]) -> bytes:
-    """A model link's relative path as the relative path of files."""
+    """Convert the relative path of a link in the model to a relative path of files in the mount."""
     return b"/".join(part.encode() if part in ("..", ".") else file_name(part, taken) for part in target.split("/"))

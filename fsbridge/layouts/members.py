@@ -34,10 +34,10 @@ Opener: TypeAlias = Callable[[], Node]
 log = logging.getLogger(__name__)
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
-"""Members of a remote store that are opened at a time, and how many are opened before the first of them is shown."""
+"""Members of a remote store opened in parallel, and members in a batch that is opened before any of it is listed."""
 
 MAX_REMARKS = 10_000
-"""Members that are remembered as left out, so that each is logged once."""
+"""Most left-out members that are remembered, so that each is logged only once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Context:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def decoded(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedArray:
-        """The chunks of one version of an array: of the one at the path `names` the same for all layouts, to decode once."""
+        """Return the decoded chunks of one version of an array. With `names` (its path), all layouts share one object."""
         if names is None:
             return self._decoded_chunks(array)
         key = names, array.version
@@ -114,7 +114,10 @@ class SourceMember:
         return self.context.decoded(array, self.names)
 
     def present(self) -> Group | Array:
-        """What the path holds, as of the question (`asking`). An array of the same version stays the same object."""
+        """Return the path's node, as old as the request allows (`asking`).
+
+        An array with an unchanged version stays the same object.
+        """
         with self._lock:
             node, asked = self._node, self._asked
         array = None if node is None else as_array(node)
@@ -137,7 +140,10 @@ class SourceMember:
         return found
 
     def _found(self, before: Group | Array | None) -> Node:
-        """What the path leads to. Where that is no longer what it was, a group above may be none either any more."""
+        """Open the path. If its array or group was replaced or removed, open it again without cached answers.
+
+        The groups above may have changed as well.
+        """
         try:
             found = self._open()
         except NotFound:
@@ -175,7 +181,7 @@ def child_or_none(group: Group, name: str, lacks: Callable[[str], bool] = lambda
 
 
 def has_child(group: Group, name: str) -> bool:
-    """True if there is such a member, be it damaged."""
+    """True if the group has the member, even if the member is damaged."""
     try:
         return child_or_none(group, name) is not None
     except FsbridgeError:
@@ -183,7 +189,7 @@ def has_child(group: Group, name: str) -> bool:
 
 
 def openers(group: Group, members: Iterable[Child], far: bool) -> Iterator[tuple[Child, Opener]]:
-    """Yield members of a group and what opens each, once. If they are `far` (remote), many are opened at a time ahead."""
+    """Yield each member of a group with a function that opens it. From a remote store (`far`) many are opened in parallel."""
     members = iter(members)
     while far and (batch := list(islice(members, OPENED_AHEAD))):
         yield from zip(batch, each(partial(_tried, group), batch, OPENED_AT_ONCE), strict=True)

@@ -14,7 +14,7 @@ from fsbridge.tree import Attrs, Buffer, Entry, NodeAbilities, Ready
 
 
 class SingleFile(NodeAbilities):
-    """What files have in common that are in no space: they have neither numbers nor extended attributes."""
+    """Base class of files that are not in a `tree.Space`: they have neither numbers nor extended attributes."""
 
     __slots__ = ()
 
@@ -26,9 +26,9 @@ class SingleFile(NodeAbilities):
 
 
 class DocumentFile(SingleFile):
-    """A file made in memory; its bytes are its version. Between two uses only their digest is kept.
+    """A file made in memory. A digest of its bytes is its version, and all that is kept between two uses.
 
-    `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
+    `render` makes the bytes again (None: the document no longer exists), because an open must see the present store.
     """
 
     __slots__ = ("_mtime_ns", "_render", "_size", "version")
@@ -68,13 +68,13 @@ def _digest(content: bytes) -> bytes:
 
 @lru_cache(SHARED_ARRAYS)
 def _shared_digest(content: bytes) -> bytes:
-    """Return the digest of a document that many arrays have."""
+    """Return the digest of a document. It is cached, because many arrays have the same document."""
     return blake2b(content, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class BytesHandle:
-    """An open file that was made as a whole."""
+    """An open file with all of its bytes in memory."""
 
     content: Buffer
     version: Hashable

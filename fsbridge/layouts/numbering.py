@@ -1,4 +1,4 @@
-"""Numbers for the nodes of a tree of directories by coordinate, so that a listing needs no object for each.
+"""Numbers for the nodes in a tree of directories by coordinate, so that a listing needs no object for each node.
 
 Pure. Not here: what the nodes are (`chunks.py`, `files/slices.py`), which inodes they get (`kernel/inodes.py`).
 """
@@ -12,7 +12,7 @@ from fsbridge.metadata import Index
 
 
 class Numbering:
-    """Numbers count breadth first: 0 is the directory of all, then one per coordinate of the first axis, and so on.
+    """Nodes are numbered breadth first: 0 is the top directory, then each coordinate of the first axis, and so on.
 
     Each level is in C order. Numbers are exact Python integers, however large the grid.
     """
@@ -53,6 +53,6 @@ class Numbering:
         return tuple(prefix)
 
     def level(self, position: int) -> range:
-        """The positions of the directories as deep as the one at `position`."""
+        """Return the numbers of all nodes at the same depth as the node `position`."""
         depth = bisect_right(self.levels, position) - 1
         return range(self.levels[depth], self.levels[depth + 1])

@@ -1,4 +1,4 @@
-"""OME-Zarr's metadata in the version of the Zarr format that shows it: 0.4 in Zarr v2, 0.5 in Zarr v3.
+"""OME-Zarr's metadata, converted to the version that belongs to the Zarr format of the layout: 0.4 in v2, 0.5 in v3.
 
 The two differ in where the metadata of a group are: 0.4 has them among the user's attributes, with a version in each part;
 0.5 has them in the attribute `ome`, with one version. All parts and all other attributes are kept. Metadata of another
@@ -14,17 +14,17 @@ from collections.abc import Mapping, Sequence
 from fsbridge.metadata import JSON
 
 _VERSIONED = ("plate", "well", "image-label")
-"""Parts that have a version in 0.4, as each of `multiscales` has."""
+"""Attributes that contain a version in 0.4, as each entry of `multiscales` does."""
 
 _BESIDE = ("omero", "bioformats2raw.layout")
-"""Parts without a version that are in the same group as others, or are OME's by their name."""
+"""Attributes without a version. They move along with versioned ones, or if `bioformats2raw.layout` is 3."""
 
 _BY_GROUP = {"labels": "labels", "OME": "series"}
-"""Lists without a version, by the name of the group that OME-Zarr has them in."""
+"""Attributes (lists without a version) by the name of the group in which OME-Zarr has them."""
 
 
 def in_zarr2(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The attributes of a group of a Zarr v3 source, with 0.5 as 0.4."""
+    """Return the attributes of a group of a Zarr v3 source, with OME-Zarr 0.5 converted to 0.4."""
     ome = attributes.get("ome")
     if not isinstance(ome, dict) or not _is(ome, "0.5"):
         return dict(attributes)
@@ -34,7 +34,7 @@ def in_zarr2(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
 
 
 def in_zarr3(attributes: Mapping[str, JSON], names: Sequence[str]) -> dict[str, JSON]:
-    """The attributes of the group at the path `names` of a Zarr v2 source, with 0.4 as 0.5."""
+    """Return the attributes of the group at the path `names` of a Zarr v2 source, with OME-Zarr 0.4 converted to 0.5."""
     parts: dict[str, JSON] = {}
     scales = attributes.get("multiscales")
     if isinstance(scales, list) and scales and all(isinstance(one, dict) and _is(one, "0.4") for one in scales):

@@ -1,4 +1,4 @@
-"""A cache of the mount's documents: large ones, and those of arrays with the same metadata. Not here: making them."""
+"""A cache of rendered documents: large ones, and those that arrays with equal metadata share. Not here: making them."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata
 
 COSTLY_BYTES = 64 * 1024
-"""Size from which on a directory's documents are kept because making them at every look-up would be felt."""
+"""Bytes above which a directory's documents are cached, because making them for every look-up would be slow."""
 
 RENDERED_BYTES = 16 << 20
-"""Bytes of all documents kept; the last one is kept whatever its size."""
+"""Most bytes of large documents in the cache. The latest one is kept whatever its size."""
 
 SHARED_ARRAYS = 256
-"""Metadata objects with documents that are remembered: arrays of a store that are alike share one object."""
+"""Most metadata objects with cached documents. Similar arrays of a store share one metadata object."""
 
 SHARED_BYTES = 4096
-"""Size up to which that is so: as much as metadata of that number take."""
+"""Most bytes of documents cached for a metadata object, about as much as the metadata objects themselves take."""
 
 Documents: TypeAlias = Mapping[bytes, bytes]
 
 
 class RenderedDocuments:
-    """The documents of directories by their key and what they were made of. Thread-safe."""
+    """Cached documents of directories, each with the identity of what it was made of. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: LRU[Hashable, tuple[Hashable, Documents]] = LRU(RENDERED_BYTES)
         self._shared: LRU[Hashable, tuple[ArrayMetadata, Documents]] = LRU(SHARED_ARRAYS)
 
     def get(self, key: Hashable, made_of: Callable[[], Hashable], render: Callable[[], Documents]) -> Documents:
-        """The documents of `key`, which `render` makes of what `made_of` identifies. Neither is called needlessly."""
+        """Return the documents of `key`: cached while `made_of()` returns an equal identity, else made by `render`."""
         known = self._known.get(key)
         if known is not None and known[0] == made_of():
             return known[1]
@@ -45,7 +45,7 @@ class RenderedDocuments:
         return documents
 
     def shared(self, variant: Hashable, metadata: ArrayMetadata, render: Callable[[], Documents]) -> Documents:
-        """The documents of all arrays that have this very object as their metadata; `variant`: how they are shown."""
+        """Return the documents that all arrays with this same metadata object share. `variant`: how the arrays are shown."""
         key = variant, id(metadata)  # unique while we hold the object
         known = self._shared.get(key)
         if known is None:

@@ -1,6 +1,6 @@
 """The root of a mount that shows several layouts. Not here: any of them.
 
-It never changes: what is in it are the options of the command line.
+It never changes, because its contents follow from the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Units of length and time: many spellings, one name each, what they are in meters or seconds."""
+"""Units of length and time: one name for the many spellings of each, and its value in meters or seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SYMBOLS = {
 
 
 def text(value: object) -> str | None:
-    """A JSON value that is text; None for any other, the empty one, and halves of characters, which no file can hold."""
+    """Return a JSON value if it is text; None if it is something else, empty, or contains lone surrogates."""
     if not isinstance(value, str):
         return None
     try:

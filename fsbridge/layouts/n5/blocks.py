@@ -1,4 +1,4 @@
-"""N5's blocks as files: where the block of a chunk is, its header, its big-endian elements without what overhangs the array.
+"""N5's blocks as files: the path of a chunk's block, its header, and its big-endian elements, cropped to the array.
 
     00 00 | u16 number of dimensions | u32 extent for each, first dimension first | elements, first dimension fastest
 
@@ -19,7 +19,7 @@ from fsbridge.layouts.n5.listing import BlockListings
 from fsbridge.metadata import Index
 
 MAX_FORMS = 256
-"""Forms of one array's blocks that are kept: more than two to the power of any real rank."""
+"""Most cached forms of one array's blocks. There are up to 2 to the power of the rank: each axis is cropped or not."""
 
 
 class BlockSpace(FilledSpace):

@@ -19,7 +19,7 @@ from fsbridge.metadata import JSON, ArrayMetadata
 DOCUMENT = b"attributes.json"
 
 VERSION = "2.0.0"
-"""What z5 and zarr-python write: nothing here needs a newer reader, and older ones refuse a newer number."""
+"""The N5 version that z5 and zarr-python write. Nothing here needs a newer one, which older readers refuse."""
 
 MAX_EDGE = 2**31 - 1
 """Elements of a block along one dimension: N5's Java code has signed 32-bit integers for them."""
@@ -27,10 +27,10 @@ MAX_EDGE = 2**31 - 1
 _RAW: Mapping[str, JSON] = {"type": "raw"}
 
 _STRUCTURAL = frozenset(("n5", "dimensions", "blockSize", "dataType", "compression", "compressionType", "codecs"))
-"""Attributes that make an array, or describe the container."""
+"""Attributes that N5 itself defines for an array or for the container."""
 
 _AXES = ("axes", "units", "resolution")
-"""Attributes that TensorStore refuses an array for, unless they are lists of the rank: of text, text and numbers."""
+"""Attributes for which TensorStore refuses an array unless they are lists with one text, text or number for each axis."""
 
 _ALONG_AXES = frozenset(
     (*_AXES, "offset", "scale", "scales", "translation", "voxel_size", "downsamplingFactors", "pixelResolution")
@@ -38,7 +38,7 @@ _ALONG_AXES = frozenset(
 """Attributes with one entry per axis, N5's first dimension first."""
 
 _SPACING = ("units", "resolution", "pixelResolution", "downsamplingFactors")
-"""Attributes that only mean something together: where the array has one of them, none is added."""
+"""Attributes that are only meaningful together. If the array has any of them, none is added."""
 
 _SLOWEST_FIRST = "_ARRAY_DIMENSIONS"
 """xarray's names of dimensions: zarr-python 2, which reverses N5's dimensions, leaves them as they are."""
@@ -59,7 +59,7 @@ def refusal(metadata: ArrayMetadata) -> str | None:
 
 
 def data_type(metadata: ArrayMetadata) -> str | None:
-    """The `dataType` member: that of an N5 source, or one of N5's ten numbers; None for everything else."""
+    """Return the `dataType` member: that of an N5 source, or one of N5's ten number types; None for other types."""
     own = native(metadata.native)
     if own is not None:
         return cast(str, own["dataType"])
@@ -130,7 +130,7 @@ def _array_attributes(metadata: ArrayMetadata, spacing: Spacing, turned: bool) -
 
 
 def _describes_axes(name: str, value: JSON, rank: int) -> bool:
-    """True if readers take the value for what `name` says of the axes; labels may be empty, but not the same twice."""
+    """True if readers accept the value as the attribute `name` of the axes. In `axes`, only empty labels may be repeated."""
     if not isinstance(value, list | tuple) or len(value) != rank:
         return False
     if name == "resolution":
@@ -140,7 +140,7 @@ def _describes_axes(name: str, value: JSON, rank: int) -> bool:
 
 
 def _along_axes(value: JSON, rank: int) -> JSON:
-    """A value with an entry per axis, or several such in a list or as `dimensions` of an object, with the axes reversed."""
+    """Reverse the axes in a value with an entry per axis, in a list of such values, or in `dimensions` of an object."""
     if isinstance(value, Mapping):
         return {**value, "dimensions": _along_axes(value["dimensions"], rank)} if "dimensions" in value else value
     if not isinstance(value, list | tuple):
@@ -155,7 +155,7 @@ def _turned(values: Sequence[JSON], turned: bool) -> list[JSON]:
 
 
 def _renamed(attributes: Mapping[str, JSON], unfit: frozenset[str] | set[str]) -> dict[str, JSON]:
-    """The attributes; one of an `unfit` name gets so many `_` behind it that no other has its name."""
+    """Return the attributes. A name in `unfit` gets enough `_` appended to differ from all other names."""
     return {_free(name, attributes, unfit) if name in unfit else name: value for name, value in attributes.items()}
 
 

@@ -1,7 +1,7 @@
-"""Which blocks are stored, by reversed axes: `x/` first, while the store knows them by `z`.
+"""Which blocks are stored, with axes reversed: directories begin with `x`, while the store's keys begin with `z`.
 
-The stored chunks of an array are walked through once and kept for as long as a listing may be old, in an order that answers
-for every directory. Not here: whether one block is stored (`blocks.py` asks the store).
+All stored chunks of an array are listed once and sorted so that every directory can be answered from them. They are kept
+for as long as a listing may be old. Not here: whether one block is stored (`blocks.py` asks the store).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from fsbridge.lru import LRU
 from fsbridge.metadata import Index
 
 MAX_KEPT = 2_000_000
-"""Chunks that the listings of one mount keep, 16 bytes each; a longer array is walked through for every directory."""
+"""Most chunks kept for the listings of one mount, 16 bytes each. An array with more is listed again for every directory."""
 
 MAX_WALKS = 64
-"""Most arrays with a walk that is kept."""
+"""Most arrays with kept chunks."""
 
 BATCH_PAIRS = 5000
 """Members that a listing gives at once."""
@@ -44,7 +44,7 @@ class _StoredBlocks:
     mtimes: NDArray[Any]
 
     def below(self, prefix: Index, counts: tuple[int, ...], mtime_ns: int | None) -> list[tuple[int, int]]:
-        """The next coordinates behind `prefix` in the reversed grid of `counts`, see `BlockListings.scan`."""
+        """Return the members of the directory `prefix` in the reversed grid of `counts`, as `BlockListings.scan` does."""
         number = 0
         for coordinate, count in zip(prefix, counts, strict=False):
             number = number * count + coordinate
@@ -60,7 +60,7 @@ class _StoredBlocks:
 
 
 class BlockListings:
-    """The last walks through arrays of one mount, while listings may be as old as they are. Thread-safe."""
+    """The latest lists of stored chunks for the arrays of one mount, used while they are recent enough. Thread-safe."""
 
     def __init__(self) -> None:
         self._kept = LRU[DecodedChunks, _StoredBlocks](MAX_KEPT)
@@ -68,7 +68,7 @@ class BlockListings:
     def scan(self, chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
         """What is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` gives it.
 
-        `mtime_ns`: that of directories; None below the last of them, where each file has its own.
+        `mtime_ns`: the mtime of all members if they are directories; None if they are files, which have their own.
         """
         counts = chunks.metadata.grid.counts[::-1]
         walk = self._fresh(chunks)
@@ -88,7 +88,7 @@ class BlockListings:
             yield pairs[first : first + BATCH_PAIRS]
 
     def known(self, chunks: DecodedChunks) -> int:
-        """Chunks of the array's last walk: every listing of it is as old as that, and stays valid for as long."""
+        """Return the number of stored chunks in the array's latest list; 0 if there is none."""
         walk = self._kept.get(chunks)
         return 0 if walk is None else len(walk.numbers)
 
@@ -98,7 +98,7 @@ class BlockListings:
 
 
 def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredBlocks | None]:
-    """None while at work, then the walk, unless more is stored than is kept."""
+    """Yield None while the store is being listed, then all stored chunks; nothing if there are more than may be kept."""
     asked = oldest()
     parts: list[_Pairs] = []
     found, pending = 0, []
@@ -133,7 +133,7 @@ def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
 
 
 def _searched(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
-    """Return the members, keeping only this directory's own: every stored chunk is looked at."""
+    """Yield the members of one directory in batches, from a walk through all stored chunks of which nothing else is kept."""
     rank = len(chunks.metadata.shape)
     told: set[int] = set()
     last = prefix[::-1]

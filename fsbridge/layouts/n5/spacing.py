@@ -24,10 +24,10 @@ names.
 """
 
 _COORDINATE_VALUES, _COORDINATE_CHUNKS = 65536, 64
-"""Elements and chunks of a coordinate that are looked at: of a larger one no spacing is known."""
+"""Most elements and chunks of a coordinate that is read. A larger coordinate gives no spacing."""
 
 _TOLERANCE = 1e-6
-"""How far the ratio of two scales may be from an integer, relatively, because scales are written in decimals."""
+"""Relative tolerance with which the ratio of two scales is an integer, because scales are rounded decimals."""
 
 
 class Spacing(NamedTuple):
@@ -40,7 +40,7 @@ class Spacing(NamedTuple):
 
 
 def spacing(member: SourceMember, metadata: ArrayMetadata) -> Spacing:
-    """The axes of the array at `member` as of now; those of an N5 source are in its own document already."""
+    """Return the axes of the array at `member` as of now; none for an N5 source, because its own document has them."""
     names, rank = member.names, len(metadata.shape)
     if member.context.format_at(names).first_axis_fastest:
         return Spacing()
@@ -56,7 +56,7 @@ def spacing(member: SourceMember, metadata: ArrayMetadata) -> Spacing:
 
 
 def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """The resolution, and how many elements of the first level one of this level is; no factors unless they are integers."""
+    """Return `resolution` and `downsamplingFactors` of a level. Without integer factors: its own scales, and no factors."""
     full = tuple(axis.scale for axis in first or () if axis.scale is not None and axis.scale > 0)
     if len(full) < len(scales):
         return scales, ()
@@ -68,7 +68,7 @@ def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float
 
 
 def _groups_above(member: SourceMember) -> Sequence[Attributes]:
-    """Attributes of the groups above, the nearest first; damaged ones are an error where they are shown."""
+    """Attributes of the groups above, the nearest first. A damaged group counts as empty: only showing it is an error."""
     found: list[Attributes] = []
     above = member.above
     while above is not None and len(found) < _GROUPS_ABOVE:
@@ -90,7 +90,7 @@ def _group(member: SourceMember) -> Group:
 
 
 def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-    """See `axes.Coordinate`: one that cannot be read is its own error, not its neighbours'."""
+    """Find a coordinate, see `axes.Coordinate`. An unreadable one counts as missing: only opening it is an error."""
     if member.above is None:
         return None
     try:
@@ -105,7 +105,7 @@ def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | 
 
 
 def _values(member: SourceMember, array: Array) -> NDArray[np.float64] | None:
-    """All elements of a coordinate; None if they are no numbers, not all stored, or too many to look at."""
+    """Return all elements of a coordinate; None if they are not numbers or too many to read. NotFound if a chunk is absent."""
     metadata = array.metadata
     dtype, chunks = metadata.dtype.numpy, member.context.decoded(array)
     if dtype is None or dtype.kind not in "iuf" or metadata.varlength or len(metadata.shape) != 1:

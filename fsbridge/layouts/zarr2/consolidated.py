@@ -1,7 +1,7 @@
-"""`.zmetadata`: all documents of a hierarchy in one, complete and true, or an error that says why it cannot be.
+"""`.zmetadata`: all documents of a hierarchy in one. It is complete, or an error that says why it cannot be.
 
-Readers believe it: zarr-python 3 opens it unasked and takes a member that it does not name for absent. So a member that
-cannot be read makes it an error. Not here: when it is made (`layout.py`), the documents (`documents.py`).
+Readers rely on it: zarr-python 3 opens it by default and treats a member that it does not name as absent. So a member
+that cannot be read makes the file an error. Not here: when it is made (`layout.py`), the documents (`documents.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_MEMBERS = 10_000
 """Groups and arrays that are described in one document: a few seconds' work, and some ten megabytes."""
 
 MAX_LINKS = 40
-"""Links on the way to one member, as Linux follows."""
+"""Most links followed to reach one member, the same limit as in Linux."""
 
 
 def consolidated_document(root: SourceMember, layout: Layout) -> bytes:
@@ -43,7 +43,7 @@ class _Consolidation:
         self.members = 0
 
     def visit(self, member: SourceMember, prefix: str, links: int = 0) -> None:
-        """Add the documents of `member` at the path `prefix` in the tree, with so many links, and of all below it."""
+        """Add the documents of `member`, at the path `prefix`, and of all below it. `links`: how many links led here."""
         self.members += 1
         if self.members > MAX_MEMBERS:
             raise TooLarge(f"more than {MAX_MEMBERS} groups and arrays: mount without --consolidated")

@@ -57,19 +57,19 @@ def array_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def fortran(metadata: ArrayMetadata) -> bool:
-    """True if decoded chunks have their first dimension fastest, which the document can say."""
+    """True if decoded chunks have their first dimension fastest, which `.zarray` states as order F."""
     order = metadata.order
     return order is not None and len(order) > 1 and list(order) == sorted(order, reverse=True)
 
 
 def transposed(metadata: ArrayMetadata) -> bool:
-    """True if decoded chunks have a memory order that no document can say."""
+    """True if decoded chunks have a memory order that `.zarray` cannot state: neither C nor F."""
     order = metadata.order
     return order is not None and list(order) != sorted(order) and not fortran(metadata)
 
 
 def dtype(of: DataType) -> JSON:
-    """The `dtype` member: numpy's spelling, the fields of a packed struct, `|V` for what Zarr v2 has no name for."""
+    """Return the `dtype` member: numpy's spelling, a packed struct's fields, or `|V` for types that Zarr v2 lacks."""
     if of.serializer != "bytes":
         return "|O"
     named = of.name if isinstance(of.name, str) else of.name.get("name")
@@ -91,9 +91,9 @@ def _fields(of: np.dtype[Any]) -> JSON:
 
 
 def fill_value(metadata: ArrayMetadata) -> JSON:
-    """The `fill_value` member. It is null only where the source says null, or all chunks are shown (see `zarr2_fill`).
+    """Return the `fill_value` member. It is null only if the source's is, or if all chunks are shown (`zarr2_fill`).
 
-    zarr-python 2 shows absent chunks of an array without fill value as whatever is in memory.
+    If it is null, zarr-python 2 fills absent chunks with whatever is in memory.
     """
     if zarr2_text(metadata) or (metadata.fill is None and _says_null(metadata.native)):
         return None
@@ -114,6 +114,6 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
 
 
 def _says_null(native: Mapping[str, JSON]) -> bool:
-    """True if the source is a Zarr array with no fill value, or null, in its own document."""
+    """True if the source is a Zarr array with a null or missing fill value in its own document."""
     document = native.get(".zarray") or native.get("zarr.json")
     return isinstance(document, Mapping) and document.get("fill_value") is None

@@ -34,7 +34,7 @@ from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 LISTED_CHUNKS = 65536
-"""Chunks of an array up to which those that are shown although they are not stored are listed."""
+"""Most chunks of an array for which a listing includes files of chunks that are not stored."""
 
 
 class Zarr2:
@@ -117,7 +117,7 @@ class Zarr2Array(ArrayDirectory):
 class Zarr2Space(FilledSpace):
     """Decoded chunks as they are, or turned into C order if the document cannot say their order.
 
-    If `.zarray`'s `fill_value` is not what fills the source's absent chunks, these are files as well.
+    If `.zarray`'s `fill_value` differs from what fills absent chunks in the source, absent chunks are files as well.
     """
 
     __slots__ = ("_form", "_separator")

@@ -64,7 +64,7 @@ class Zarr3Space(ChunkSpace):
 
 
 class Zarr3Array(ArrayDirectory):
-    """An array's directory: besides the document only `c`, if any chunk is stored."""
+    """An array's directory: the document, and the directory `c` if any chunk is stored."""
 
     def __init__(self, path: PathDirectory, array: Array) -> None:
         super().__init__(path, array)
