@@ -189,7 +189,7 @@ def has_child(group: Group, name: str) -> bool:
 
 
 def openers(group: Group, members: Iterable[Child], far: bool) -> Iterator[tuple[Child, Opener]]:
-    """Yield each member of a group with a function that opens it. From a remote store (`far`) many are opened in parallel."""
+    """Yield each member of a group with a function that opens it. Of a remote store (`far`), many open in parallel."""
     members = iter(members)
     while far and (batch := list(islice(members, OPENED_AHEAD))):
         yield from zip(batch, each(partial(_tried, group), batch, OPENED_AT_ONCE), strict=True)

@@ -105,7 +105,7 @@ def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | 
 
 
 def _values(member: SourceMember, array: Array) -> NDArray[np.float64] | None:
-    """Return all elements of a coordinate; None if they are not numbers or too many to read. NotFound if a chunk is absent."""
+    """Return all elements of a coordinate; None if they are no numbers or too many to read. NotFound for an absent chunk."""
     metadata = array.metadata
     dtype, chunks = metadata.dtype.numpy, member.context.decoded(array)
     if dtype is None or dtype.kind not in "iuf" or metadata.varlength or len(metadata.shape) != 1:
