@@ -1,6 +1,6 @@
 """Stores: bytes by key and byte range, listings, versions. Not here: any format, any decoding.
 
-A `Key` is a path inside a store that is already known to be harmless; a `Stat` says of which version a stored object is, in
+A `Key` is a path inside a store that is already known to be harmless. A `Stat` holds the version of a stored object, in
 terms that only its store understands. Stores are blocking and thread-safe.
 """
 
@@ -57,7 +57,7 @@ def _check(part: str) -> None:
 
 
 def is_path(text: str) -> bool:
-    """True if the system can be asked for a file of that path: JSON can spell NUL, and halves of characters."""
+    """True if the operating system takes `text` as a path: strings from JSON may hold NUL or halves of characters."""
     try:
         return "\0" not in text and (text.isascii() or bool(text.encode("utf-8", "surrogateescape")))
     except UnicodeEncodeError:
@@ -67,15 +67,15 @@ def is_path(text: str) -> bool:
 ROOT = Key("")
 
 BATCH_NAMES = 4096
-"""Members that a store lists at a time."""
+"""Most members in one batch of a listing."""
 
 
 class Stat(NamedTuple):
-    """What a store knows of a key.
+    """What a store knows about a key.
 
-    `size` in bytes, `mtime_ns` for people to read. `version` is to be compared and nothing else: it differs whenever the
-    object was replaced or rewritten, a directory's whenever members came or went; None where the store cannot tell.
-    `settled`: a change from now on shows in the version. Not so just after one, within a tick of the store's clock.
+    `size` in bytes, `mtime_ns` for people to read. `version` is only for comparison: an object's differs
+    after it was replaced or rewritten, a directory's after members came or went; None if the store cannot tell.
+    `settled`: any later change gives another version. False within a tick of the store's clock after a change.
     """
 
     is_dir: bool
@@ -88,7 +88,7 @@ class Stat(NamedTuple):
 class Member(NamedTuple):
     """One member of a listing; `stat` comes with it when the listing was asked for stats, else it is None.
 
-    `hidden`: it is unknown what it is, or leads to (a link to nothing, a damaged inode): opening it tells why.
+    `hidden`: the kind is unknown (a link to nothing, a damaged inode). Opening the member raises the reason.
     """
 
     name: str
@@ -104,7 +104,7 @@ WHOLE: Range = (0, None)
 
 
 def compact(numbers: Sequence[int]) -> Sequence[int]:
-    """Sizes, or times in ns, in 8 bytes each; unchanged if one needs more: a time before 1677 or after 2262, say."""
+    """Pack sizes or times (ns) into 8 bytes each; unchanged if one needs more, as a time before 1677 or after 2262."""
     try:
         return array("q", numbers)
     except OverflowError:
@@ -112,21 +112,21 @@ def compact(numbers: Sequence[int]) -> Sequence[int]:
 
 
 Stored: TypeAlias = bytes | memoryview
-"""Stored bytes, as they are handed on without a copy."""
+"""Stored bytes, passed on without a copy."""
 
 
 class OpenedObject(Protocol):
-    """A stored object held open: whatever takes its place in the store, this stays the one that was found."""
+    """A stored object held open. It stays the same even after another one has taken its place in the store."""
 
     @property
     def stat(self) -> Stat:
-        """As it was when it was opened."""
+        """Return the stat that the object had when it was opened."""
 
     def read(self, limit: int) -> bytes:
-        """All of it; TooLarge above `limit`, Stale if it has changed since it was opened."""
+        """Read the whole object; TooLarge above `limit` bytes, Stale if it has changed since it was opened."""
 
     def read_range(self, start: int, length: int) -> bytes:
-        """Exactly `length` bytes from byte `start`; CorruptData if it is too short, Stale as `read`."""
+        """Read exactly `length` bytes from byte `start`; CorruptData if the object is too short, Stale as in `read`."""
 
     def close(self) -> None: ...
 
@@ -139,7 +139,10 @@ class Seen(NamedTuple):
 
 
 class Glimpse(Protocol):
-    """An open directory, for a look at its documents in few calls. OSError: ask in the ordinary way, which tells more."""
+    """An open directory whose documents are read in few system calls.
+
+    After an OSError the caller asks the store in the ordinary way, which tells more.
+    """
 
     def __enter__(self) -> Glimpse: ...
 
@@ -163,18 +166,18 @@ class StoreAbilities(Protocol):
     __slots__ = ()
 
     def shows(self, key: Key) -> bool:
-        """True if an object is in a listing that is at hand, and may be old: asking for it may take a request."""
+        """True if a remembered listing, perhaps an old one, has an object at `key`. Asking for it may take a request."""
         return False
 
     def lacks(self, key: Key) -> bool:
-        """True if nothing of that name is in a listing that is at hand, and may be old."""
+        """True if a remembered listing, perhaps an old one, has nothing at `key`."""
         return False
 
     def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
-        """Return those of many names that nothing in the directory at `key` has, by one pass over it as it is now.
+        """Return those of `names` that are absent from the directory at `key`, by one pass over its present members.
 
-        All of them, if the directory is not there. None if it has more than `most` members or changes during the pass,
-        and in stores where a pass is no better than asking for each name.
+        All of them if the directory is absent. None if it has more than `most` members or changes during the pass, and in
+        stores where a pass is no better than asking for each name.
         """
         return None
 
@@ -184,7 +187,7 @@ class StoreAbilities(Protocol):
         return False
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
-        """Return the one of some texts that the object at `key` is, with its stat, without reading it."""
+        """Return the one of `texts` that is the object's content, and its stat, without reading it; None if unknown."""
         return None
 
     def glimpse(self, key: Key) -> Glimpse | None:
@@ -192,15 +195,15 @@ class StoreAbilities(Protocol):
         return None
 
     def revisit(self, key: Key) -> None:
-        """Ask a remote store whether an object is still the one that was read; its answer is used later. Does not block."""
+        """Ask a remote store whether an object has changed since it was read, for the next `stat`. Does not block."""
         return
 
     def holds(self, key: Key) -> bool:
-        """True if there is a directory at `key`, asked without an old listing. Stale if nothing is left of the store."""
+        """True if a directory is at `key` now, whatever an old listing says. Stale if nothing is left of the store."""
         return True
 
     def commit(self, key: Key) -> Hashable:
-        """Return a value that differs whenever many objects below `key` have changed at once; see `model.Chunks.commit`."""
+        """Return a value that changes when many objects below `key` are replaced together; see `model.Chunks.commit`."""
         return None
 
     def check_access(self, key: Key) -> None:
@@ -212,11 +215,11 @@ class StoreAbilities(Protocol):
 
     @property
     def rests(self) -> bool:
-        """True if `rest` gives up descriptors that the next use opens again."""
+        """True if `rest` closes descriptors, which the next use opens again."""
         return False
 
     def rest(self) -> None:
-        """Give up what the next use opens again. Does not block."""
+        """Close descriptors until the next use opens them again. Does not block."""
         return
 
 
@@ -228,7 +231,7 @@ class Store(StoreAbilities, Protocol):
 
     @property
     def prefixes(self) -> bool:
-        """True if directories are only parts of keys: to ask for one is to list it, and any may be looked into."""
+        """True if directories are only parts of keys: asking for one means listing it, and a look below needs no check."""
 
     @property
     def far(self) -> bool:
@@ -239,27 +242,28 @@ class Store(StoreAbilities, Protocol):
         """True if the store can be listed at all."""
 
     def together(self) -> AbstractContextManager[None]:
-        """A context: what this thread asks in it about a few directories costs less, and is answered as of its beginning."""
+        """A context in which this thread's questions about a few directories cost less; answers are as of its beginning."""
 
     def opened(self, key: Key) -> OpenedObject | None:
-        """Open the object at `key`, if that costs no more than a look at it; None in other stores. Errors as of `read`."""
+        """Open the object at `key`; None in stores where that costs more than `stat`. Errors as in `read`."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind, size, time and version of the object or directory at `key`.
 
-        `read`: an object is meant, and these bytes of it will be read next; a remote store sends them along.
+        `read`: `key` is that of an object, and these bytes of it will be read next; a remote store gets them with the stat.
         """
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """Prefetch these bytes of an object, if the store is remote. Does not block.
 
-        `around`: a larger range that had better be sent with them.
+        `around`: a larger range that is better fetched with them.
         """
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Everything beneath `key` is about to be listed; a store to which every listing is a request asks once.
+        """Prepare for listing everything beneath `key`: a store that needs a request for each listing asks for all at once.
 
-        `cuts`: names, evenly among those that there may be below `key`, at which it may cut what it asks for into parts.
+        `cuts`: names, evenly distributed among the possible ones below `key`, at which the store may cut the listing into
+        parts.
         """
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
@@ -271,18 +275,18 @@ class Store(StoreAbilities, Protocol):
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
 
-        Members that are neither files nor directories are not listed; a link that leads nowhere or out of the root, and what
-        the disk cannot tell of, is listed as a file that is `hidden`, whose opening says what is wrong.
+        Members that are neither files nor directories are not listed. A link that leads nowhere or out of the root, and a
+        member that the disk cannot tell of, are listed as `hidden` files: opening one raises the reason.
         """
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """Names of all that `list` gives, in batches: a fraction of its time, for directories of millions of members.
+        """Names of all that `list` gives, in batches. Takes a fraction of its time, for directories of millions of members.
 
-        `cuts` as of `foresee`.
+        `cuts`: see `foresee`.
         """
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """mtimes in ns of the members `names` of the directory at `key`, as `list` would say; None for one that is gone."""
+        """mtimes (ns) of the members `names` of the directory at `key`, as `list` gives them; None for one that is gone."""
 
     def describe(self, key: Key) -> str:
         """`key` as a path for a message."""

@@ -16,7 +16,7 @@ from fsbridge.store import Key, Stat, Store
 from fsbridge.store.local.status import stat_of
 
 WINDOW_BYTES = 64 * 1024
-"""Bytes that are fetched at least: a member's header, its name and often all of its bytes, for one request."""
+"""Least bytes of a request: enough for a member's header, its name and often all of its data."""
 
 
 class Blob(Protocol):
@@ -25,10 +25,10 @@ class Blob(Protocol):
     stat: Stat
 
     def pread(self, start: int, length: int) -> bytes:
-        """Exactly `length` bytes; CorruptData beyond the end, Stale if the store tells that it is another version."""
+        """Exactly `length` bytes; CorruptData beyond the end, Stale if the store reports another version."""
 
     def check(self) -> None:
-        """Stale when the file is another one by now, unless `pread` says so itself."""
+        """Raise Stale if the file has been replaced; does nothing if `pread` checks that itself."""
 
 
 class BlobFile(Protocol):
@@ -37,10 +37,10 @@ class BlobFile(Protocol):
     name: str
 
     def look(self) -> Stat:
-        """The file as it is now."""
+        """Return the present stat of the file."""
 
     def open(self) -> Blob:
-        """The version that is there now."""
+        """Open the present version."""
 
 
 class LocalBlob:
@@ -65,7 +65,7 @@ class LocalBlob:
         while length:
             try:
                 data = os.pread(self._fd, length, start)
-            except OSError as error:  # of a failing disk
+            except OSError as error:  # such as EIO from a failing disk
                 error.filename = self._path
                 raise
             if not data:
@@ -99,14 +99,14 @@ class LocalFile:
 
 
 class _Window(threading.local):
-    """What a thread has read last, and where it begins."""
+    """The bytes that a thread read last, and the position of the first one."""
 
     first = 0
     data = b""
 
 
 class ObjectBlob:
-    """An object. Each answer tells its version. Each thread has a window of what it read last."""
+    """An object of a store. Each answer carries its version. Each thread keeps a window of the bytes that it read last."""
 
     def __init__(self, read: Callable[[int, int], tuple[bytes, Stat]], stat: Stat) -> None:
         self.stat = stat

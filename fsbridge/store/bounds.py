@@ -1,4 +1,4 @@
-"""What may be read of a stored object: so much in memory, and nothing beyond its end. Not here: reading."""
+"""Checks before a read: that an object is not too large for memory, and that a range ends within it. Not here: reading."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fsbridge.store import Key
 
 
 class Describes(Protocol):
-    """A store, or what knows the names of things in one."""
+    """A store, or anything else that can name its keys in messages."""
 
     def describe(self, key: Key) -> str:
         """`key` for messages."""

@@ -1,4 +1,4 @@
-"""Asking about all members of a directory although some may hang: those that do not answer in time are left (P7).
+"""Questions about all members of a directory, some of which may hang: those that do not answer in time are skipped (P7).
 
 Not here: what is asked: where a link leads (`local/files.py`), what a member of a collection is (formats). Thread-safe.
 """
@@ -17,16 +17,16 @@ from fsbridge.store import Key
 R = TypeVar("R")
 
 PATIENCE_SECONDS = 2.0
-"""Seconds for a member that is not known yet: far more than one takes on a busy machine."""
+"""Seconds to wait for a member that is not known yet: far more than it takes on a busy machine."""
 
 KNOWN_SECONDS = 0.25
-"""Seconds for a member that is known from an earlier listing: less than makes the listing overdue."""
+"""Seconds to wait for a member known from an earlier listing: too few to make the listing overdue."""
 
 IMPATIENCE = 5
-"""After one silent member the next ones of a listing get this part of the time: if one hangs, several often do."""
+"""After one member has hung, the next ones of the listing get a fifth of the time: if one hangs, several often do."""
 
 HANGING = 16
-"""Members that may hang at a time, each with a thread; while so many hang, listings ask no further ones."""
+"""Most members that may hang at a time, each holding a thread. While so many hang, listings ask about no others."""
 
 
 class _Round(Generic[R]):
@@ -50,7 +50,7 @@ class HungMembers(Generic[R]):
         self._hanging: set[Key] = set()
 
     def hangs(self, key: Key) -> bool:
-        """True if a thread still waits for a member's answer in vain."""
+        """True if the member at `key` did not answer in time, and a thread still waits for it."""
         return key in self._hanging
 
     def answers(self, keys: Sequence[Key], ask: Callable[[Key], R], known: Callable[[Key], bool]) -> Iterator[R | None]:
@@ -80,7 +80,7 @@ class HungMembers(Generic[R]):
     def _wait(self, current: _Round[R], number: int, key: Key, patience: float) -> R | None:
         with current.changed:
             while len(current.answers) <= number:
-                if current.ended:  # it was not the member that failed: the next listing asks again
+                if current.ended:  # the asking thread failed, not the member: the next listing asks again
                     return None
                 waited = time.monotonic() - current.begun
                 if waited >= patience:
@@ -101,7 +101,7 @@ class HungMembers(Generic[R]):
                     current.answers.append(answer)
                     current.begun = time.monotonic()
                     current.changed.notify_all()
-        finally:  # also without memory for an answer
+        finally:  # also after a MemoryError
             with current.changed:
                 current.ended = True
                 current.changed.notify_all()

@@ -1,10 +1,10 @@
 """A store in front of another one that remembers its answers, each with the time at which it was asked for.
 
-It answers what is young enough for the question (`asking.as_of`), and asks the store below for all else. A present answer
-takes the place of the remembered one, so that no later question is answered by an older state. The kernel side sets `as_of`
-for each request, and lets its reply live for what is left of the ttl since `asking.oldest()`: then nothing above a store
-needs a clock. Never remembered: errors, absence, and what may change without showing it (`Stat.settled`). Not here: object
-bytes, which only their version tells apart (the block cache, `decoded/`).
+A remembered answer is given if it is young enough for the question (`asking.as_of`); else the store below is asked. A new
+answer replaces the remembered one, so that no later question is answered by an older state. The kernel side sets `as_of` for
+each request, and gives its reply what is left of the TTL since `asking.oldest()`, so nothing above a store needs a clock.
+Never remembered: errors, absence, and objects whose changes may not show (`Stat.settled`). Not here: object bytes, which
+only their version tells apart (the block cache, `decoded/`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ANSWER_BYTES = 512
 """What a remembered stat takes with its key and version, roughly; a member of a listing, too."""
 
 MOST_MEMBERS = 8192
-"""Members up to which a listing is remembered: a larger one would take the room of many others."""
+"""Most members of a remembered listing: a larger one would take the room of many others."""
 
 FEW_MEMBERS = 256
-"""Members of a remembered listing that the event loop itself goes through."""
+"""Most members of a remembered listing that the event loop itself goes through."""
 
 
 class _Listing(NamedTuple):
@@ -43,7 +43,7 @@ class _Listing(NamedTuple):
 
 
 class _Moment(threading.local):
-    """When the thread's outermost context of `Remembered.together` began, by which the store below answers."""
+    """When the thread's outermost `Remembered.together` began: the store below answers as of that time."""
 
     began: float | None = None
 
@@ -76,7 +76,7 @@ class Remembered(StoreAbilities):
         known = None if context.as_of == math.inf else self._listings.get(key)
         if known is not None and known.asked >= context.as_of:
             if len(known.members) > FEW_MEMBERS:
-                before_waiting()  # what is made of so many takes long
+                before_waiting()  # processing so many takes long
             used(known.asked)
             return iter(known.members.values())
         return self._listed(key) if stats else self._store.list(key)
@@ -101,7 +101,7 @@ class Remembered(StoreAbilities):
         return None
 
     def _seen(self, key: Key, asked: float, stat: Stat) -> Stat:
-        """Remember a present answer; forget a listing that tells another version."""
+        """Remember a new stat and return it; forget a listing that shows another version."""
         if not stat.settled or stat.version is None:
             self._forget(key)
             return stat
@@ -115,7 +115,7 @@ class Remembered(StoreAbilities):
         return stat
 
     def _forget(self, key: Key) -> None:
-        """Forget what was told of a key, because it is no longer so."""
+        """Forget what is remembered about a key, because it is out of date."""
         self._stats.drop(key)
         if key and (above := self._listings.get(key.parent)) is not None and key.name in above.members:
             self._listings.drop(key.parent)

@@ -32,11 +32,11 @@ _ACL_VERSION = 2
 _NO_LIST = frozenset((errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS))
 
 REMEMBERED_LISTS = 4096
-"""Most objects that are remembered, with their ctime, as having access control lists that permit enough."""
+"""Most objects, with their ctime, whose access control lists are remembered to permit enough."""
 
 
 class Everybody:
-    """Decides what all users may open. Thread-safe; asks again each time, but for lists of objects that did not change."""
+    """Decides what all users may open. Thread-safe. Only access control lists of unchanged objects are remembered."""
 
     def __init__(self) -> None:
         self._permitted: LRU[Hashable, bool] = LRU(REMEMBERED_LISTS)
@@ -51,9 +51,9 @@ class Everybody:
             raise _denied(fd, "its access control list lets some users do less", wanted)
 
     def open_beneath(self, root: int, path: str, flags: int) -> int:
-        """Open `path` below the directory `root`, given that all users may list and enter all directories on the way.
+        """Open `path` below the directory `root`, if all users may list and enter each directory on the way.
 
-        Errors as of `beneath.open_beneath`; of a thread that may not wait, as of `cached.open_cached`.
+        Errors as in `beneath.open_beneath`; in a thread that may not wait, as in `cached.open_cached`.
         """
         if asking.context.may_wait:
             return walk_beneath(root, path, flags, self.check)
@@ -77,7 +77,7 @@ class Everybody:
         if self._permitted.get(key):
             return True
         try:
-            data = os.getxattr(f"/proc/self/fd/{fd}", _ACL)  # by its name: a descriptor of O_PATH has no attributes
+            data = os.getxattr(f"/proc/self/fd/{fd}", _ACL)  # by path: an O_PATH descriptor gives no attributes
         except OSError as error:
             permits = error.errno in _NO_LIST
         else:
@@ -87,9 +87,10 @@ class Everybody:
         return permits
 
     def check_path(self, path: str, bases: Sequence[str]) -> None:
-        """Raise AccessDenied unless all users may read what is at `path`, coming from the first of `bases` that it is in.
+        """Raise AccessDenied unless all users may read what is at `path`.
 
-        What is in none of them is the mounted file itself: no directory leads to it.
+        Directories on the way are checked from the first of `bases` that `path` is in. A path in none of them is the mounted
+        file itself, for which no directory is checked.
         """
         path = os.path.realpath(path)
         base = next((base for base in map(os.path.realpath, bases) if path.startswith(base.rstrip("/") + "/")), None)
@@ -119,7 +120,7 @@ def file_check(config: Config) -> Callable[[str], None] | None:
 
 
 def list_permits(data: bytes, wanted: int) -> bool:
-    """True if each entry of an access control list, as Linux stores it, permits what is wanted. Damage permits nothing."""
+    """True if each entry of an access control list, as Linux stores it, permits what is wanted; False if it is damaged."""
     if len(data) < _HEAD.size or (len(data) - _HEAD.size) % _ENTRY.size or _HEAD.unpack_from(data)[0] != _ACL_VERSION:
         return False
     return all(permits & wanted == wanted for _, permits, _ in _ENTRY.iter_unpack(data[_HEAD.size :]))

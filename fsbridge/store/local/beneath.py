@@ -17,7 +17,7 @@ _SYS_OPENAT2 = 437  # the same number on every Linux architecture
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_BENEATH = 0x08
 STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""Opens one directory on the way, and no link."""
+"""Flags that open one directory on the way, but no link."""
 _MAX_LINKS = 40  # the kernel's own limit
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,7 +38,7 @@ def _how(flags: int, resolve: int) -> Any:
 
 
 def openat2(root: int, path: str, flags: int, resolve: int, call: Any = _syscall) -> tuple[int, int]:
-    """A descriptor and 0, or -1 and an errno. `call`: the C library's `syscall`."""
+    """Open by the system call. Return a descriptor and 0, or -1 and an errno. `call`: the C library's `syscall`."""
     fd: int = call(_SYS_OPENAT2, root, path.encode(*_ENCODING), _how(flags, resolve), _HOW_BYTES)
     return (fd, 0) if fd >= 0 else (-1, ctypes.get_errno())
 

@@ -1,8 +1,8 @@
-"""Asking a local file system without waiting for its disk: openat2 with RESOLVE_CACHED, preadv with RWF_NOWAIT.
+"""Questions to a local file system without waiting for its disk: openat2 with RESOLVE_CACHED, preadv with RWF_NOWAIT.
 
-Where the thread may not wait (`asking.py`) these calls answer from the kernel's caches, or raise WouldWait. They keep the
-interpreter's lock: giving it up and getting it back takes longer than what waits for nothing, and while others decode, many
-times as long. Not here: which questions a store answers so (`store.py`).
+In a thread that may not wait (`asking.py`) these calls answer from the kernel's caches, or raise WouldWait. They keep the
+interpreter's lock. To release it and take it again costs more time than such a call, and many times more while other
+threads decode. Not here: which questions a store answers this way (`store.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RESOLVE_NO_XDEV = 0x01
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_CACHED = 0x20
 _BENEATH_CACHED = RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
-"""No links: ENOENT of a link's target is no absence."""
+"""Refuses links: ENOENT for a link's target does not mean that the link is absent."""
 
 _LOOK = os.O_PATH | os.O_CLOEXEC
 
@@ -46,7 +46,7 @@ def open_cached(root: int, path: str, flags: int) -> int:
 
 
 def status_cached(root: int, path: str) -> Status:
-    """What is at `path`, see `open_cached`. By one function: each open of a file looks at several others."""
+    """Return the status of `path`, see `open_cached`. One function, because each open of a file calls it often."""
     fd = open_cached(root, path, _LOOK)
     try:
         return mounted.look_open(fd, _statx)
@@ -55,7 +55,7 @@ def status_cached(root: int, path: str) -> Status:
 
 
 def look_cached(path: str) -> Status:
-    """What is at the absolute `path`, links followed; WouldWait if that is not known without looking at a disk."""
+    """Return the status of the absolute `path`, links followed; WouldWait if that may take a disk access."""
     fd, _ = openat2(_AT_FDCWD, path, _LOOK, _RESOLVE_CACHED, _syscall)
     if fd < 0:
         raise WouldWait
@@ -66,12 +66,12 @@ def look_cached(path: str) -> Status:
 
 
 def look(fd: int, at_once: bool = False) -> Status:
-    """What an open file is; `at_once`: it was opened by `open_cached`, so that this never waits."""
+    """Return the status of an open file. `at_once`: `open_cached` opened it, so this never waits."""
     return os.fstat(fd) if context.may_wait and not at_once else mounted.look_open(fd, _statx)
 
 
 def close(fd: int, at_once: bool = False) -> None:
-    """Close an open file; `at_once`: as of `look`."""
+    """Close an open file. `at_once`: see `look`."""
     if context.may_wait and not at_once:
         os.close(fd)
     else:
@@ -79,7 +79,7 @@ def close(fd: int, at_once: bool = False) -> None:
 
 
 def read_cached(fd: int, start: int, length: int) -> bytes:
-    """`length` bytes from the page cache; WouldWait if they are not all there, or are many."""
+    """Read `length` bytes from the page cache; WouldWait if some of them are not there, or if they are many."""
     if length > AT_ONCE_BYTES:
         raise WouldWait
     buffer = bytearray(length)

@@ -1,8 +1,8 @@
-"""The files beneath a directory: every key is opened beneath the root (P4), and links are followed so far as they may be.
+"""The files beneath a directory: every key is opened beneath the root (P4), and only permitted links are followed.
 
 Symbolic links are followed while they stay beneath the root or in a directory the user has allowed. A link that leads
 nowhere is not "absent": a chunk whose content was never fetched (git-annex, DataLad) must not read as fill values.
-FIFOs, sockets and devices do not exist for us. Not here: what is asked of a store (`store.py`).
+FIFOs, sockets and devices count as absent. Not here: the questions of a store (`store.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
 
 LINK_ATTEMPTS = 5
-"""A path on which links are being replaced is followed anew this often."""
+"""Attempts to follow a path while links on it are being replaced."""
 LOGGED_SPECIALS = 1000
 
 
@@ -41,8 +41,8 @@ class Special(NotFound):
 class LocalFiles:
     """The files and directories beneath `root`, with links out of it only into the directories `allowed`.
 
-    `everybody`: what some users may not read is refused (`access.py`). `immutable`: while what is asked for is found without
-    waiting, it is not checked whether the root is still in its place.
+    `everybody` refuses what some users may not read (`access.py`). `immutable`: as long as objects are found without
+    waiting, nothing checks whether the root has been replaced.
     """
 
     def __init__(self, root: str, allowed: Sequence[str], everybody: bool, immutable: bool) -> None:
@@ -54,20 +54,20 @@ class LocalFiles:
         self._specials: set[str] = set()
 
     def close(self) -> None:
-        """Let go of the root; from now on everything is Stale."""
+        """Close the root; every later call raises Stale."""
         for root in (self.root, *self._allowed):
             root.close()
 
     def describe(self, key: Key) -> str:
-        """`key` as a path."""
+        """Return `key` as a path for a message."""
         return f"{self.root.path.rstrip('/')}/{key}" if key else self.root.path
 
     def open_file(self, key: Key) -> tuple[int, Status]:
-        """A descriptor of the file at `key`, to be closed by the caller, and what it is."""
+        """Return a descriptor of the file at `key`, which the caller closes, and its status."""
         fd = self.open(key, READ)
         try:
             status = cached.look(fd)
-        except OSError as error:  # of a server that has lost it
+        except OSError as error:  # such as ESTALE from a server that has lost it
             cached.close(fd)
             raise named(error, self.describe(key)) from None
         if stat_module.S_ISREG(status.st_mode):
@@ -116,7 +116,8 @@ class LocalFiles:
     def open(self, key: Key, flags: int) -> int:
         """Return a descriptor of what `key` leads to, which the caller closes.
 
-        With `O_PATH` alone it serves for a look at what some users may not read, in a directory that all users may enter.
+        `O_PATH` alone gives a descriptor for a stat, even of an object that some users may not read, if all users may enter
+        its directory.
         """
         fd = self._open(key, flags)
         if self.everybody is not None and flags & (os.O_PATH | os.O_DIRECTORY) != os.O_PATH:
@@ -129,7 +130,7 @@ class LocalFiles:
 
     def _open(self, key: Key, flags: int) -> int:
         if self.immutable and not asking.context.may_wait:
-            with suppress(NotFound):  # else there may be no store any more
+            with suppress(NotFound):  # after NotFound the root must be checked: the whole store may be gone
                 return self._open_beneath(self.root.near(), key, flags)
         moment = self.moments.now
         if moment is not None:
@@ -164,7 +165,7 @@ class LocalFiles:
         raise Stale(f"{self.describe(key)}: links on the way change faster than they can be followed")
 
     def _open_beneath(self, root: OpenedRoot, path: str, flags: int) -> int:
-        """Open `path` beneath a root; WouldWait or NotFound of a thread that may not wait, else OSError."""
+        """Open `path` beneath a root. Raises OSError; in a thread that may not wait, WouldWait or NotFound."""
         if self.everybody is not None:
             return self.everybody.open_beneath(root.fd, path, flags)
         if not asking.context.may_wait:
@@ -172,7 +173,7 @@ class LocalFiles:
         return open_beneath(root.fd, path or ".", flags)
 
     def _open_link(self, root: OpenedRoot, key: Key, flags: int) -> int | None:
-        """Open what an absolute link, or one out of the root, leads to; None when it is another one by now."""
+        """Open the target of an absolute link, or of one that leads out of the root; None if the link has been replaced."""
         try:
             target = os.path.realpath(os.path.join(root.path, key))
         except OSError:  # EINVAL: what was a link is a file by now
@@ -191,7 +192,7 @@ class LocalFiles:
         raise AccessDenied(f"{self.describe(key)}: a link out of the store, to {target}; --allow-external DIR permits it")
 
     def _refuse_dangling(self, root: OpenedRoot, key: Key) -> None:
-        """Raise CorruptData if `key` is not there because a link on the way leads to nothing."""
+        """Raise CorruptData if `key` is missing because a link on the way leads to nothing."""
         while key and not os.path.lexists(os.path.join(root.path, key)):
             key = key.parent
         path = os.path.join(root.path, key)

@@ -1,8 +1,8 @@
 """A glimpse of a directory: small objects in it, whether there is anything else, and when it changed, each in few calls.
 
-A listing that shows what documents say asks this of each member: without it the first listing of 2,000 arrays in the layout
-files takes 38 % more processor time. Whatever is not plain (a link, a refusal, an object being written) raises OSError: a
-caller that asks about it in the ordinary way (`store.py`) is told what it is, or what is wrong.
+A listing that needs the content of documents asks this of each member: without it the first listing of 2,000 arrays in the
+layout files takes 38 % more processor time. Whatever is not plain (a link, a refusal, an object being written) raises
+OSError. The caller then asks in the ordinary way (`store.py`), which tells what it is or what is wrong.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LocalGlimpse:
         os.close(self._fd)
 
     def read(self, name: str, limit: int) -> Seen | None:
-        """The object `name`, of at most `limit` bytes; None if nothing has that name."""
+        """Read the object `name`, of at most `limit` bytes; None if nothing has that name."""
         try:
             fd = os.open(name, _OBJECT, dir_fd=self._fd)
         except FileNotFoundError:
@@ -54,12 +54,12 @@ class LocalGlimpse:
         return Seen(data, stat_of(after))
 
     def holds_only(self, names: Collection[str]) -> bool:
-        """True if there is nothing but what is called so."""
+        """True if the directory has no members but those of `names`."""
         with os.scandir(self._fd) as members:
             return all(found.name in names for found in members)
 
     def touched_ns(self, below: str = "") -> int:
-        """mtime of the directory, or of its member `below`; 0 if there is none."""
+        """Return the mtime (ns) of the directory, or of its member `below`; 0 if there is none."""
         if not below:
             return os.fstat(self._fd).st_mtime_ns
         try:

@@ -1,8 +1,8 @@
 """A moment of one thread: a context in which its questions to a local store take fewer system calls.
 
-What it asks is answered as of the moment's beginning: the root is looked at once, and so are each directory and each object
-that is read; what lies in a directory that was looked at is opened relative to its descriptor. Reading a directory with all
-that is below asks about the same few directories again and again. Without moments the first listing of 2,000 arrays takes
+Answers are as of the moment's beginning. The root, each directory, and each object that is read are looked at once.
+Members of a directory that was looked at are opened relative to its descriptor. Reading a directory with all that is
+below asks about the same few directories again and again. Without moments the first listing of 2,000 arrays takes
 39 % more processor time in the layout files, 19 % more in zarr3. Not here: any question (`store.py`).
 """
 
@@ -24,14 +24,14 @@ HELD_DIRECTORIES = 16
 """Most directories that a moment holds open, the ones used last: an array and some of its chunk directories."""
 
 SEEN_OBJECTS = 256
-"""Most objects, usually documents, with a stat that a moment remembers from reading them."""
+"""Most objects, usually documents, whose stat a moment remembers from reading them."""
 
 LISTED_DIRECTORIES = 4096
-"""Most directories with a stat that a moment remembers from the listing above them."""
+"""Most directories whose stat a moment remembers from the listing above them."""
 
 
 class Moment:
-    """What one thread has found so far."""
+    """What one thread has found in its moment so far."""
 
     __slots__ = ("_above", "_directories", "_listed", "_root", "_stats", "entered")
 
@@ -41,7 +41,7 @@ class Moment:
         self._directories: OrderedDict[str, int] = OrderedDict()  # the least recently used first
         self._stats: dict[str, Stat] = {}
         self._listed: dict[str, Stat] = {}
-        self._above: str | None = None  # the directory of which something was asked last that was not held
+        self._above: str | None = None  # the directory of the last question, if it was not held
 
     def root(self, root: Root) -> OpenedRoot:
         """The store's root as it was found first."""
@@ -54,7 +54,7 @@ class Moment:
         return self._stats.get(key) or self._listed.get(key)
 
     def listed(self, key: Key, stat: Stat | None) -> None:
-        """Note what a listing has come to; it is not a link.
+        """Note a member that a listing has reached. The member is no link.
 
         The stat of a directory is remembered, because the directory is usually asked for next.
         """
@@ -67,7 +67,7 @@ class Moment:
             self._stats[key] = stat
 
     def held(self, key: Key) -> int | None:
-        """A descriptor of an opened directory; not the caller's to close, and closed when many others were used."""
+        """Return the descriptor of a held directory, or None. The moment closes it, at the latest when it ends."""
         return self._used(key)
 
     def look(self, key: Key) -> os.stat_result | None:
@@ -87,12 +87,12 @@ class Moment:
         return None if stat_module.S_ISLNK(status.st_mode) else status
 
     def again(self, directory: Key) -> bool:
-        """Note a question about a directory that is not held; true if the one before was about the same."""
+        """Note a question about a directory that is not held; true if the previous one was about the same directory."""
         before, self._above = self._above, directory
         return before == directory
 
     def _entered(self, key: Key, above: int, name: str) -> os.stat_result | None:
-        """Hold a directory: what is in it is asked for next."""
+        """Open and hold a directory, whose members are asked for next. Return its stat; None if it cannot be opened."""
         directory = _directory(above, name)
         if directory is None:
             return None
@@ -102,9 +102,9 @@ class Moment:
         return status
 
     def open(self, key: Key, flags: int) -> int | None:
-        """Open what lies at `key` in a held directory; None: find it from the root. FileNotFoundError: nothing is there."""
+        """Open `key` relative to a held directory; None if it must be opened from the root. FileNotFoundError if absent."""
         place = self.place(key)
-        if place is None or flags & (os.O_PATH | os.O_DIRECTORY) == os.O_PATH:  # which opens links themselves
+        if place is None or flags & (os.O_PATH | os.O_DIRECTORY) == os.O_PATH:  # would open a link itself
             return None
         try:
             return os.open(place[1], flags | os.O_NOFOLLOW, dir_fd=place[0])
@@ -114,7 +114,7 @@ class Moment:
             return None
 
     def hold(self, key: Key, directory: int, stat: Stat) -> bool:
-        """Hold the open directory at `key` until the moment is over; False if it stays the caller's."""
+        """Take over the open directory at `key`; False if one is held already, and the caller keeps this one."""
         if key in self._directories:
             return False
         self._hold(key, directory)
@@ -122,12 +122,12 @@ class Moment:
         return True
 
     def share(self, key: Key, directory: int) -> None:
-        """Hold an open directory that stays the caller's, too."""
+        """Hold a duplicate of an open directory, which the caller keeps."""
         if key not in self._directories:
             self._hold(key, os.dup(directory))
 
     def _hold(self, key: str, directory: int) -> None:
-        """Hold a directory, in place of the one used longest ago: a walk uses the one it is in and the one above."""
+        """Hold a directory, perhaps in place of the least recently used one: a walk uses the present one and its parent."""
         if len(self._directories) >= HELD_DIRECTORIES:
             old, descriptor = self._directories.popitem(last=False)
             self._stats.pop(old, None)
@@ -141,7 +141,7 @@ class Moment:
         return directory
 
     def place(self, key: Key) -> tuple[int, str] | None:
-        """Return a directory that is held, and the name of `key` in it; None if no such directory is held."""
+        """Return a held directory's descriptor and the name of `key` in it; None if no such directory is held."""
         directory = self._used(key)
         if directory is not None:
             return directory, "."
@@ -154,7 +154,7 @@ class Moment:
         return None if directory is None else (directory, name)
 
     def _enter_listed(self, key: str) -> int | None:
-        """Hold a directory that a listing has told of, if the one above is held."""
+        """Open and hold a directory known from a listing, if its parent is held; else None."""
         above, _, name = key.rpartition("/")
         outer = self._used(above)
         directory = None if outer is None else _directory(outer, name)
@@ -163,13 +163,13 @@ class Moment:
         return directory
 
     def end(self) -> None:
-        """Close what is held."""
+        """Close all held directories."""
         for directory in self._directories.values():
             os.close(directory)
 
 
 def _directory(above: int, name: str) -> int | None:
-    """Open a directory that is in another, and no link; None if there is none."""
+    """Open a member directory, but no link; None if it cannot be opened."""
     try:
         return os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     except OSError:
@@ -177,12 +177,12 @@ def _directory(above: int, name: str) -> int | None:
 
 
 class Moments(threading.local):
-    """The moments of one store, of each thread its own; as a context it is one. `now`: this thread's, if it is in one."""
+    """The moments of one store, one for each thread; entering this context begins one. `now`: this thread's, or None."""
 
     now: Moment | None = None
 
     def read(self, key: Key, stat: Stat) -> Stat:
-        """Return `stat`, that of an object that was read just now. The thread's moment, if there is one, remembers it."""
+        """Return `stat`, which belongs to an object that was just read, and let the thread's moment remember it, if any."""
         if self.now is not None:
             self.now.remember(key, stat)
         return stat

@@ -1,6 +1,6 @@
-"""Members of a directory that something is mounted on: a dead server's must not hold up the listing that it is in (P7).
+"""Members of a directory that are mount points: a dead server must not hold up a listing (P7). Not here: stores.
 
-Not here: stores. Linux's list of mounts asks no server, nor does statx(2) when it is told to make do with what is known.
+Neither Linux's list of mounts nor statx(2) with AT_STATX_DONT_SYNC asks a server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STATX = struct.Struct("=20xIIH2xQQ48xqI4xqI12xII")
 _Statx = ctypes.c_char * 256
 
 made = tuple.__new__
-"""Makes a named tuple of all its values, in a third of the time that its own constructor takes: each request makes some."""
+"""Makes a named tuple from all its values, in a third of its constructor's time, because each request makes some."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _escape = re.compile(rb"\\([0-7]{3})")
@@ -43,7 +43,7 @@ _mounts = _Mounts(-math.inf, (), {})
 
 
 class Known(NamedTuple):
-    """What is known of a file, in the words of `os.stat_result`."""
+    """The known status of a file, with field names of `os.stat_result`."""
 
     st_mode: int
     st_ino: int
@@ -56,7 +56,7 @@ class Known(NamedTuple):
 
 
 def beneath(path: str) -> frozenset[str]:
-    """Paths of what is mounted somewhere below the directory `path`; up to a second old."""
+    """Return the mount points below the directory `path`. The answer is up to a second old."""
     global _mounts
     now, mounts = time.monotonic(), _mounts
     if now - mounts.asked > 1:
@@ -74,12 +74,12 @@ def on(path: str, points: frozenset[str]) -> bool:
 
 
 def look(directory: int, name: str) -> Known:
-    """What is known of a member of the open `directory` without asking a server; OSError as of stat(2)."""
+    """Return what is known about a member of the open `directory` without asking a server; OSError as in stat(2)."""
     return look_open(directory, _libc.statx, os.fsencode(name), 0)
 
 
 def look_open(fd: int, statx: Any, name: bytes = b"", flags: int = _EMPTY_PATH) -> Known:
-    """As `look`, for the open file `fd`, or for `name` in the open directory `fd`."""
+    """Return what `look` does, for the open file `fd`, or for `name` in the open directory `fd`."""
     buffer = _Statx()
     if statx(fd, name, flags | _FLAGS, _BASIC_STATS, buffer):
         number = ctypes.get_errno()

@@ -22,7 +22,7 @@ LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class OpenedRoot:
-    """One directory, open; `path` is its real one. Closed when the last call that uses it is over."""
+    """One directory, open; `path` is its real one. Closed when the last call that uses it has ended."""
 
     __slots__ = ("fd", "identity", "is_local", "path")
 
@@ -34,7 +34,7 @@ class OpenedRoot:
         self.path = os.path.realpath(path)
 
     def is_empty(self) -> bool:
-        """True if nothing is in it; one that we may not list is not known to be."""
+        """True if the directory is known to be empty; False if it may not be listed."""
         try:
             fd = os.open(".", LIST, dir_fd=self.fd)
         except PermissionError:
@@ -52,7 +52,7 @@ class OpenedRoot:
 
 
 class Root:
-    """The directory at `path`, whichever is there at the time. Its number is not given out again while we hold it open."""
+    """The directory that is at `path` at each call. It is held open, so that its inode number is not reused."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
@@ -61,7 +61,7 @@ class Root:
         self.path = self._opened.path
 
     def now(self) -> OpenedRoot:
-        """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
+        """Return the directory that is there now; Stale if there is none, or a new one that is still empty."""
         opened = self._opened
         if not asking.context.may_wait:
             return opened if opened is not None and asking.context.root is opened else self._now_cached()
@@ -75,7 +75,7 @@ class Root:
             raise translate(error, self._path) from None
 
     def near(self) -> OpenedRoot:
-        """The directory that was there last; WouldWait if to ask it may take waiting."""
+        """Return the directory as it was last opened; WouldWait if its file system may keep a caller waiting."""
         opened = self._opened
         if opened is None or not opened.is_local:
             raise WouldWait
@@ -104,7 +104,7 @@ class Root:
             return new
 
     def close(self) -> None:
-        """Let go of the directory: it is closed when the last call that uses it is over."""
+        """Give up the directory. It is closed when the last call that uses it has ended."""
         self._opened = None
 
 

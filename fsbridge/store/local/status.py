@@ -1,4 +1,4 @@
-"""What the file system says of an object, in a store's words: version, if a change would show. Not here: asking."""
+"""A file's status as a store's stat: its version, and whether a change would show in it. Not here: system calls."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ TICK_NS = 20_000_000
 COARSE_TICK_NS = 2 * SECOND_NS
 """Nanoseconds: the clock of a file system that keeps whole seconds."""
 WRITTEN_BYTES = 20_000_000
-"""Bytes that a write(2) writes in a second at least. It dates the object when it begins, so while it may still be going on,
-what is read may be half of each."""
+"""Least bytes per second that a write(2) is taken to write. It dates the object when it begins, so until it has ended a
+reader may get old and new bytes mixed."""
 WRITING_NS = 5 * SECOND_NS
-"""Nanoseconds for which a write(2) is waited for at most."""
+"""Nanoseconds that a write(2) is taken to last at most."""
 
 Status: TypeAlias = os.stat_result | mounted.Known
 
 
 def stat_of(status: Status) -> Stat:
-    """What the file system says, as a store does. The version holds ctime, which no program can set back."""
+    """Return the stat for a status. The version holds ctime, which no program can set back."""
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
     age = time.time_ns() - changed
@@ -53,7 +53,7 @@ _ahead: dict[int, int] = {}
 
 
 def member_of(entry: os.DirEntry[str], stats: bool) -> Member | None:
-    """A member of a directory that is no link, with its stat or without; None for what is neither a directory nor a file."""
+    """Return a directory entry as a member, with its stat or without; None if it is neither a directory nor a file."""
     is_dir = entry.is_dir(follow_symlinks=False)
     if not is_dir and not entry.is_file(follow_symlinks=False):
         return None
@@ -66,7 +66,7 @@ def is_other(entry: os.DirEntry[str]) -> bool:
 
 
 def identity(found: Stat) -> Hashable:
-    """Which object it is, whatever has been written to it; of a directory, whatever came and went in it."""
+    """Return what identifies an object, also after writes to it; a directory, also after its members have changed."""
     return cast("tuple[int, ...]", found.version)[:2]
 
 

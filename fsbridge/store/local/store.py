@@ -1,7 +1,8 @@
 """A directory as a store. Not here: how a key is opened, and which links are followed (`files.py`), zip archives.
 
-The root is what its path leads to at the time of each call: a store that is deleted and written anew, or renamed and
-replaced, is the new one. While there is none, every answer is Stale: an empty tree would have a mirror emptied.
+The root is whatever its path leads to at each call, so a store that is deleted and written again, or replaced by a rename,
+shows its new content. While there is none every call raises Stale, because an empty tree would make a mirroring program
+delete its copy.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ log = logging.getLogger(__name__)
 _Refused: TypeAlias = list[FsbridgeError | OSError]
 
 _DAMAGED = frozenset((errno.EIO, errno.EUCLEAN, errno.EBADMSG))
-"""What file systems say of an inode that they cannot read, or whose checksum is wrong."""
+"""Errors of file systems for an inode that they cannot read, or whose checksum is wrong."""
 DAMAGED_MEMBERS = 64
-"""Members of a directory that are listed although their inodes are damaged: a bad sector holds 16 or fewer of them. A server
-that is gone refuses all, each after its own patience."""
+"""Most members with damaged inodes that a listing tolerates: a bad sector holds 16 inodes or fewer. A server that is gone
+refuses all members, each after a timeout of its own."""
 
 
 _UNKNOWN = Stat(False, 0, 0, None, settled=False)
@@ -56,15 +57,15 @@ class LocalStore(StoreAbilities):
         self._links: HungMembers[Sequence[Member]] = HungMembers()
 
     def together(self) -> AbstractContextManager[None]:
-        """A moment, in which this thread's questions cost less (`moments.py`); none where each directory is checked."""
+        """Return a moment, in which questions cost less (`moments.py`); an empty context if each directory is checked."""
         return self._moments if self._files.everybody is None else nullcontext()
 
     def describe(self, key: Key) -> str:
-        """`key` as a path."""
+        """Return `key` as a path for a message."""
         return self._files.describe(key)
 
     def close(self) -> None:
-        """Let go of the root; from now on everything is Stale."""
+        """Close the root; every later call raises Stale."""
         self._files.close()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
@@ -74,12 +75,12 @@ class LocalStore(StoreAbilities):
         """Nothing to do: a listing costs what it lists."""
 
     def opened(self, key: Key) -> LocalObject:
-        """The file, open for reading."""
+        """Open the file for reading."""
         fd, status = self._files.open_file(key)
         return LocalObject(self._files, key, fd, status)
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
-        """Kind and version of what `key` names, links followed."""
+        """Return kind and version of what `key` names, links followed."""
         moment = self._moments.now
         if moment is not None:
             known = moment.stat(key)
@@ -103,20 +104,20 @@ class LocalStore(StoreAbilities):
                 cached.close(fd)
 
     def check_access(self, key: Key) -> None:
-        """Raise AccessDenied unless all users may read the object at `key`, if that is asked for."""
+        """Raise AccessDenied if the mount is for all users and some may not read the object at `key`."""
         if self._files.everybody is not None:
             os.close(self._files.open_file(key)[0])
 
     def commit(self, key: Key) -> Hashable:
-        """Which directory is at `key` now: another one when a whole tree has taken its place, by a renaming or a link.
+        """Return which directory is at `key` now: another one if a rename or a link has put a whole tree in its place.
 
-        The caller wants to know whether that has happened meanwhile, so no moment answers.
+        The caller wants to detect such a change, so no moment answers.
         """
         with self._moments.aside():
             return identity(self.stat(key))
 
     def _look_beside(self, moment: Moment, key: Key) -> os.stat_result | None:
-        """What lies at `key`, if the moment is asked about its directory again, which it holds from then on."""
+        """Return the stat of `key` if its directory is asked about again; the moment then holds the directory."""
         if not key or not moment.again(above := key.parent):
             return None
         with suppress(NotFound):
@@ -124,7 +125,7 @@ class LocalStore(StoreAbilities):
         return moment.look(key)
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
-        """The whole object, with the version it had before and after reading."""
+        """Return the whole object, with the version that it had both before and after reading."""
         fd, status = self._files.open_file(key)
         try:
             check_limit(self, key, status.st_size, limit)
@@ -189,7 +190,7 @@ class LocalStore(StoreAbilities):
         refused.append(named(error, self.describe(key)))
 
     def glimpse(self, key: Key) -> LocalGlimpse | None:
-        """The directory at `key`, see `glimpse.py`; None outside of a moment, and where another file system may be."""
+        """Open the directory at `key` (`glimpse.py`); None outside of a moment, and if another file system may be there."""
         asking.before_waiting()
         moment, mounts = self._moments.now, mounted.beneath(self._root.path)
         if moment is None or (mounts and mounted.on(self._files.describe(key), mounts)):
@@ -205,7 +206,7 @@ class LocalStore(StoreAbilities):
             return None
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """From the directory alone: no link is looked at."""
+        """Yield names from the directory alone, without a look at links."""
         asking.before_waiting()
         fd = self._files.open(key, LIST)
         try:
@@ -228,7 +229,7 @@ class LocalStore(StoreAbilities):
         except NotFound:
             return left
         try:
-            if not cached.is_local(fd):  # others may open what they do not list, or list what was there a moment ago
+            if not cached.is_local(fd):  # a remote file system may open what it does not list, or list old members
                 return None
             before = stat_of(os.fstat(fd))
             with os.scandir(fd) as members:
@@ -236,14 +237,14 @@ class LocalStore(StoreAbilities):
                     if number == most:
                         return None
                     left.discard(member.name)
-            # A pass can miss what is replaced by renaming meanwhile: in its new place it may stand where the pass has been.
+            # A pass can miss a member that a rename replaces meanwhile: the new entry may stand where the pass has been.
             unchanged = before.settled and stat_of(os.fstat(fd)).version == before.version
         finally:
             os.close(fd)
         return left if unchanged else None
 
     def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
-        """What links lead to. One that leads to a dead server is listed as a directory: its look-up will tell."""
+        """Yield what links lead to. A link to a dead server is listed as a directory; looking it up raises the error."""
 
         def look(key: Key) -> Sequence[Member]:
             try:
@@ -263,7 +264,7 @@ class LocalStore(StoreAbilities):
                 yield from found
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """One call each: the directory is opened once, and only links are resolved beneath the root."""
+        """Return mtimes by one call each: the directory is opened once, and only links are resolved beneath the root."""
         asking.before_waiting()
         moment = self._moments.now
         held = None if moment is None else moment.held(key)
@@ -295,7 +296,7 @@ class LocalStore(StoreAbilities):
         return found
 
     def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:
-        """What a link is listed with."""
+        """Return the stat that a link is listed with; None if it leads to a FIFO, socket or device."""
         try:
             return self.stat(key)
         except Special:
@@ -306,7 +307,7 @@ class LocalStore(StoreAbilities):
 
 
 def _warn(refused: _Refused) -> None:
-    """One line for all members of a listing that lead nowhere good."""
+    """Log one line for all members of a listing that could not be followed or read."""
     if refused:
         more = f" (and {len(refused) - 1} more here)" if len(refused) > 1 else ""
         log.warning("%s%s", refused[0], more)
