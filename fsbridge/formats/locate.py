@@ -1,4 +1,4 @@
-"""Where SOURCE leads: a directory or file of a local disk, or keys of object storage. Not here: what is found there."""
+"""Where SOURCE is: a local directory or file, or keys of object storage. Not here: detecting its format."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fsbridge.store.remote.opening import object_store
 from fsbridge.store.remote.urls import Location
 
 FIRST_BYTES = MIB
-"""Bytes of an object that are fetched with its size: HDF5 wants so many first."""
+"""Bytes of an object that are requested together with its size, because HDF5 reads so many first."""
 
 
 def is_directory(path: str) -> bool:
-    """True if a directory lies there, else a file; SetupError for anything else, OSError for nothing."""
+    """True for a directory, False for a file. Raises SetupError for anything else, OSError if nothing is there."""
     mode = os.stat(path).st_mode
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for a writer
         raise SetupError(f"{path}: neither a directory nor a file", HINT)
@@ -32,6 +32,6 @@ def local_store(path: str, config: Config) -> Store:
 
 
 def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
-    """The single object at `location`: the store that it lies in, its key and its size. NotFound if there is none."""
+    """Return store, key and size of the object at `location`. Raises NotFound if there is none."""
     store, key = object_store(location.parent, config), Key.parse(location.name)
     return store, key, store.stat(key, (0, FIRST_BYTES)).size

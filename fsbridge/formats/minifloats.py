@@ -16,7 +16,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class MiniFloat:
-    """`bits` in all, of which `exponent` and `mantissa`; the rest is the sign.
+    """A floating point type with `bits` bits: `exponent` and `mantissa` bits, and a sign bit if one is left.
 
     `specials`: `ieee` has infinities and NaNs at the largest exponent, `fn` only one NaN (all ones), `fnuz` one NaN where -0
     would be, `finite` none; `scale` is an unsigned power of two with all ones as its NaN.
@@ -45,7 +45,7 @@ FORMATS: Mapping[str, MiniFloat] = {
 
 
 def decode(code: int, form: MiniFloat) -> float:
-    """The number that a bit pattern stands for."""
+    """Return the number that a bit pattern stands for."""
     magnitude = code & ((1 << (form.exponent + form.mantissa)) - 1)
     exponent, mantissa = magnitude >> form.mantissa, magnitude & ((1 << form.mantissa) - 1)
     top = (1 << form.exponent) - 1
@@ -64,7 +64,7 @@ def decode(code: int, form: MiniFloat) -> float:
 
 
 def encode(value: float, name: str) -> bytes:
-    """The bits of the nearest number of the type `name` (ties to even), as little-endian bytes; ValueError if it has none.
+    """Return the nearest number of the type `name` (ties to even) as little-endian bytes. Raises ValueError if it has none.
 
     bfloat16 is the upper half of a float32.
     """

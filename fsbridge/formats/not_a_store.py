@@ -1,6 +1,7 @@
-"""What a path is that is no store: what people take for one, what lies inside of one, what is of another format.
+"""Errors for paths that are no store: files of other kinds, paths inside a store, stores of another format.
 
-Each becomes a SetupError that says so, and what to name or do instead. Not here: recognising formats (`detect.py`).
+Each is a SetupError that says what is at the path, and what to name or do instead. Not here: recognising
+formats (`detect.py`).
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ STRANGERS = (
     (0, b"II+\0", "a TIFF file", _PICTURE),
     (0, b"\x93NUMPY", "a NumPy file", _PICTURE),
 )
-"""Files that are mistaken for stores: the place of known bytes, these bytes, what the file is, and what helps."""
+"""Kinds of files that users mistake for stores: offset of the magic bytes, magic bytes, name of the kind, hint."""
 
 _BEGINNING = 512
-"""Bytes at the beginning of a file that hold all of these."""
+"""Bytes at the beginning of a file that include all magic bytes above."""
 
 _LEVELS = 40
-"""Directories above a path in which a store is looked for: N5 has one for each dimension of a chunk."""
+"""Most parent directories in which a store is looked for. A chunk of N5 is one level deeper for each dimension."""
 
 
 def unreadable(path: str, error: OSError, config: Config) -> SetupError:
-    """What the system says of `path`, and what helps."""
+    """Return the error for a path that the system cannot open, with a hint."""
     hint = ""
     if error.errno == errno.ENOENT:
         form, store = _around(path, config)
@@ -65,14 +66,14 @@ def unreadable(path: str, error: OSError, config: Config) -> SetupError:
 
 
 def strange_directory(path: str, config: Config) -> SetupError:
-    """Why the directory at `path` cannot be opened, in which no store was found."""
+    """Return the error for a directory in which no store was found."""
     words = f"{path}: no N5, Zarr, HDF5, Hangar or Icechunk store, and none beneath it"
     hint = "name the store's own directory, or say --format if it is one without any metadata"
     return SetupError(words, _inside(path, config) or hint)
 
 
 def strange_file(path: str, config: Config) -> SetupError:
-    """Why the file at `path` cannot be opened, which is of no format."""
+    """Return the error for a file of no known format."""
     with open(path, "rb") as file:
         beginning = file.read(_BEGINNING)
     for offset, magic, kind, help in STRANGERS:
@@ -83,9 +84,9 @@ def strange_file(path: str, config: Config) -> SetupError:
 
 
 def check_format(form: Format, store: Store, path: str, config: Config) -> None:
-    """Refuse a format that the user names and `store` plainly has not: it would be shown without its arrays.
+    """Raise SetupError if the user names a format, but `store` has another one: its arrays would not be shown.
 
-    What has no metadata may be of any format, and what cannot be looked at is judged when it is opened.
+    A store without metadata may have any format. A store that cannot be read raises its error when it is opened.
     """
     try:
         if FORMATS[form.name].recognise(CandidateDirectory(store, config, ROOT)):
@@ -98,7 +99,7 @@ def check_format(form: Format, store: Store, path: str, config: Config) -> None:
 
 
 def _above(path: str) -> list[str]:
-    """The directories above, the nearest first."""
+    """Return the parent directories, the nearest first."""
     found = [os.path.dirname(os.path.abspath(path))]
     while found[-1] != "/" and len(found) < _LEVELS:
         found.append(os.path.dirname(found[-1]))
@@ -106,13 +107,13 @@ def _above(path: str) -> list[str]:
 
 
 def _inside(path: str, config: Config) -> str:
-    """Which store to name instead of `path`, as a hint; empty if that lies in none."""
+    """Return a hint that names the store around `path`, empty if there is none."""
     form, store = _around(path, config)
     return f"it lies inside a store of the format {form}: name {quote(store)}" if form else ""
 
 
 def _around(path: str, config: Config) -> tuple[str, str]:
-    """Format and path of the store that `path` lies in, empty if in none: the nearest one, which may be an array."""
+    """Return format and path of the nearest store around `path`, which may be an array; empty texts if there is none."""
     for above in filter(os.path.isdir, _above(path)):
         try:
             store = LocalStore(above)

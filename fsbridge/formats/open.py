@@ -1,7 +1,7 @@
-"""Opening: from a path or URL to the model, in the format that is found there or that the user names.
+"""Opens a path or URL as a model source, in the detected format or in the one that the user names.
 
-`open_source` is what the rest of fsbridge uses. Not here: the formats (`registry.py`), which one it is (`detect.py`), where
-SOURCE leads (`locate.py`), what is no store (`not_a_store.py`).
+The rest of fsbridge uses `open_source`. Not here: the formats (`registry.py`), detection (`detect.py`), where SOURCE is
+(`locate.py`), errors for what is no store (`not_a_store.py`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fsbridge.store.remote.opening import object_store
 from fsbridge.store.remote.urls import Location, is_url, parse_url
 
 NAMES = ("auto", *FORMATS, COLLECTION.name)
-"""What `--format` takes. On a zip file the formats of keys name what is inside it."""
+"""Values of `--format`. For a zip file a keyed format names the format of its contents."""
 
 
 def open_source(path: str, config: Config) -> Source:
-    """Open the hierarchy at `path` in the format that `config.format` names, or in the one it is found to have.
+    """Open the hierarchy at `path` in the format `config.format`, or in the detected one.
 
-    Raises SetupError, saying what is wrong and what helps, when there is nothing at `path` that can be shown; that is also
-    what becomes of the format's own error (CorruptData, Unsupported) when the root cannot be opened.
+    Raises SetupError, with what is wrong and what helps, if nothing at `path` can be shown. Errors of the format
+    (CorruptData, Unsupported) become SetupErrors, too, if the root cannot be opened.
     """
     if config.format not in NAMES:
         raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
@@ -48,7 +48,7 @@ def open_source(path: str, config: Config) -> Source:
             source = _open_directory(path, config) if is_directory(path) else _open_file(path, config)
         try:
             source = selected(source, config)
-            _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
+            _ = source.root  # report a root that cannot be shown now, not at the first `ls`
         except BaseException:
             source.close()
             raise
@@ -75,21 +75,21 @@ def _refused(path: str, error: FsbridgeError) -> SetupError:
 
 
 def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
-    """The hierarchy of the format `form` at `key` of any kind of store; a file, of object storage.
+    """Open the hierarchy of the format `form` at `key` of a store. A single file must be in object storage.
 
-    `owned`: the source closes the store.
+    `owned`: closing the source closes the store.
     """
     origin = HierarchyPlace(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
     return FORMATS[form].open(origin)
 
 
 def open_path(form: str, path: str, config: Config) -> Source:
-    """The file, or the repository of files, of the format `form` at `path`."""
+    """Open a local file, or a local repository of files, of the format `form`."""
     return FORMATS[form].open(HierarchyPlace(path, config, _opener))
 
 
 def _opener(form: str, path: str, config: Config, store: Store | None = None) -> Source:
-    """What formats are handed for the other stores that they are made of or lead to (`format.Opener`)."""
+    """Open another store for a format that consists of it or links to it (`format.Opener`)."""
     if store is not None:
         return open_keyed(_inside(path, store, config).name if form == "auto" else form, store, config)
     if form == "auto":
@@ -98,7 +98,7 @@ def _opener(form: str, path: str, config: Config, store: Store | None = None) ->
 
 
 def _asked(config: Config) -> Format | None:
-    """The format that the user names; None if it is to be found."""
+    """Return the format that the user names, or None for `auto`."""
     if config.format == "auto":
         return None
     return COLLECTION if config.format == COLLECTION.name else FORMATS[config.format].format
@@ -136,7 +136,7 @@ def _open_directory(path: str, config: Config) -> Source:
 
 
 def _on_store(form: Format | None, store: Store, text: str, config: Config) -> Source | None:
-    """Open what lies on `store`, and let it own that; None for a format that is read at a path, and for no format."""
+    """Open a source on `store` that owns the store. Returns None without a format, or for a format that reads paths."""
     if form == COLLECTION:
         return CollectionSource(store, config, partial(_open_member, store, text))
     if form is None or form.access == "path":
@@ -147,7 +147,7 @@ def _on_store(form: Format | None, store: Store, text: str, config: Config) -> S
 
 
 def _open_member(store: Store, path: str, form: Format, key: Key, config: Config) -> Source:
-    """The member at `key` of a collection, whose directory is `store` and lies at `path`; see `collection.OpenMember`."""
+    """Open the member at `key` of the collection in `store`, which is the directory `path` (`collection.OpenMember`)."""
     if form.access != "path" or (store.prefixes and form.remote):
         return open_keyed(form.name, store, config, key, owned=False)
     if store.prefixes:
@@ -181,9 +181,9 @@ def _open_remote(location: Location, config: Config) -> Source:
 
 
 def _open_promised(location: Location, config: Config) -> Source | None:
-    """The HDF5 file that the name of `location` promises, by one request; None for anything else.
+    """Open `location`, which is named like an HDF5 file, by one request. Returns None if it is no HDF5 file.
 
-    A directory may have such a name, and a web server may send a page instead.
+    A directory may have such a name, or a web server may send a page instead.
     """
     try:
         store, key, size = remote_object(location, config)
@@ -195,7 +195,7 @@ def _open_promised(location: Location, config: Config) -> Source | None:
 
 
 def _open_object(location: Location, config: Config) -> Source:
-    """The single object at `location`: an HDF5 or a zip file. NotFound when there is no object."""
+    """Open the object at `location`, an HDF5 or zip file. Raises NotFound if there is no object."""
     store, key, size = remote_object(location, config)
     found = detect_key(store, key, size)
     if found is None:
@@ -211,7 +211,7 @@ def _open_file(path: str, config: Config) -> Source:
     form = _asked(config) or found
     if form is None:
         raise strange_file(path, config)
-    kind = ZIP if form.access == "keys" else form  # such a format names what is in a zip file
+    kind = ZIP if form.access == "keys" else form  # a keyed format names the contents of a zip file
     if kind.kind != "file":
         raise SetupError(f"{path}: a file, not a directory of format {form.name}", "leave --format away")
     if found not in (None, kind):

@@ -1,4 +1,4 @@
-"""Sources that others lead into: members of a collection, stores behind links. Not here: how one is opened."""
+"""Cache of open sources: members of a collection, targets of links. Not here: how a source is opened."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ K = TypeVar("K", bound=Hashable)
 
 
 class OpenedSources(Generic[K]):
-    """Each source by its key, opened once. Failures are not kept.
+    """Open sources by key, each opened once. Failures are not kept.
 
-    Threads that want the same source wait for the one that opens it, and no others do: it may be on a disk that hangs.
+    While a source is being opened, only threads that want the same source wait, because its disk may hang.
     """
 
     def __init__(self, kept: int | None = None) -> None:
-        """`kept`: how many of the sources that can rest stay open, the most recently used ones; None: all of them."""
+        """`kept`: most unused sources that stay open, among those that can be closed (`rests`); None: no limit."""
         self._opening: Locks[K] = Locks()
         self._lasting: dict[K, Source] = {}
         self._resting: LRU[K, Source] | None = None if kept is None else LRU(kept, self._let_go)
         self._closed = False
 
     def open(self, key: K, opener: Callable[[K], Source]) -> Source:
-        """The source of `key`, which `opener` opens."""
+        """Return the source of `key`; `opener` opens it if it is not open."""
         known = self._known(key)
         if known is not None:
             return known

@@ -1,7 +1,7 @@
-"""Every format in one table: its record, how it is recognised, how it is opened. A new one is a package and an entry here.
+"""The table of formats: record, recogniser and opener of each. A new format is a package and an entry here.
 
-What opens a store is imported when it is opened: a mount of an N5 container never loads the side of h5py or LMDB. Not here:
-what a directory or file is looked at for, in which order (`detect.py`), how formats are chosen (`open.py`).
+A format's code is imported when a store of it is opened, so a mount of an N5 container loads nothing of HDF5 or LMDB. Not
+here: the order of detection (`detect.py`), how formats are chosen (`open.py`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 
 @dataclass(frozen=True, slots=True)
 class RegisteredFormat:
-    """A format of the table. `recognise` looks at what lies directly in a directory, or at a file's first bytes."""
+    """A format of the table. `recognise` examines the direct members of a directory, or the first bytes of a file."""
 
     format: Format
     recognise: Callable[[CandidateDirectory | CandidateFile], bool]
@@ -44,7 +44,7 @@ class RegisteredFormat:
 
 
 def _is_zarr3(found: CandidateDirectory | CandidateFile) -> bool:
-    """`zarr.json`. The draft of 2021 names the specification by URL there, and its arrays lie in `meta`: Unsupported."""
+    """True if it holds `zarr.json`. Raises Unsupported for the draft of 2021, where `zarr_format` is a URL."""
     if not isinstance(found, CandidateDirectory) or not found.has("zarr.json"):
         return False
     values = found.document("zarr.json")
@@ -79,7 +79,7 @@ def _open_zarr2(origin: HierarchyPlace) -> Source:
 
 
 def _is_n5(found: CandidateDirectory | CandidateFile) -> bool:
-    """`attributes.json` with `n5` or `dimensions`."""
+    """True if it holds `attributes.json` with `n5` or `dimensions`."""
     values = found.document("attributes.json") if isinstance(found, CandidateDirectory) else None
     return values is not None and ("n5" in values or "dimensions" in values)
 
@@ -108,7 +108,7 @@ def _open_hangar(origin: HierarchyPlace) -> Source:
 
 
 def _is_icechunk(found: CandidateDirectory | CandidateFile) -> bool:
-    """`repo`, a file of Icechunk's, from version 2 on; in version 1 the branch `main`, which no repository is without."""
+    """True if it holds Icechunk's file `repo` (version 2) or the branch `main` (version 1), which always exists."""
     if not isinstance(found, CandidateDirectory):
         return False
     if not found.has("repo"):
@@ -155,7 +155,7 @@ def _is_zip(found: CandidateDirectory | CandidateFile) -> bool:
 
 
 def _open_zip(origin: HierarchyPlace) -> Source:
-    """What is in the archive has a format of its own, which `origin.opener` finds."""
+    """Open the store in a zip file. `origin.opener` detects the format of the contents."""
     from fsbridge.store.blobs import BlobFile, LocalFile, ObjectFile
     from fsbridge.store.local.access import file_check
     from fsbridge.store.remembered import Remembered
@@ -185,4 +185,4 @@ FORMATS: Mapping[str, RegisteredFormat] = {
         RegisteredFormat(ZIP, _is_zip, _open_zip),
     )
 }
-"""By name, in the order in which they are looked for."""
+"""Formats by name, in the order of detection."""

@@ -1,7 +1,7 @@
-"""What is shown of a source: a sub-tree of it, and the groups and arrays that patterns choose. The rest does not exist.
+"""The selected part of a source: a sub-tree, and in it the groups and arrays that match patterns.
 
-It stands between a format and the layouts, so that no file of any layout tells of what is left out. Links that lead out of
-the sub-tree are refused. Not here: what a command calls the options (`commands/arguments.py`), files of an export.
+It is between format and layouts, so no file of any layout shows or mentions the rest. Links that lead out of the
+sub-tree are refused. Not here: the names of the options (`commands/arguments.py`), files of an export.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fsbridge.model import Array, Brief, Child, Group, GroupAbilities, Link, Nod
 from fsbridge.parallel import each
 
 MAX_LINKS = 40
-"""Links that a path to a sub-tree may lead through, as Linux has it."""
+"""Most links on the path to a sub-tree: the limit of Linux."""
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
-"""Remote members opened at the same time to learn whether they are groups, and members opened in one batch."""
+"""Members opened to learn whether they are groups: most in parallel (remote stores only), and most in one batch."""
 
 WILD = "*?["
 
@@ -39,9 +39,9 @@ def selected(source: Source, config: Config) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Patterns of `fnmatch` for whole paths from what is mounted; `*` matches `/` too.
+    """The patterns (`fnmatch`) that select nodes by their path from the mounted root; `*` matches `/`, too.
 
-    A pattern stands for all that is below what it matches. `far`: to open a member takes requests.
+    A pattern that matches a group selects everything below it. `far`: opening a member takes requests.
     """
 
     include: tuple[str, ...] = ()
@@ -49,15 +49,15 @@ class Choice:
     far: bool = False
 
     def excludes(self, path: str) -> bool:
-        """True if the node at `path` and all below it are left out."""
+        """True if the node at `path` and everything below it are left out."""
         return _matches(path, self.exclude)
 
     def includes(self, path: str) -> bool:
-        """True if `include` chooses the node at `path` and all below it."""
+        """True if `include` selects the node at `path` and everything below it."""
         return not self.include or _matches(path, self.include)
 
     def leads_on(self, path: str) -> bool:
-        """True if `include` may choose something below `path`."""
+        """True if `include` may select something below `path`."""
         return any(_may_match_below(pattern, path) for pattern in self.include)
 
 
@@ -91,7 +91,7 @@ class SelectedSource(SourceAbilities):
 
     @property
     def root(self) -> Group | Array:
-        """Return what is at the path of the sub-tree now, links followed; NotFound if there is nothing."""
+        """Return the node that is now at the sub-tree's path. Follows links. Raises NotFound if there is none."""
         self._above, node = self._find()
         if as_array(node) is not None:
             return node
@@ -134,12 +134,15 @@ class SelectedSource(SourceAbilities):
                 raise TooDeep("too many links in a row")
             place = _joined([name for name, _ in above], node.target)
             ahead += reversed(place)
-            above.clear()  # from the root again: what is above has no links in it
+            above.clear()  # start again at the root, because `place` is a path from there
         return tuple(name for name, _ in above), above[-1][1] if above else root
 
 
 def _joined(names: Sequence[str], target: str) -> list[str]:
-    """Return the path from the root that a link in the group at `names` leads to; AccessDenied if it leads above it."""
+    """Return the path, from the root, of a link's target; the link is in the group at `names`.
+
+    Raises AccessDenied if the target leads above the root.
+    """
     if not _stays(names, target):
         raise AccessDenied(f"a link leads out of the source: {target}")
     place = list(names)
@@ -149,7 +152,7 @@ def _joined(names: Sequence[str], target: str) -> list[str]:
 
 
 def _stays(names: Sequence[str], target: str) -> bool:
-    """True if a link in the group at `names` never leads above the root on its way."""
+    """True if no step of a link's target leads above the root; the link is in the group at `names`."""
     depths = accumulate((-1 if part == ".." else 1 for part in _parts(target)), initial=len(names))
     return min(depths) >= 0
 
@@ -159,16 +162,16 @@ def _parts(target: str) -> list[str]:
 
 
 def _text(names: Sequence[str]) -> str:
-    """Return a path as patterns match it and messages show it: as in a mount, where no name has a `/`."""
+    """Return a path for patterns and messages, as it is in the mount: a `/` in a name is escaped."""
     return "/".join(name.replace("/", "%2F") for name in names)
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedGroup(GroupAbilities):
-    """`model.Group`: a group without the members that are not chosen.
+    """`model.Group`: a group with only its selected members.
 
-    `above`: the path of the sub-tree in the source; `names`: that of this group in the sub-tree. `whole`: all of the group
-    is included, because its path or one above matches.
+    `above`: path of the sub-tree in the source; `names`: path of this group in the sub-tree. `whole`: the whole group is
+    included, because the path of the group, or of one above it, matches.
     """
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -204,7 +207,7 @@ class SelectedGroup(GroupAbilities):
         return self.group.contradictions()
 
     def exact(self) -> Exact | None:
-        """As the HDF5 file has it; None if that tells of members that are left out, or of a root above the sub-tree."""
+        """Return the group as HDF5 stores it, or None if that would show members that are left out, or a higher root."""
         if self._chooses:
             return None
         found = self.group.exact()
@@ -254,7 +257,7 @@ class SelectedGroup(GroupAbilities):
         return bool(self.choice.include or self.choice.exclude)
 
     def _takes(self, name: str) -> bool | None:
-        """True if a member is shown; None if it is shown only as a group, because something below it may be included."""
+        """True if a member is shown; None if it is shown only if it is a group, since members below may be included."""
         if not self._chooses:
             return True
         path = _text((*self.names, name))
@@ -265,7 +268,7 @@ class SelectedGroup(GroupAbilities):
         return None if self.choice.leads_on(path) else False
 
     def _is_here(self, child: Child) -> bool:
-        """True if a member that may have to be a group is shown; what cannot be opened may be one, and tells its error."""
+        """True if a member is listed. A member that must be a group, but cannot be opened, is listed to show its error."""
         if self._takes(child.name):
             return True
         if child.link is not None:
@@ -280,7 +283,7 @@ class SelectedGroup(GroupAbilities):
             return True
 
     def _listed(self, child: Child) -> Child:
-        """A member as it is listed; a link that is refused shows as something that cannot be opened."""
+        """Return a member for a listing. A refused link is listed as a plain member, which then cannot be opened."""
         if child.link is None:
             return child
         try:
@@ -289,7 +292,10 @@ class SelectedGroup(GroupAbilities):
             return child._replace(link=None)
 
     def _link(self, name: str, target: str) -> Link:
-        """Return a link of this group, rewritten if need be to stay in the sub-tree; AccessDenied if it leads out of it."""
+        """Return a link of this group, rewritten if needed so that it stays in the sub-tree.
+
+        Raises AccessDenied if it leads out of the sub-tree.
+        """
         if _stays(self.names, target):
             return Link(target)
         above = len(self.above)

@@ -1,6 +1,6 @@
-"""The one place where stored JSON is parsed: bounded and strict, with typed getters. Not here: the meaning of any field.
+"""The only parser of stored JSON: strict, within limits, with typed getters. Not here: the meaning of any field.
 
-Strict: one UTF-8 text, duplicate keys refused, depth and size limited. Tolerated because real writers do it: the bare tokens
+Strict: one UTF-8 text, no duplicate keys, limited depth and size. Tolerated because real writers do it: the bare tokens
 `NaN`, `Infinity` and `-Infinity` (zarr-python 2 and 3 in user attributes), a byte order mark.
 """
 
@@ -22,10 +22,10 @@ MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
 
 FEW_VALUES = 10_000
-"""A document with fewer separators and brackets, and no more brackets than may be nested, is not measured further."""
+"""Up to this many separators and brackets a document is not measured exactly, if its few brackets cannot nest too deep."""
 
 LARGE_VALUES = 100_000
-"""Documents of more than so many values are parsed one at a time."""
+"""Documents with more values than this are parsed one at a time, to limit the memory."""
 
 _large = threading.Lock()
 
@@ -50,18 +50,18 @@ class Fields:
         raise CorruptData(f"{self.place}: {name!r} {reason}")
 
     def value(self, name: str) -> JSON:
-        """The field as it is; it must exist."""
+        """Return the field unchecked. Raises CorruptData if it is missing."""
         try:
             return self.values[name]
         except KeyError:
             self.fail(name, "is missing")
 
     def integer(self, name: str, least: int = 0, most: int = MAX_INTEGER) -> int:
-        """An integer in [least, most]; `true` and `1.0` are none."""
+        """Return an integer in [least, most]. `true` and `1.0` are no integers."""
         return self._integer(name, self.value(name), least, most)
 
     def integers(self, name: str, least: int = 0, most: int = 2**63 - 1, length: int | None = None) -> tuple[int, ...]:
-        """A list of integers in [least, most], at most MAX_RANK of them (exactly `length` when given)."""
+        """Return a list of at most MAX_RANK integers in [least, most], or of exactly `length` if given."""
         values = self.sequence(name)
         if len(values) > MAX_RANK:
             self.fail(name, f"has {len(values)} entries, the limit is {MAX_RANK}")
@@ -76,7 +76,7 @@ class Fields:
         return value
 
     def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
-        """A string that is one of `choices`; `default` when absent."""
+        """Return a string that is one of `choices`, or `default` if the field is missing."""
         if default is not None and name not in self.values:
             return default
         value = self.string(name)
@@ -91,14 +91,14 @@ class Fields:
         return value
 
     def mapping(self, name: str) -> dict[str, JSON]:
-        """The field as a plain JSON object, not looked into."""
+        """Return the field as a plain JSON object with unchecked members."""
         value = self.value(name)
         if not isinstance(value, dict):
             self.fail(name, f"is {kind(value)}, not an object")
         return value
 
     def fields(self, name: str) -> Fields:
-        """The field as a JSON object to be parsed further."""
+        """Return the field as a JSON object for further parsing."""
         return Fields(self.mapping(name), f"{self.place}: {name}")
 
     def _integer(self, name: str, value: JSON, least: int, most: int) -> int:
@@ -111,7 +111,7 @@ class Fields:
 
 
 def parse(data: bytes, place: str, limits: Limits) -> JSON:
-    """Parse one JSON value; CorruptData, naming `place`, for what is no strict JSON or too deep, TooLarge above a limit."""
+    """Parse one JSON value. Raises CorruptData if it is not strict, too long or too deep, TooLarge for too many values."""
     if len(data) > limits.document:
         raise CorruptData(f"{place}: document of {len(data)} bytes, the limit is {limits.document}")
     size = measure(data, limits)
@@ -132,7 +132,7 @@ def parse(data: bytes, place: str, limits: Limits) -> JSON:
 
 
 def parse_object(data: bytes, place: str, limits: Limits) -> dict[str, JSON]:
-    """`parse` for a document that has to be an object."""
+    """Parse a document that must be a JSON object. Raises the errors of `parse`."""
     value = parse(data, place, limits)
     if not isinstance(value, dict):
         raise CorruptData(f"{place}: the document is {kind(value)}, not an object")
@@ -146,7 +146,7 @@ def parse_again(data: bytes) -> dict[str, JSON]:
 
 
 def kind(value: JSON) -> str:
-    """What a JSON value is, for messages."""
+    """Return the type of a JSON value, for messages."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -167,18 +167,18 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-"""Made once: `json.loads` makes one for each document."""
+"""One decoder for all documents, because `json.loads` would make one for each."""
 
 
 class Measure(NamedTuple):
-    """Upper bounds: `values` counts values and names, `depth` is the nesting."""
+    """Upper bounds for a document: `values` is the number of values and names, `depth` the depth of nesting."""
 
     values: int
     depth: int
 
 
 def measure(data: bytes, limits: Limits) -> Measure:
-    """Measure what parsing `data` would make, without making it. If `data` is no JSON, the part before the error counts."""
+    """Count the values that parsing `data` would make, without parsing. In invalid JSON the part before the error counts."""
     opening = data.count(b"[") + data.count(b"{")
     most = data.count(b",") + data.count(b":") + opening + 1
     if opening <= limits.json_depth and most <= FEW_VALUES:

@@ -21,13 +21,13 @@ from fsbridge.model import Pairs
 from fsbridge.store import Key, Stat, Store
 
 FIRST_DIRECTORIES = 256
-"""Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
+"""Most chunk directories that `first` searches. More are needed only if that many of them are empty."""
 
 FEW_MEMBERS = 16
-"""A directory of at most so many chunks is cheaper to list again than to remember; an array may have many such ones."""
+"""Listings of directories with at most this many chunks are not remembered: listing them again is cheaper."""
 
 SMALL_DIRECTORY_BYTES = 4096
-"""Size of a directory that has few members, on file systems that tell by it; on others two batches are looked at."""
+"""Largest size of a directory that counts as small, on file systems where the size grows with the members."""
 
 
 def chunk_files(
@@ -38,7 +38,7 @@ def chunk_files(
     directories: FlatDirectories,
     listed: ListedTimes | None = None,
 ) -> ChunkFiles:
-    """The chunk files of the array at `directory`. Without `listed`, every listing asks the store for every mtime."""
+    """Return the chunk files of the array at `directory`. Without `listed`, no listing is shared with other arrays."""
     listed = ListedTimes() if listed is None else listed
     rank = len(grid.shape)
     if keys.separator == "." and rank + len(keys.prefix) > 1:
@@ -47,7 +47,7 @@ def chunk_files(
 
 
 class NestedChunkFiles(PlacedChunkFiles):
-    """One directory per leading coordinate. A directory that holds no chunk is shown as it is, empty."""
+    """Chunk files in nested directories, one for each leading coordinate. A directory without chunks is shown empty."""
 
     def _find_directory(self, prefix: Index) -> int:
         key = self._prefix_key(prefix)
@@ -59,10 +59,10 @@ class NestedChunkFiles(PlacedChunkFiles):
         return stat.mtime_ns
 
     def _any(self, key: Key, stat: Stat) -> bool:
-        """True if the array's own directory holds a chunk. A small one is listed for that, and is then known to `scan`."""
+        """True if the array's own directory holds a chunk. The listing of a small directory is remembered for `scan`."""
         if stat.size > SMALL_DIRECTORY_BYTES:
             return next(self._members(key, 0), None) is not None
-        first = list(islice(self._listed((), key, stat), 2))  # two: then it has come to its end, and is remembered
+        first = list(islice(self._listed((), key, stat), 2))  # two batches: a short one ends, and is remembered
         return any(map(len, first))
 
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
@@ -79,7 +79,7 @@ class NestedChunkFiles(PlacedChunkFiles):
             return
 
     def _listed(self, prefix: Index, directory: Key, before: Stat) -> Iterator[Pairs]:
-        """The listing of `directory`, which is as `before`: what changes during it changes the next one."""
+        """Yield the listing of `directory`, remembered for the version of `before`, its stat from before the listing."""
         depth = len(prefix)
         return self.listed.through(self._listing(prefix), before.version, lambda: self._scan_directory(directory, depth))
 
@@ -88,7 +88,7 @@ class NestedChunkFiles(PlacedChunkFiles):
             yield self._dated(directory, "", sorted(coordinates))
 
     def _members(self, directory: Key, depth: int) -> Iterator[list[int]]:
-        """Coordinates of what is stored in a directory of that depth, in batches."""
+        """Yield the coordinates of the members of a directory at that depth, in batches."""
         count = self.counts[depth]
         for names in self._names(directory, depth):
             if coordinates := parse_coordinates(names, count):
@@ -104,7 +104,7 @@ class NestedChunkFiles(PlacedChunkFiles):
             yield names
 
     def first(self) -> Index | None:
-        """Any stored chunk; None if there is none, or none within FIRST_DIRECTORIES directories."""
+        """Return the index of any stored chunk, or None if none is found in FIRST_DIRECTORIES directories."""
         if not self.counts:
             return () if stored_once(self, ()) else None
         if self.asked is not None:
@@ -132,7 +132,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         return None
 
     def _count(self) -> int:
-        """Count the stored chunks; lists every chunk directory once."""
+        """Return the number of stored chunks. Lists every chunk directory once."""
         return self._count_below(self._prefix_key(()), 0)
 
     def _count_below(self, key: Key, depth: int) -> int:

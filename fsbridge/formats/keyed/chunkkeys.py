@@ -1,7 +1,7 @@
-"""How the chunks of a keyed array are called in the store. Not here: which of them are stored (`chunkfiles.py`).
+"""Names of chunks in the store of a keyed array. Not here: which chunks are stored (`chunkfiles.py`).
 
-A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Arabic digits are other people's files, and so
-are temporary files, metadata documents and numbers outside the grid.
+A chunk key is accepted only in its canonical spelling. Files named `00`, `+1`, `1_0` or in Arabic digits are no chunks, and
+neither are temporary files, metadata documents and numbers outside the grid.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from fsbridge.metadata import Index, parse_coordinate
 
 SPREAD_NAMES = 64
-"""Least number of names that `ChunkKeys.spread` gives, if there are as many; an axis of more than its square is thinned."""
+"""`ChunkKeys.spread` returns at least this many names, if the grid has so many. Longer axes than its square are thinned."""
 
 
 class ChunkKeys(NamedTuple):
@@ -28,11 +28,11 @@ class ChunkKeys(NamedTuple):
 
     @property
     def directory(self) -> str:
-        """The directory that all chunks are in, or below, within the array's own; empty for that one."""
+        """The directory below the array's own that holds all chunks; empty if that is the array's own directory."""
         return self.prefix if self.separator == "/" else ""
 
     def encode(self, index: Index) -> str:
-        """The key of the chunk at `index`, below the array's own key."""
+        """Return the key of the chunk at `index`, relative to the array's own key."""
         if not index:
             return self.prefix or "0"
         below = self.separator.join(map(str, index))
@@ -50,7 +50,7 @@ class ChunkKeys(NamedTuple):
         return None if None in found else tuple(i for i in found if i is not None)
 
     def spread(self, counts: Sequence[int]) -> list[str]:
-        """Return beginnings of chunk names in one directory, spread evenly over a grid of `counts`; dozens if there are."""
+        """Return dozens of beginnings of chunk names, spread evenly over a grid of `counts`, to split one long listing."""
         axes: list[range] = []
         for count in counts:
             if math.prod(map(len, axes)) >= SPREAD_NAMES:

@@ -1,4 +1,4 @@
-"""Chunk files that a codec chain decodes, as Zarr and N5 have them. Not here: which are stored (`chunkfiles.py`), shards."""
+"""Chunks that are one file each, decoded by a codec chain (Zarr, N5). Not here: their places (`chunkfiles.py`), shards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsbridge.store import OpenedObject
 
 
 class KeyedChunks(ChunkAbilities):
-    """Chunk files that a codec chain decodes, and nothing else."""
+    """The chunks of an array: one file each, decoded by a codec chain."""
 
     def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
         self.keyed = keyed
@@ -44,14 +44,14 @@ class KeyedChunks(ChunkAbilities):
         return self.files.scan(prefix)
 
     def fetch(self, index: Index) -> None:
-        """Have the stored bytes of a chunk sent, see `model.Array.fetch`."""
+        """Prefetch the stored bytes of a chunk, see `model.Array.fetch`."""
         self.keyed.store.fetch(self.files.key(index))
 
     def count(self) -> int:
         return self.files.count()
 
     def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenKeyedChunk | None:
-        """The chunk, its object held open."""
+        """Return the chunk with its stored object held open, or None in a store where that does not pay."""
         found = self.files.opened(index)
         return None if found is None else OpenKeyedChunk(self, index, *found)
 
@@ -82,23 +82,23 @@ class KeyedChunks(ChunkAbilities):
 
     @property
     def in_parts(self) -> bool:
-        """True if `read_range` and `step` can answer without decoding whole chunks."""
+        """True if the codec chain can decode a part of a chunk."""
         return self.chain.in_parts
 
     def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
-        """The bytes of `read_range` into `out`, where `step` has told that there are such."""
+        """Decode as many bytes as `out` has, from `start` on, into `out`. Only for a chunk with a `step`."""
         encoded = self._encoded(index, info)
         if encoded is None:
             raise Stale(f"{self.keyed.store.describe(self.files.key(index))}: the chunk is another one by now")
         encoded.decode_into(start, out)
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
-        """Return how many decoded bytes `read_range` decodes together; None if only the whole chunk can be decoded."""
+        """Return the unit of `read_range` in decoded bytes, or None if only the whole chunk can be decoded."""
         encoded = self._encoded(index, info)
         return None if encoded is None else encoded.step()
 
     def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
-        """Return the stored chunk for decoding in parts; None if it has to be decoded whole."""
+        """Return the stored chunk for decoding in parts, or None if it must be decoded whole."""
         where = 0, info.stored
         return self.keyed.encoded(self.chain, self.files.key(index), info, where, self.metadata.chunk_bytes(index))
 

@@ -1,11 +1,10 @@
-"""Copies of documents in consolidated metadata, each believed only where the store vouches that it is the document itself.
+"""Copies of documents in consolidated metadata, used only if the store confirms that a copy equals the document.
 
-Consolidated metadata may be out of date, and no time tells that: a program that changes an array and then an attribute of
-the root through a group that was opened before (as zarr-python 3 does) stores the old copies again. But an object store's
-listing shows the MD5 of each document, and copies are values of JSON that were spelled as the document is by the library
-that wrote both: where the spelling's MD5 and length are those of the listing, the copy is the document (P9). So one listing
-stands for as many requests as there are arrays; without such a listing, or with any other spelling, documents are read one
-by one.
+Consolidated metadata may be out of date, and modification times do not show it: zarr-python 3 writes the old copies again
+if a program changes an array and then an attribute of a root group that was opened earlier. But an object store's listing
+has the MD5 and length of each document. The copy is written as JSON text in the way of the library that wrote the
+document; if MD5 and length of this text equal those in the listing, the copy is the document (P9). So one listing replaces
+one request per array. Without such a listing, or if the text differs, documents are read one by one.
 
 Not here: when a listing is worth its price (`store/remote/listings.py`), stores that list nothing (`named_members.py`).
 """
@@ -22,14 +21,14 @@ from fsbridge.store import ROOT, Key
 
 
 class Copies:
-    """The copies in one hierarchy, all of them below the documents called `name`."""
+    """The copies in one hierarchy. They are in the documents called `name`: `zarr.json` or `.zmetadata`."""
 
     def __init__(self, documents: DocumentReader, name: str) -> None:
         self._documents = documents
         self._name = name
 
     def adopt(self, key: Key) -> None:
-        """Have the document at `key` known without a request, if there is a copy of it that may be believed."""
+        """Cache the document at `key` without reading it, if the store confirms a copy of it."""
         if not self._documents.vouched_for or self._documents.knows(key):
             return
         places = [above for above in _above(key.parent) if self._may_have(above)]
@@ -44,7 +43,7 @@ class Copies:
         return self._name != "zarr.json" or known.values.get("consolidated_metadata") is not None
 
     def _texts(self, directory: Key, key: Key) -> Iterator[bytes]:
-        """The document at `key` as zarr-python 3 and zarr-python 2 spell the copy in `directory`."""
+        """Yield the copy in `directory` of the document at `key` as JSON text, as zarr-python 3 and 2 write it."""
         place = directory / self._name
         document = self._documents.known(place) or self._documents.read(place)
         found: JSON = None if document is None else document.values
@@ -55,14 +54,14 @@ class Copies:
         if not isinstance(copy, dict):
             return
         yield json.dumps(copy, indent=2).encode()
-        if copy.get("consolidated_metadata") is not None:  # a group's copy tells of its own, which are none
+        if copy.get("consolidated_metadata") is not None:  # an empty one, only in the copy
             yield json.dumps({name: copy[name] for name in copy if name != "consolidated_metadata"}, indent=2).encode()
         if self._name != "zarr.json":
             yield json.dumps(copy, indent=4, sort_keys=True, separators=(",", ": ")).encode()
 
 
 def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator[str]:
-    """Describe the documents below a group that are not as the copies in its document `name` say."""
+    """Yield a message for each copy in the group's document `name` that differs from the document itself."""
     whole = documents.read(group / name)
     found: JSON = None if whole is None else whole.values
     for step in ("consolidated_metadata", "metadata") if name == "zarr.json" else ("metadata",):
@@ -84,11 +83,11 @@ def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator
 
 
 _ABSENT: dict[str, JSON] = {"attributes": {}, "storage_transformers": [], "dimension_names": None}
-"""Members of a document that may be left out, and the value that this means: some writers spell it only in copies."""
+"""Optional members of a document with their default values: some writers spell out the default only in copies."""
 
 
 def _own(document: JSON) -> JSON:
-    """Return a document without the copies in it, and without members that say no more than their absence."""
+    """Return a document without the copies in it and without members that have their default value."""
     if not isinstance(document, dict):
         return document
     own = {k: v for k, v in document.items() if k != "consolidated_metadata" and (k not in _ABSENT or v != _ABSENT[k])}
@@ -98,7 +97,7 @@ def _own(document: JSON) -> JSON:
 
 
 def _above(directory: Key) -> Iterator[Key]:
-    """The directories above, from the root on."""
+    """Yield the directories above, beginning with the root; the root yields itself."""
     above = [directory]
     while above[-1]:
         above.append(above[-1].parent)

@@ -1,4 +1,4 @@
-"""What a convention on top of N5 or Zarr may add: kinds of groups, and of objects in arrays. Not here: any convention.
+"""What a convention on top of N5 or Zarr may add: its own groups, and objects in arrays. Not here: any convention.
 
 The code that opens a hierarchy gives it a dialect, and the hierarchy asks the dialect wherever the convention may matter.
 """
@@ -18,16 +18,16 @@ from fsbridge.store import Key
 
 
 class Dialect:
-    """No convention at all."""
+    """The plain dialect, which adds nothing; base class of the others."""
 
     def group(self, hierarchy: Hierarchy, key: Key) -> Group:
-        """The group at `key`."""
+        """Return the group at `key`."""
         return KeyedGroup(hierarchy, key)
 
     def objects(
         self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
     ) -> tuple[DataType, Decoder] | None:
-        """Elements that are Python objects, and their decoder; None if the convention has no say.
+        """Return the type and the decoder of elements that are Python objects, or None for the ordinary handling.
 
         `codec`: the configuration of what encoded them; `items`: elements of a chunk; `native`: the type as the source
         spells it; `attributes`: the array's.

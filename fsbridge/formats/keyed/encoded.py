@@ -1,4 +1,4 @@
-"""The encoded bytes of a stored chunk, read only as far as the wanted part of the decoded bytes needs them.
+"""A stored chunk that is decoded in part: only the encoded bytes needed for that part are read.
 
 Not here: where they are (the formats), decoding (`codecs/`), which parts are wanted.
 """
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """`stored` bytes that `chain`, which decodes in parts, makes `size` decoded ones of. `place`: for messages."""
+    """A chunk of `stored` encoded and `size` decoded bytes, decoded in part by `chain`. `place`: for messages."""
 
     chain: CodecChain
     read: Read
@@ -27,12 +27,12 @@ class Encoded:
     place: Callable[[], str]
 
     def decode_range(self, start: int, stop: int) -> bytes | None:
-        """The decoded bytes [start, stop). Errors as of `read` and of the decoder."""
+        """Return the decoded bytes [start, stop), or None if `chain` cannot. Raises errors of `read` and the decoder."""
         found = self._placed(lambda: self.chain.decode_range(self.read, self.stored, self.size, start, stop))
         return None if found is None else bytes(found)
 
     def decode_into(self, start: int, out: memoryview) -> None:
-        """As many decoded bytes as `out` has, from `start` on."""
+        """Fill `out` with decoded bytes from `start` on. Raises CorruptData if there are fewer."""
         found = self._placed(
             lambda: self.chain.decode_range(self.read, self.stored, self.size, start, start + len(out), out)
         )
@@ -43,7 +43,7 @@ class Encoded:
             out[:] = view
 
     def step(self) -> int | None:
-        """Decoded bytes that are decoded together."""
+        """Return the unit of decoding in decoded bytes, or None if only the whole chunk can be decoded."""
         return self._placed(lambda: self.chain.step(self.read, self.stored))
 
     def _placed(self, decode: Callable[[], T]) -> T:

@@ -1,6 +1,6 @@
-"""Chunks that all lie in one directory (`0.4.1`, `c.0.4.1`): known through one pass over it, which all readers share.
+"""Chunks that are all in one directory (`0.4.1`, `c.0.4.1`), found by one listing of it that all readers share.
 
-Not here: the passes (`storedchunks.py`), nested directories (`chunkfiles.py`).
+Not here: sharing the listings (`storedchunks.py`), nested directories (`chunkfiles.py`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from fsbridge.model import Pairs
 from fsbridge.store import Key, Store
 
 WINDOW_CHUNKS = 1 << 20
-"""Chunks of a listing that are grouped at once when only their first coordinates are wanted."""
+"""Chunks of a listing that are grouped in one step if only their leading coordinates are wanted; limits the memory."""
 
 WAIT_SECONDS = 0.5
-"""Seconds to wait for a listing without a sign of life: the wait holds one of few threads."""
+"""Longest wait for a listing before its readers get partial results, because a wait holds one of few threads."""
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 
 
 class FlatChunkFiles(PlacedChunkFiles):
-    """All chunks in the array's own directory, known through an index."""
+    """Chunk files that are all in the array's own directory, found in a shared listing of it."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class FlatChunkFiles(PlacedChunkFiles):
         self._name = re.compile(separator.join([*keys.prefix, *[_NUMBER] * len(self.counts)]))
 
     def _find_directory(self, prefix: Index) -> int:
-        # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
-        # store that is being written to would be indexed anew for every chunk that is looked up.
+        # Every look-up of a chunk comes through here. If an outdated listing has a chunk below `prefix`, that is enough;
+        # otherwise a store that is being written to would be listed again for every look-up.
         stored = self._directories.peek(self.directory, self.variant)
         if stored is None or not self._holds(stored, prefix):
-            # Nor does this wait long: while the first pass is under way, a directory that may be empty is shown.
+            # Wait only briefly: during the first listing the directory is shown, although it may turn out to be empty.
             stored = self._join().wait(WAIT_SECONDS)
         if stored is None or self._holds(stored, prefix):
             return self.store.stat(self.directory).mtime_ns
@@ -74,7 +74,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         yield from self.listed.through(self._listing(prefix), stored.serial, lambda: self._known(stored, prefix))
 
     def _arriving(self, making: ChunkListing, prefix: Index) -> Iterator[Pairs]:
-        """Yield the listing while a long pass over the store is under way, in the order in which the store gives chunks."""
+        """Yield coordinates below `prefix` during a long listing, in the order of the store, not sorted."""
         all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
         first = np.uint64(self._linear(prefix) * all_below)
         shown: set[int] = set()
@@ -89,7 +89,7 @@ class FlatChunkFiles(PlacedChunkFiles):
             if new:
                 yield self._with_times(prefix, sorted(new))
             elif numbers is None or time.monotonic() - said > LOOK_SECONDS:
-                yield ()  # still at work: of millions of chunks all may be known, or elsewhere
+                yield ()  # sign of life: millions of chunks may come that are not below `prefix` or were yielded already
             else:
                 continue
             said = time.monotonic()
@@ -99,14 +99,14 @@ class FlatChunkFiles(PlacedChunkFiles):
             yield self._with_times(prefix, coordinates)
 
     def _with_times(self, prefix: Index, coordinates: list[int]) -> Pairs:
-        """Chunks with their mtimes; what stands for a group of chunks has the store directory's."""
+        """Return coordinates with mtimes: those of chunks, or for groups of chunks that of the store's directory."""
         if len(prefix) == len(self.counts) - 1:
             return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
         stat = self.store.stat(self.directory)
         return [(coordinate, stat.mtime_ns) for coordinate in coordinates]
 
     def _coordinates(self, stored: StoredChunks, prefix: Index) -> Iterator[list[int]]:
-        """The next coordinates of the stored chunks that begin with `prefix`, in batches."""
+        """Yield the coordinates that follow `prefix` in stored chunks, in batches."""
         depth = len(prefix)
         position, stop = self._range(stored, prefix)
         stride = self._strides[depth + 1]
@@ -141,7 +141,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         return self._directories.join(self.directory, self.variant, self._read)
 
     def _read(self) -> Iterator[Numbers]:
-        """One pass over the directory."""
+        """List the directory and yield the linear numbers of its chunks."""
         is_chunk = self._name.fullmatch
         try:
             for names in self.store.names(self.directory, self._cuts(self.keys, self.counts)):
@@ -150,7 +150,7 @@ class FlatChunkFiles(PlacedChunkFiles):
             pass
 
     def _numbers(self, names: list[str]) -> Numbers:
-        """The linear numbers of those names that lie in the grid."""
+        """Return the linear numbers of chunk names; names outside the grid are left out."""
         if not names:
             return np.empty(0, np.uint64)
         parts = self.keys.separator.join(names).split(self.keys.separator)
@@ -171,7 +171,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         return number
 
     def _range(self, stored: StoredChunks, prefix: Index) -> tuple[int, int]:
-        """Positions of the stored chunks that begin with `prefix`."""
+        """Return the positions [start, stop) in the sorted numbers of the chunks with indexes that begin with `prefix`."""
         stride = self._strides[len(prefix)]
         first = self._linear(prefix) * stride
         return stored.search(first), stored.search(first + stride)

@@ -1,4 +1,4 @@
-"""What N5, Zarr v2 and Zarr v3 have in common: a tree of keys in which JSON documents make arrays of directories.
+"""What N5, Zarr v2 and Zarr v3 share: a tree of keys in which JSON documents tell which directories are arrays.
 
 `KeyedGroup` is a directory, `KeyedArray` one version of an array's metadata, `Hierarchy` a format's rules for both.
 Not here: any document's name or meaning, chunks (`chunks.py`), what all readers share (`store.py`).
@@ -32,7 +32,7 @@ from fsbridge.model import (
 from fsbridge.store import ROOT, Glimpse, Key
 
 Version = tuple[Hashable, ...]
-"""Versions of the documents that a node was made of; None for a document that was absent."""
+"""Versions of the documents that describe a node; None for an absent document."""
 
 
 class Hierarchy(Protocol):
@@ -43,24 +43,23 @@ class Hierarchy(Protocol):
 
     @property
     def consolidated(self) -> Sequence[str]:
-        """Names of the documents that may tell of others below them."""
+        """Names of the documents that may hold copies of documents below them."""
 
     def open(self, key: Key) -> Group | Array:
-        """The node at the directory `key`."""
+        """Return the node at the directory `key`."""
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        """Return metadata for the array in `directory`, at `key`, if it is like an opened array.
+        """Return the metadata of the array at `key` if its documents are equal or almost equal to those of a known array.
 
-        Its documents must equal, or almost equal, those of that array.
-
-        Most arrays of a store are like others of it. Errors mean None.
+        This is cheaper than opening, and most arrays of a store are like another one. `directory` reads the array's own
+        directory. Any error is treated as None.
         """
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
-        """User attributes of the group at `key` as they are now."""
+        """Return the present user attributes of the group at `key`."""
 
     def group_documents(self, key: Key) -> Mapping[str, JSON]:
-        """The documents of the group at `key` by name."""
+        """Return the documents of the group at `key` by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ class KeyedGroup(GroupAbilities):
         return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, self.attributes())
 
     def foresee(self) -> None:
-        """Begin to ask a remote store whether the group's known documents have changed, because they are needed next."""
+        """Start checking the group's cached documents for changes in a remote store, because they are needed next."""
         documents = self.hierarchy.keyed.documents
         for key in (self.key / name for name in DOCUMENTS):
             if documents.knows(key):
@@ -170,7 +169,7 @@ class KeyedArray(ArrayAbilities):
         return self.keyed.directory_ns(self.key)
 
     def watch(self) -> DocumentWatch:
-        """`current`, without the metadata."""
+        """Return an object that tells what `current` does, but does not keep the metadata in memory."""
         return DocumentWatch(self.check)
 
 
@@ -185,7 +184,7 @@ class DocumentWatch:
 
 
 def _may_be_member(name: str) -> bool:
-    """True if a broken link may have led to a group or an array. It must be listed, or a mirror would delete its copy."""
+    """True if a broken link may have led to a group or array. Then it is listed, or a mirror would delete its copy."""
     return name not in DOCUMENTS and not name.startswith(".")
 
 
@@ -227,9 +226,9 @@ class KeyedSource(SourceAbilities):
         return self.hierarchy.keyed
 
     def rest(self) -> None:
-        """Close nothing.
+        """Do nothing, because there is nothing to close yet.
 
-        Only stores that links lead to are open for this hierarchy alone, and they close with their last user.
+        Only the stores that links lead to belong to this hierarchy alone, and they are closed with their last user.
         """
 
     def close(self) -> None:
@@ -239,10 +238,10 @@ class KeyedSource(SourceAbilities):
 
 
 def versions(*documents: Document | None) -> Version:
-    """The version of a node that was made of `documents`."""
+    """Return the version of a node described by `documents`."""
     return tuple(document.stat.version if document is not None else None for document in documents)
 
 
 def newest(*documents: Document | None) -> int:
-    """mtime in ns of the last changed of `documents`."""
+    """Return the latest mtime of `documents`, in ns."""
     return max((document.stat.mtime_ns for document in documents if document is not None), default=0)

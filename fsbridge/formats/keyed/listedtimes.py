@@ -1,7 +1,7 @@
-"""What listings have found, remembered for further listings: `find` and then `du` ask the store once.
+"""Cache of listed mtimes, so that `find` followed by `du` lists the store only once.
 
-A listing is used again while it is young enough for the question (`asking`), while its directory's version stays the same,
-and until a look at one of its members finds another mtime: so none shows an older mtime than a look-up before it. Not here:
+A listing is used again while it is young enough for the question (`asking`), its directory has the same version, and no
+look-up of a member has found another mtime. So a listing never shows an older mtime than an earlier look-up did. Not here:
 which chunks there are (`chunkfiles.py`).
 """
 
@@ -22,21 +22,21 @@ from fsbridge.model import Pairs
 from fsbridge.store import compact
 
 BATCH_ENTRIES = 4096
-"""Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
+"""Entries of a listing that are sorted and yielded together: enough to be efficient, few enough to stream."""
 
 LISTED_BYTES = 32 * MIB
-"""Memory of all listings together, remembered and under way. A directory of more than a million chunks is not remembered."""
+"""Memory of all listings, finished and running. A directory of more than a million chunks is not remembered."""
 
 MOST_LISTINGS = 2048
-"""Listings that are remembered: most are of few members, and cost as much to remember as to read again."""
+"""Most listings that are remembered. Most listings are so short that reading them again costs no more."""
 
 LISTING_BYTES = 768
-"""What a remembered listing costs apart from its numbers, roughly."""
+"""Memory of a remembered listing in addition to its numbers, roughly."""
 
 
 @dataclass(slots=True)
 class _MemberTimes:
-    """`parts`: coordinates, sorted, and mtimes in ns of the members, batch by batch; `asked`: before the first of them."""
+    """One listing. `parts`: batches of sorted coordinates and mtimes (ns); `asked`: a time before the first was read."""
 
     version: Hashable
     asked: float
@@ -48,7 +48,7 @@ class _MemberTimes:
             yield list(zip(coordinates, mtimes, strict=True))
 
     def says(self, coordinate: int, mtime_ns: int) -> bool:
-        """True if the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""
+        """True if the member is listed with this mtime. Found by bisection, because batches are sorted."""
         for coordinates, mtimes in self.parts:
             if coordinates[0] <= coordinate <= coordinates[-1]:
                 position = bisect_left(coordinates, coordinate)
@@ -58,7 +58,7 @@ class _MemberTimes:
 
 
 class ListedTimes:
-    """The listings of one store; the least recently used go first."""
+    """The remembered listings of one store. The least recently used ones are dropped first."""
 
     def __init__(self, budget: int = LISTED_BYTES) -> None:
         self._budget = budget
@@ -66,17 +66,17 @@ class ListedTimes:
         self._known: OrderedDict[Hashable, _MemberTimes] = OrderedDict()
         self._under_way: dict[Hashable, _MemberTimes] = {}
         self.nbytes = 0
-        """Memory of what is remembered and of what is about to be, in bytes."""
+        """Memory of finished and running listings, in bytes."""
         register(self)
 
     def clear(self) -> None:
-        """Forget all but the listings under way."""
+        """Forget all finished listings."""
         with self._lock:
             for directory in list(self._known):
                 self._drop(directory)
 
     def through(self, directory: Hashable, version: Hashable, scan: Callable[[], Iterator[Pairs]]) -> Iterator[Pairs]:
-        """The listing of `directory`, which has `version`: the remembered one, else `scan`'s, which is then remembered."""
+        """Yield the listing of `directory`: the remembered one of this `version`, else the one from `scan`, to remember."""
         if context.listed == math.inf:
             yield from scan()
             return
@@ -101,8 +101,8 @@ class ListedTimes:
             self._end(directory, this, ended)
 
     def seen(self, directory: Hashable, coordinate: int, mtime_ns: int) -> None:
-        """A look at one member of `directory` has found this mtime."""
-        if directory in self._under_way:  # whether that listing has seen it too is not known yet
+        """Drop listings of `directory` that may contradict this mtime, which a look-up of a member has just found."""
+        if directory in self._under_way:  # it is not known whether this listing has the new mtime
             with self._lock:
                 self._give_up(directory)
         known = self._known.get(directory)
@@ -121,7 +121,7 @@ class ListedTimes:
         return this
 
     def _more(self, directory: Hashable, this: _MemberTimes, batch: Pairs) -> None:
-        """Remember a batch of the listing under way if there is, or can be made, room for it."""
+        """Add a batch to a running listing, or give the listing up if memory does not suffice."""
         part = array("q", [coordinate for coordinate, _ in batch]), compact([mtime_ns for _, mtime_ns in batch])
         nbytes = 16 * len(batch)
         with self._lock:

@@ -1,6 +1,7 @@
-"""Members of groups in stores that list nothing (web servers), as far as metadata name them.
+"""Members of groups in stores that cannot list (web servers), as far as metadata name them.
 
-Consolidated metadata (Zarr v2 and v3) and OME-Zarr's `multiscales` do; others are found only by name. Not here: chunks
+Consolidated metadata (Zarr v2 and v3) and OME-Zarr's `multiscales` name members. Any other member is only found if its
+name is asked for. Not here: chunks
 (`unlisted.py`).
 """
 
@@ -16,9 +17,9 @@ from fsbridge.store import ROOT, Key
 def named_members(
     documents: DocumentReader, consolidated: Sequence[str], key: Key, attributes: Mapping[str, JSON]
 ) -> list[str] | None:
-    """Names of the members of the group at `key` that metadata tell; None if they tell nothing.
+    """Return the names of members of the group at `key` that metadata name, or None if there is no such metadata.
 
-    `consolidated`: names of the documents that may tell of others below them; `attributes`: the group's.
+    `consolidated`: names of the documents that may hold consolidated metadata; `attributes`: the group's.
     """
     names = _multiscales(attributes)
     told = bool(names)
@@ -35,7 +36,7 @@ def named_members(
 
 
 def _consolidated(documents: DocumentReader, names: Sequence[str], key: Key) -> Iterator[str]:
-    """Paths below `key` of the groups and arrays that its consolidated metadata name."""
+    """Yield the paths, relative to `key`, of groups and arrays in the consolidated metadata at `key`."""
     for name in names:
         document = documents.read(key / name)
         found: JSON = None if document is None else document.values
@@ -47,7 +48,7 @@ def _consolidated(documents: DocumentReader, names: Sequence[str], key: Key) -> 
 
 
 def _multiscales(attributes: Mapping[str, JSON]) -> set[str]:
-    """OME-Zarr: the arrays of an image's resolutions."""
+    """Return the members that OME-Zarr attributes name: the arrays of an image's resolutions."""
     ome = attributes.get("ome")
     scales = (ome if isinstance(ome, dict) else attributes).get("multiscales")
     found: set[str] = set()

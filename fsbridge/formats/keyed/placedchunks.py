@@ -1,6 +1,6 @@
-"""The stored chunk files of a keyed array, and what both kinds of placing them share: the look at one of them.
+"""The stored chunk files of a keyed array, and what nested and flat chunk files share: looking up a chunk.
 
-Not here: how they are called (`chunkkeys.py`), listings (`chunkfiles.py`, `flatchunks.py`).
+Not here: the names of chunks (`chunkkeys.py`), listings (`chunkfiles.py`, `flatchunks.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from fsbridge.model import ChunkInfo, Pairs
 from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store
 
 LEAST_NAMES, MEMBERS_EACH = 16, 16
-"""Least number of chunks for one pass over their directory, and most members of it for each of them: passing a member takes
-a thirtieth of the time of a look-up that finds no chunk.
+"""When absent chunks are found by listing their directory instead of looking each one up.
+
+At least LEAST_NAMES chunks must be wanted, and the listing ends after MEMBERS_EACH members per wanted chunk. Listing a
+member takes a thirtieth of the time of a look-up that finds no chunk.
 """
 
 
@@ -29,15 +31,15 @@ BESIDE_CHUNKS = frozenset(("zarr.json", "attributes.json"))
 
 
 class ChunkFiles(Protocol):
-    """The stored chunk objects of one array; the parts of `model.Chunks` that need no decoding. Thread-safe."""
+    """The stored chunk objects of one array: the part of `model.Chunks` that needs no decoding. Thread-safe."""
 
     def key(self, index: Index) -> Key:
-        """The store key of the chunk at `index`."""
+        """Return the store key of the chunk at `index`."""
 
     def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
-        """The stored chunk; NotFound when absent or outside the grid, CorruptData for a directory in its place.
+        """Return the stored chunk. Raises NotFound if absent or outside the grid, CorruptData if it is a directory.
 
-        `read`: what of it is read next, see `store.Store.stat`.
+        `read`: the range that will be read next, see `store.Store.stat`.
         """
 
     def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
@@ -49,7 +51,7 @@ class ChunkFiles(Protocol):
     def find_prefix(self, prefix: Index) -> int: ...
 
     def touched_ns(self) -> int:
-        """mtime of the directory that all chunks are in, or below; 0 while it is not there. Lists nothing."""
+        """Return the mtime of the directory that holds all chunks, 0 if it does not exist. Lists nothing."""
 
     def commit(self) -> Hashable:
         """See `model.ChunkAbilities.commit`."""
@@ -63,7 +65,7 @@ class ChunkFiles(Protocol):
 
 
 class PlacedChunkFiles(ABC):
-    """What both kinds of placing share: keys, bounds, the look at one chunk, and stores that cannot be listed."""
+    """Base of nested and flat chunk files: keys, bounds, looking up a chunk, stores that cannot be listed."""
 
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, listed: ListedTimes) -> None:
         self.store = store
@@ -121,7 +123,7 @@ class PlacedChunkFiles(ABC):
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
             return self.find(prefix).mtime_ns
-        if self.store.prefixes:  # its listing, or the look-up of a chunk in it, is the answer
+        if self.store.prefixes:  # whether it exists shows in its listing or in look-ups of chunks
             return self.store.stat(self.directory).mtime_ns
         return self._find_directory(prefix)
 
@@ -136,7 +138,7 @@ class PlacedChunkFiles(ABC):
         return self._count() if self.asked is None else len(self.asked.stored())
 
     def strays(self) -> Iterator[str]:
-        """See `model.ChunkAbilities.strays`. A store that cannot be listed has none that can be found."""
+        """See `model.ChunkAbilities.strays`. In a store that cannot be listed none are found."""
         return self._strays(self.directory, "") if self.asked is None else iter(())
 
     def _strays(self, directory: Key, below: str) -> Iterator[str]:
@@ -153,7 +155,7 @@ class PlacedChunkFiles(ABC):
                 yield f"{self.store.describe(key)}: a directory that no chunk is in"
 
     def _leads(self, name: str) -> bool:
-        """True if a directory's path is the beginning of keys."""
+        """True if chunk keys can begin with the path of this directory."""
         start = f"{self.keys.prefix}/" if self.keys.prefix else ""
         if self.keys.separator != "/" or not f"{name}/".startswith(start):
             return False
@@ -165,27 +167,27 @@ class PlacedChunkFiles(ABC):
 
     @abstractmethod
     def _find_directory(self, prefix: Index) -> int:
-        """As `find_prefix`, for part of an index within the grid, in a store of directories."""
+        """Implement `find_prefix` for part of an index inside the grid, in a store of directories."""
 
     @abstractmethod
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
-        """As `scan`, for part of an index within the grid, in a store that can be listed."""
+        """Implement `scan` for part of an index inside the grid, in a store that can be listed."""
 
     @abstractmethod
     def _count(self) -> int:
-        """As `count`, in a store that can be listed."""
+        """Implement `count` in a store that can be listed."""
 
     def _listing(self, prefix: Index) -> Hashable:
         """Return the key under which the listing of `prefix` is remembered."""
         return self.directory, self.variant, prefix
 
     def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Pairs:
-        """Members of the store's `directory` named by `start` and a coordinate, with their mtimes as of now."""
+        """Return the present mtimes of the members `<start><coordinate>` of `directory`; missing members are left out."""
         found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
         return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
 
     def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:
-        """Return `keys.spread` for a remote store, where listings are requests; others have no use for it."""
+        """Return `keys.spread` to split the listing of a remote store into parallel requests; empty for other stores."""
         return keys.spread(counts) if self.store.far else []
 
     def touched_ns(self) -> int:
@@ -206,7 +208,7 @@ class PlacedChunkFiles(ABC):
 
 
 def stored_once(files: ChunkFiles, index: Index) -> int:
-    """1 if the chunk is stored (readable or not), else 0."""
+    """Return 1 if the chunk is stored, readable or not, else 0."""
     try:
         files.find(index)
     except NotFound:

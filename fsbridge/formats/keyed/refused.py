@@ -1,4 +1,4 @@
-"""Chains that decode nothing: an array with a codec that is not in the table still shows its metadata. Not here: codecs."""
+"""A codec chain for unknown codecs: the array shows its metadata, its chunks raise Unsupported. Not here: codecs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fsbridge.errors import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class RefusedStep(CodecAbilities):
-    """A step that never decodes: Unsupported, with the reason."""
+    """A decoding step that always raises Unsupported with its reason."""
 
     name: str
     reason: str
@@ -24,5 +24,5 @@ class RefusedStep(CodecAbilities):
 
 
 def refusal(*chains: CodecChain) -> str | None:
-    """Why no chunk can be decoded, if one of the steps refuses them all."""
+    """Return the reason of the first RefusedStep in these chains, or None if there is none."""
     return next((step.reason for chain in chains for step in chain.steps if isinstance(step, RefusedStep)), None)

@@ -21,7 +21,7 @@ from fsbridge.model import ChunkInfo
 from fsbridge.store import Key, Stat, Store
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
-"""Names of all metadata documents of all formats of keys."""
+"""Names of the metadata documents of all keyed formats."""
 
 LISTED_GROUPS = 4096
 """Number of groups that are remembered as listed."""
@@ -37,14 +37,14 @@ class KeyedStore:
         self.flat = FlatDirectories(store, patience=config.metadata_deadline)
         self.listed = ListedTimes()
         self.externals = OpenedSources[str]()
-        """Other stores that links of this one led into, by path."""
+        """Other stores that were opened because links in this one lead to them, by path."""
         self.remarks: set[tuple[str, str]] = set()
-        """Links, by directory and name, that were said not to be followed."""
+        """Links (directory, name) for which it was already logged that they are not followed."""
         self.listed_groups: LRU[Key, bool] = LRU(LISTED_GROUPS)
-        """Groups that were listed: a program that lists a group is expected to look at all its members."""
+        """Groups that were listed. A program that has listed a group will probably look up all its members."""
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
-        """The stored chunk objects of the array at `directory`."""
+        """Return the chunk files of the array at `directory`."""
         return chunk_files(self.store, directory, grid, keys, self.flat, self.listed)
 
     def directory_ns(self, key: Key) -> int | None:
@@ -52,15 +52,15 @@ class KeyedStore:
         return None if self.store.far else self.store.stat(key).mtime_ns
 
     def limit(self, chain: CodecChain) -> int:
-        """The most decoded bytes of a chunk that `chain` decodes."""
+        """Return the most decoded bytes of a chunk that `chain` decodes."""
         return self.config.max_direct if chain.direct else self.config.max_chunk
 
     def stored_limit(self, decoded: int) -> int:
-        """The most bytes that a stored chunk of `decoded` bytes may have; a larger one is not read at all."""
+        """Return the most stored bytes of a chunk with `decoded` decoded bytes. A larger object is not read at all."""
         return self.config.limits.encoded_factor * decoded + MIB
 
     def read(self, key: Key, info: ChunkInfo, decoded: int) -> Buffer:
-        """All bytes of the stored chunk of `info`; Stale if the store has another object there by now."""
+        """Return all bytes of the stored chunk of `info`. Raises Stale if it has been replaced or removed."""
         try:
             data, stat = self.store.read(key, self.stored_limit(decoded))
         except NotFound:
@@ -69,12 +69,12 @@ class KeyedStore:
         return data
 
     def read_range(self, key: Key, info: ChunkInfo, start: int, length: int) -> bytes:
-        """`length` bytes of the stored chunk of `info`; Stale as in `read`, CorruptData if it is too short."""
+        """Return `length` bytes of the stored chunk of `info`. Raises Stale as in `read`, CorruptData if it is too short."""
         try:
             try:
                 data, stat = self.store.read_range(key, start, length)
             except CorruptData:
-                self._same(key, info, self.store.stat(key))  # else another one is there by now, and that is shorter
+                self._same(key, info, self.store.stat(key))  # raises Stale if a shorter object has replaced it
                 raise
         except NotFound:
             raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
@@ -86,13 +86,13 @@ class KeyedStore:
     ) -> Encoded | None:
         """Return the chunk of `size` decoded bytes, for decoding in part.
 
-        `where`: where in the stored object the encoded chunk begins, and its length. None if `chain` only decodes whole
-        chunks, or if this one is above a limit; decoding it whole raises the error.
+        `where`: offset and length of the encoded chunk in the stored object. Returns None if `chain` only decodes whole
+        chunks, or if this chunk is above a limit; decoding it whole then raises the error.
         """
         begin, length = where
         if size is None or not chain.in_parts:
             return None
-        # Of a chunk that is stored as it is nothing is kept, so it may have any size.
+        # Reading a part of an unencoded chunk takes no memory for the rest, so that chunk may have any size.
         if chain.steps and (size > self.limit(chain) or length > self.stored_limit(size)):
             return None
         read = partial(self._read_encoded, key, info, begin)

@@ -1,7 +1,7 @@
-"""Which chunks the flat directories of one store have, compactly, shared by all readers and renewed when stale.
+"""Listings of the flat chunk directories of one store, kept compactly, shared by all readers and renewed after a change.
 
-Each directory is listed by one thread for all its readers. A `Listing` goes through the states `waiting`, `running` and
-`done` or `failed`; of one directory at most one is running and one waiting. Not here: names and their parsing
+One thread lists a directory for all its readers. A `ChunkListing` goes through the states `waiting`, `running` and `done`
+or `failed`. For each directory at most one listing is running and at most one is waiting. Not here: names and their parsing
 (`flatchunks.py`).
 """
 
@@ -26,34 +26,34 @@ from fsbridge.errors import NotFound, TimedOut, anew
 from fsbridge.store import Key, Stat, Store
 
 STORED_BYTES = 96 * MIB
-"""Memory of what is known of all directories (12 million chunks); one above it is kept as long as it is the only one."""
+"""Memory for the listings of all directories (12 million chunks). The last used one is kept, whatever its size."""
 
 PATIENCE_SECONDS = 10.0
-"""Default of `FlatDirectories`: what a disk needs at most to go on with a listing."""
+"""Default `patience` of `FlatDirectories`: the longest pause that a slow disk makes in a listing."""
 
 LOOK_SECONDS = 0.1
-"""Seconds between two looks at what a listing under way has found."""
+"""Seconds between two checks for new results of a running listing."""
 
 DIRECTORY_BYTES = 1024
-"""What a directory costs apart from its numbers, roughly."""
+"""Memory for a directory in addition to its numbers, roughly."""
 
 Numbers: TypeAlias = npt.NDArray[np.uint64]
-"""Linear grid numbers (C order)."""
+"""Linear numbers of chunks in the grid, in C order."""
 
 Read: TypeAlias = Callable[[], Iterator[Numbers]]
-"""Lists a directory: the chunks' numbers as the store gives them, each once; empty if it gave none."""
+"""Lists a directory: yields arrays of chunk numbers in the store's order, each number once; an array may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredChunks:
     """The stored chunks of one flat array: sorted linear grid numbers.
 
-    No times: a chunk that is rewritten in place does not change its directory, which is all that a listing is renewed by.
+    It has no mtimes, because rewriting a chunk in place does not change the directory, so the listing would not be renewed.
     """
 
     numbers: Numbers
     serial: object = field(default_factory=object)
-    """Identity of this listing alone."""
+    """A unique object that identifies this listing."""
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +61,7 @@ class StoredChunks:
         return int(self.numbers.nbytes)
 
     def search(self, number: int) -> int:
-        """Position of the first stored number that is not below `number`."""
+        """Return the position of the first stored number that is at least `number`."""
         if number >= 2**64:
             return len(self.numbers)
         return int(self.numbers.searchsorted(np.uint64(number)))
@@ -71,17 +71,17 @@ NOTHING = StoredChunks(np.empty(0, np.uint64))
 
 
 class ChunkListing:
-    """One listing of a directory. Its own thread takes it from state to state; readers wait for it."""
+    """One listing of a directory, made by a thread of its own while readers wait for it."""
 
     def __init__(self, place: str, patience: float, stored: StoredChunks | None = None) -> None:
-        """Make a listing that has not begun; one that is over if `stored` is given."""
+        """Make a waiting listing, or a finished one if `stored` is given."""
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.begun = 0.0
-        """When it began, by the monotonic clock."""
+        """Start of the listing on the monotonic clock, in seconds."""
         self.directory: Stat | None = None
-        """The directory at that time."""
+        """The directory's stat at the start."""
         self.found: list[Numbers] = []
-        """What the store has given so far."""
+        """Results so far."""
         self.stored = stored
         self._place = place
         self._patience = patience
@@ -92,10 +92,10 @@ class ChunkListing:
             self._over.set()
 
     def run(self, look: Callable[[], Stat], read: Read) -> None:
-        """List the directory: from `waiting` to `done`, or to `failed` for any exception."""
+        """List the directory, and set the state to `running`, then to `done`, or to `failed` after any exception."""
         self.state, self.begun, self._moved = "running", time.monotonic(), time.monotonic()
         try:
-            self.directory = look()  # before the listing: what changes during it changes the version that is seen next
+            self.directory = look()  # before the listing, so that a change during it shows as another version
             for numbers in read():
                 self.found.append(numbers)
                 self._moved = time.monotonic()
@@ -107,21 +107,21 @@ class ChunkListing:
         self.state = "failed" if self.stored is None else "done"
 
     def compact(self) -> ChunkListing:
-        """Return the listing without what was found on the way, which its readers may still be about to take."""
+        """Return a copy without `found`, to save memory. Readers may still use the `found` of this listing."""
         found = ChunkListing(self._place, self._patience, self.stored)
         found.begun, found.directory = self.begun, self.directory
         return found
 
     def end(self) -> None:
-        """Let the readers go on, now that all of them can see what was found."""
+        """Wake the readers. Called once the result is in place for new readers, too."""
         self._over.set()
 
     def queue(self) -> None:
-        """Note that this listing runs next, because the one before it is over. Its readers' patience begins now."""
+        """Note that this listing runs next. Its readers' patience counts from now."""
         self._moved = time.monotonic()
 
     def wait(self, seconds: float) -> StoredChunks | None:
-        """What is stored; None if that is not known in time. TimedOut when the store has stopped answering."""
+        """Return the result, or None if it is not ready after `seconds`. Raises TimedOut if the store does not answer."""
         if not self._over.is_set():
             before_waiting()
         if not self._over.wait(seconds):
@@ -133,7 +133,7 @@ class ChunkListing:
         return self.stored
 
     def arriving(self) -> Iterator[Numbers | None]:
-        """The numbers while the store gives them, in its order; None when there are no new ones for LOOK_SECONDS."""
+        """Yield numbers as they arrive, in the store's order, and None after each LOOK_SECONDS without new ones."""
         position = 0
         while True:
             over = self._over.is_set()
@@ -148,7 +148,7 @@ class ChunkListing:
 
 
 class _Directory:
-    """The last listing that was done, the one that is running, and the one that waits for that."""
+    """The listings of one directory: the last finished one, the running one, and the one that runs next."""
 
     def __init__(self) -> None:
         self.last: ChunkListing | None = None
@@ -160,7 +160,7 @@ class _Directory:
         return self.last.stored if self.last is not None else None
 
     def next(self) -> ChunkListing | None:
-        """Note that the running listing is over, and return the one that waited for it, if any, as the running one."""
+        """Finish the running listing, make the waiting one (if any) the running one, and return that."""
         if self.running is not None and self.running.state == "done":
             self.last = self.running.compact()
         self.running, self.waiting = self.waiting, None
@@ -168,7 +168,7 @@ class _Directory:
 
 
 class FlatDirectories:
-    """The flat chunk directories of one store; what is known of the least recently used ones is forgotten first.
+    """Listings of the flat chunk directories of one store. Those of the least recently used directories are dropped first.
 
     `patience`: seconds without anything from the store until readers give up.
     """
@@ -187,16 +187,16 @@ class FlatDirectories:
         register(self)
 
     def clear(self) -> None:
-        """Forget all listings but those that are under way."""
+        """Forget all listings of directories that are not being listed now."""
         with self._lock:
             for key in [key for key, directory in self._known.items() if directory.running is None]:
                 del self._known[key]
 
     def join(self, key: Key, variant: Hashable, read: Read) -> ChunkListing:
-        """A listing that tells what the directory `key` holds now, begun if need be.
+        """Return an up-to-date listing of the directory `key`, finished or not; start one if necessary.
 
-        `variant` tells apart different grids and spellings at the same key. A listing that began before the directory's last
-        change does not serve: then the one after it is returned.
+        `variant` distinguishes grids and spellings of keys at the same `key`. If the directory has changed since the
+        running listing began, the listing that follows it is returned.
         """
         with self._lock:
             directory = self._known.setdefault((key, variant), _Directory())
@@ -223,7 +223,7 @@ class FlatDirectories:
             return new
 
     def _does(self, listing: ChunkListing, now: Stat) -> bool:
-        """True if a listing serves for the directory as its stat `now` describes it."""
+        """True if a listing is up to date, given the directory's present stat `now`."""
         if listing.state == "waiting":
             return True
         then = listing.directory
@@ -246,7 +246,7 @@ class FlatDirectories:
         self._trim()
 
     def peek(self, key: Key, variant: Hashable) -> StoredChunks | None:
-        """What was listed last, which may be out of date."""
+        """Return the last finished listing, which may be out of date, or None."""
         with self._lock:
             directory = self._known.get((key, variant))
         return directory.stored if directory is not None else None

@@ -1,6 +1,7 @@
-"""Chunks of arrays in stores that list nothing (web servers): they are asked for one by one.
+"""Chunks of arrays in stores that cannot list (web servers): a request for each chunk tells whether it is stored.
 
-Never an empty directory for what is not known. Not here: groups (`named_members.py`), requests (`store/remote/`).
+If a grid is too large for that, listing it is an error and never an empty directory. Not here: groups
+(`named_members.py`), requests (`store/remote/`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from fsbridge.parallel import each
 from fsbridge.store import Key, Store
 
 MOST_CHUNKS = 4096
-"""Chunks of an array that are asked for one by one: about four seconds at 30 ms."""
+"""Most chunks of an array that are asked for one by one: about four seconds at 30 ms latency."""
 REQUESTS_AT_ONCE = 32
 
 
 class UnlistedChunks:
-    """Which chunks of one array are stored, found out by asking for each."""
+    """The stored chunks of one array, found by a request for each chunk of the grid."""
 
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:
         self._store = store
@@ -33,7 +34,7 @@ class UnlistedChunks:
         self._kept = Kept[Mapping[Index, int]]()
 
     def scan(self, prefix: Index) -> Iterator[Pairs]:
-        """The next coordinates of the chunks that begin with `prefix`."""
+        """Yield the coordinates that follow `prefix` in stored chunks, with mtimes."""
         found: dict[int, int] = {}
         for index, mtime_ns in self.stored().items():
             if index[: len(prefix)] == prefix:
@@ -41,7 +42,7 @@ class UnlistedChunks:
         yield sorted(found.items())
 
     def stored(self) -> Mapping[Index, int]:
-        """The stored chunks and their mtimes in ns; Unsupported for too large a grid, or what the store answers."""
+        """Return the stored chunks with mtimes in ns. Raises Unsupported for too large a grid, or the store's errors."""
         return self._kept.get(self._ask, listing=True)
 
     def _ask(self) -> Mapping[Index, int]:
