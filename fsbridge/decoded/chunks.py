@@ -32,16 +32,16 @@ _FAR_BYTES = 4 << 20
 """Stored bytes of a remote chunk up to which it is always decoded whole: a part takes two requests, one by one."""
 
 _EARLY_BYTES = 128 * 1024
-"""Bytes of a chunk up to which it is decoded by the job that opens it."""
+"""Most decoded bytes of a chunk that the job that opens it also decodes."""
 
 _LIKELY_BYTES, _LIKELY_TIMES = 1 << 20, 4
-"""Likely most bytes of an array's first chunk of unknown size: so many, or so many times the stored ones."""
+"""Likely largest size of an array's first chunk of unknown size: these bytes, or this many times its stored bytes."""
 
 _LARGER_PART = 4
-"""Each further chunk is likely larger than the largest so far by this part (a quarter) at most."""
+"""Each further chunk is expected to exceed the largest so far by at most this part (a quarter)."""
 
 _OPEN_TRIES = 3
-"""Versions of a small chunk that an open tries to read before it leaves a chunk that is being rewritten to its reader."""
+"""How often an open tries to decode a small chunk that is being rewritten, before it leaves that to the first read."""
 
 
 class _Replaced(Exception):
@@ -51,7 +51,7 @@ class _Replaced(Exception):
 class DecodedChunks:
     """The decoded chunks of one version of an array's metadata. Thread-safe; blocking but for `size` and `peek`s.
 
-    `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is not looked at again.
+    `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is never checked again.
     """
 
     __slots__ = (
@@ -78,9 +78,9 @@ class DecodedChunks:
         return self.array.metadata.chunk_bytes(index) if self._regular is None else self._regular
 
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
-        """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`.
+        """Return the stored chunk as of now; NotFound if there is none, Stale if its version is not `version`.
 
-        Stale, too, instead of any error of an array that has changed: its chunks may lie elsewhere now, or in another way.
+        If the array has changed, any error becomes Stale, because its chunks may now be stored elsewhere or differently.
         """
         try:
             info = self.array.chunks.find(index)
@@ -101,10 +101,10 @@ class DecodedChunks:
         return len(self._unsized(index, info, settled(info)))
 
     def open(self, index: Index, version: Hashable = None) -> DecodedChunk:
-        """Open the chunk as it is now (of `version`, if given); Stale also when the array's metadata is no longer this one.
+        """Open the chunk as it is now; Stale if it is not of `version` (if given), or if the array's metadata has changed.
 
-        A small chunk is decoded as well, because it will be read and that spares a job. What is wrong with its bytes is left
-        to its reader.
+        A small chunk is also decoded, because it will be read and that saves a job. If its bytes are damaged, the first read
+        raises the error.
         """
         size = self.size(index)
         early = _EARLY_BYTES if context.may_wait else AT_ONCE_BYTES
@@ -167,7 +167,7 @@ class DecodedChunks:
             raise
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """What is stored below `prefix`, in batches, see `model.Chunks`."""
+        """Yield what is stored below `prefix`, in batches, see `model.Chunks.scan`."""
         return self.array.chunks.scan(prefix)
 
     def check(self) -> None:
@@ -225,7 +225,7 @@ class DecodedChunks:
         return self.cache.prefetch(key, size, found.read_into, info.stored) is not None or self.cache.holds(key)
 
     def opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
-        """The stored chunk that was found at `index`."""
+        """Return an open chunk for the stored chunk that was found at `index`."""
         version = settled(info)
         size = self.size(index)
         if size is None:
@@ -236,7 +236,8 @@ class DecodedChunks:
     def _unsized(self, index: Index, info: ChunkInfo, version: Hashable) -> memoryview:
         """Return all bytes of a chunk with a size that only decoding tells.
 
-        Room is reserved for the likely size, and no more is decoded; if that fails, for the largest possible size.
+        First memory for the likely size is reserved, and no more is decoded. If that fails, decoding starts again with
+        memory for the largest possible size.
         """
         most = min(self.max_chunk, self.cache.budget // 2)
         likely = max(_LIKELY_BYTES, _LIKELY_TIMES * info.stored) if self._largest is None else self._largest
@@ -271,12 +272,12 @@ class DecodedChunk:
         self._next = 0  # where the last read ended that was not answered from memory
 
     def peek(self, offset: int, size: int) -> memoryview | None:
-        """The bytes if the chunk is decoded, else None. Does not block."""
+        """Return the bytes if the chunk is decoded, else None. Does not block."""
         view = self._of.cache.peek(self.key)
         return None if view is None else self._part(view, offset, size)
 
     def read(self, offset: int, size: int) -> bytes | memoryview:
-        """The bytes, decoding the chunk, or only the part that is asked for while little of it is."""
+        """Return the bytes. Decodes the whole chunk, or only the requested part while little of the chunk has been read."""
         stop = min(offset + size, self.size)
         if offset >= stop:
             return b""

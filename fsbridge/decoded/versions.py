@@ -22,25 +22,29 @@ _TICK_SECONDS = 0.02
 """Seconds between two looks at a chunk that has just changed."""
 
 _TICK_TRIES = 5
-"""Looks at a chunk that changes at each of them before a whole array's reader gives up."""
+"""How often, at that interval, a chunk that has just changed is looked at before the slower looks begin."""
 
 _SECOND_SECONDS, _SECOND_TRIES = 0.25, 21
-"""Seconds between two looks at one that stays as it is, and how many: its store's clock shows whole seconds, or two, and a
-large object may still be being written for five (`store.local.status`)."""
+"""Seconds between two further looks at a chunk while its version stays the same, and the most such looks.
+
+They are needed because some stores' clocks tick every one or two seconds, and because a large object may still be being
+written for five seconds (`store.local.status`).
+"""
 
 _LOOK_SECONDS = 1.0
-"""Seconds for looking at all chunks that were touched: enough for some twenty thousand on a local disk."""
+"""Most seconds for looking at all used chunks: enough for about twenty thousand on a local disk."""
 
 _BLOCK_CHUNKS = 64
-"""Chunks whose versions an `ArrayVersion` keeps together: a reader of all chunks needs 12 bytes for each, a reader of
-scattered chunks 750.
+"""Number of neighbouring chunks whose versions an `ArrayVersion` keeps in one block.
+
+A reader of all chunks then needs 12 bytes of memory for each, a reader of scattered chunks 750.
 """
 
 _MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
-"""Least number of chunks among which missing ones are looked for together, and number of blocks looked at together."""
+"""Least number of chunks for which the store is asked at once which are missing, and number of blocks checked at once."""
 
 _UNTOUCHED, _ABSENT = 0, 1
-"""What an `ArrayVersion` keeps for a chunk that was not used yet, and for one that is not stored."""
+"""Marks in an `ArrayVersion` of a chunk that was not used yet, and of one that is not stored."""
 
 
 class Touched(NamedTuple):
@@ -59,9 +63,10 @@ class Touched(NamedTuple):
 class ArrayVersion:
     """One version of an array as a whole: its metadata, and every chunk as it was when it was first used (P9).
 
-    A file made of many chunks reads through it: a chunk that was replaced, removed or added after it was used once is Stale,
-    so what was read never mixes two versions of a chunk. An unused chunk may have any version; but if many change at once (a
-    commit, another directory in the array's place), all are from before or all from after the change. Thread-safe.
+    A file made of many chunks reads through it. A chunk that was replaced, removed or added after its first use raises
+    Stale, so a reader never gets two versions of a chunk. A chunk not used yet may have any version. But if many change at
+    once (a commit, another directory in the array's place), all are from before or all are from after the change.
+    Thread-safe.
     """
 
     __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "_sparse", "chunks")
@@ -81,9 +86,9 @@ class ArrayVersion:
         return self.chunks.array.version if self.chunks.immutable else self
 
     def open(self, index: Index) -> DecodedChunk | None:
-        """The chunk in this version of the array; None when it is not stored: the fill value. Stale if it has changed.
+        """Return the chunk in this version of the array; None if it is not stored (fill value). Stale if it has changed.
 
-        Waits up to a tick of the clock after the chunk was changed (see `settled`), so that a further change can be told.
+        Just after a change of the chunk, waits until a further change would get another version (see `settled`).
         """
         return self.open_all([index])[0]
 
@@ -105,13 +110,13 @@ class ArrayVersion:
         ]
 
     def _absent(self, indices: Sequence[Index]) -> Collection[Index]:
-        """Return which of many chunks are known to be missing now, as far as one look tells."""
+        """Return those of many chunks that the store knows to be missing after a single look; none for few chunks."""
         return self.chunks.array.chunks.absent(indices) if len(indices) >= _MANY_CHUNKS else ()
 
     def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
-        """Return the stored chunk, or None if there is none; from now on this belongs to the version.
+        """Return the stored chunk, or None if there is none, and make this state of the chunk part of the version.
 
-        `absent`: if the chunk was just found to be missing, the value of `_looks` before that; None: look for the chunk.
+        `absent`: None to look for the chunk. If it was just found to be missing, the value of `_looks` before that.
         Raises Stale if the chunk was used before and has changed.
         """
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
@@ -132,9 +137,9 @@ class ArrayVersion:
                 return info
 
     def current(self) -> bool:
-        """True if the metadata and every chunk that was touched are still those of this version.
+        """True if the metadata and all used chunks are still those of this version.
 
-        Also False if looking takes too long for an open: its reader then begins with a version and pages of its own.
+        Also False if that takes too long for an open to find out: the file is then opened as a new version.
         """
         if self.chunks.immutable:
             return True
@@ -167,7 +172,7 @@ class ArrayVersion:
         return True
 
     def touched(self) -> Touched:
-        """Return what `resume` of a later object needs to find out whether the chunks used here are unchanged."""
+        """Return what a later object's `resume` needs to check that the chunks used here are unchanged."""
         with self._lock:
             blocks = [(number * _BLOCK_CHUNKS, marks.copy()) for number, marks in sorted(self._blocks.items())]
         none = np.zeros(0, np.uint64)
@@ -178,7 +183,7 @@ class ArrayVersion:
         return Touched(self.chunks.array.version, self._commit, runs, _sum(marks))
 
     def resume(self, touched: Touched) -> None:
-        """Take over from another `ArrayVersion`, which had `touched` these chunks; Stale if any has changed."""
+        """Continue another `ArrayVersion`, of which `touched` lists the used chunks; Stale if one of them has changed."""
         if self.chunks.immutable:
             return
         same = (touched.version, touched.commit) == (self.chunks.array.version, self._commit)
@@ -204,7 +209,7 @@ class ArrayVersion:
         return tuple(reversed(coordinates))
 
     def _find(self, index: Index) -> ChunkInfo | None:
-        """Wait until a further change of the stored chunk would be seen, and return it; None if there is none."""
+        """Return the stored chunk once a further change would change its version; None if it is missing. Waits for that."""
         before = None
         for tried in range(_TICK_TRIES + _SECOND_TRIES):
             try:
@@ -232,9 +237,9 @@ class DecodedArray(DecodedChunks):
         self._whole: ArrayVersion | None = None
 
     def whole(self) -> ArrayVersion:
-        """Return the present version of the whole array: the last one returned if nothing in it has changed, else a new one.
+        """Return the present version of the whole array: the previous one if nothing in it has changed, else a new one.
 
-        Looks at every chunk that was used through the last one. Raises Stale if the array's metadata has changed.
+        Checks every chunk that was used through the previous one. Raises Stale if the array's metadata has changed.
         """
         known = self._whole
         if known is not None and known.current():
@@ -247,7 +252,7 @@ class DecodedArray(DecodedChunks):
 
 
 def _mark_of(info: ChunkInfo | None) -> int:
-    """64 bits that stand for the version of a stored chunk, or for its absence; never `_UNTOUCHED`."""
+    """Return a 64-bit number for the version of a stored chunk, or for its absence; never `_UNTOUCHED`."""
     return _ABSENT if info is None else max(hash((info.version, "chunk")) & 0xFFFF_FFFF_FFFF_FFFF, _ABSENT + 1)
 
 

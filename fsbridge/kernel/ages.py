@@ -1,4 +1,4 @@
-"""How old the answers to each kind of request may be (P9): the one place that makes times of `--metadata-ttl`.
+"""How old the answers to each kind of request may be (P9): the one place that applies `--metadata-ttl`.
 
 Not here: what remembers answers (`store/remembered.py`), how a question carries its age to the code that answers it
 (`asking.py`).
@@ -16,8 +16,8 @@ from fsbridge.config import Config, listed_again
 class Ages:
     """Contexts that say how old answers may be. Each question of a mount is asked in one of them.
 
-    A local store is opened as of now: no remembered answer will do, because opening compares versions in an order that only
-    present answers keep. Each question to a remote store is a request, so there all answers may be as old as attributes.
+    Opening a file of a local store accepts no remembered answer, because it compares versions in an order that only fresh
+    answers keep. With a remote store each question costs a request, so even an open accepts answers as old as attributes.
     """
 
     def __init__(self, config: Config) -> None:
@@ -59,7 +59,7 @@ class Ages:
         return asked < begun and self._listed is None and self.ttl < math.inf
 
     def doubt(self) -> None:
-        """Accept no answer from before now: one has turned out to be outdated."""
+        """Accept only answers that are asked for from now on, because a remembered one has turned out to be outdated."""
         self._doubted = time.monotonic()
 
     def _since(self, ttl: float) -> as_of:

@@ -34,10 +34,10 @@ SILENCE_SECONDS = 60.0
 """Seconds before the same damage at the same path is logged again: one failing read is several requests."""
 
 REMEMBERED_PATHS = 4096
-"""Number of damaged paths (and bug sites) remembered for that."""
+"""Number of damaged paths, and of places in the code with bugs, whose last log line is remembered for `SILENCE_SECONDS`."""
 
 LINES_EACH_PATH, LINES_IN_ALL = 100, 1000
-"""Lines about one path, and in all, within `SILENCE_SECONDS`; an array's chunks have one path.
+"""Most log lines about one path, and about all, within `SILENCE_SECONDS`. All chunks of an array count as one path.
 
 Further lines are only counted.
 """
@@ -49,14 +49,14 @@ _EXPECTED = (
     errors.NameTooLong,
     errors.Stale,
 )
-"""Ordinary answers: no line in the log."""
+"""Errors that are ordinary answers: they are not logged."""
 
 _EXPECTED_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ESTALE})
 
 _OF_THE_KERNEL = 512
-"""From this number on errnos are the kernel's own (ENOTSUPP), which some file systems return.
+"""Errnos from this number on are internal to the kernel (ENOTSUPP), but some file systems return them.
 
-The kernel rejects a reply with one.
+The kernel rejects a FUSE reply that contains one.
 """
 
 
@@ -73,7 +73,7 @@ class Reporter:
         self._more: dict[str, int] = {}
 
     def errno(self, error: Exception, what: str, path: Callable[[], str]) -> int:
-        """The errno of `error`, which handler `what` raised for the file at `path()`. Never raises."""
+        """Return the errno for `error`, which handler `what` raised for the file at `path()`, and log it. Never raises."""
         try:
             return self._judge(error, what, path)
         except Exception:  # a second MemoryError while the first is being told
@@ -98,7 +98,7 @@ class Reporter:
         return errno.EIO
 
     def remind(self, last: bool = False) -> None:
-        """Log what was left out in the minute that has passed; `last`: also what was left out in the present one."""
+        """Log how many lines the last minute left out; `last`: also those that the present minute has left out."""
         now = time.monotonic()
         if now - self._since < SILENCE_SECONDS and not last:
             return
@@ -124,7 +124,7 @@ class Reporter:
             self._more[path] = self._more.get(path, 0) + 1
 
     def _speak(self, *subject: str) -> bool:
-        """True if `subject` is to be logged, because it was silent for long enough; notes that it is logged now."""
+        """True if `subject` was not logged within `SILENCE_SECONDS`. It then counts as logged now."""
         now = time.monotonic()
         key = (subject[0], subject[1])
         last = self._silent.get(key)
@@ -138,7 +138,7 @@ class Reporter:
 
 
 def _answer(code: object) -> int:
-    """Return the errno of an OSError as the kernel may get it.
+    """Return the errno of an OSError, or EIO if the kernel must not get that errno.
 
     Never ENOSYS: the kernel would not call this handler again.
     """
@@ -146,7 +146,7 @@ def _answer(code: object) -> int:
 
 
 _WITHOUT_MEMORY = pyfuse3.FUSEError(errno.EIO)
-"""The answer for a lack of memory, made in advance."""
+"""The error to raise when there is no memory left to make one."""
 
 
 class _Guarded(Protocol):
@@ -154,13 +154,13 @@ class _Guarded(Protocol):
     reporter: Reporter
     counters: Counters
     under_way: int
-    """Requests that have come and are not answered yet."""
+    """Number of requests that are not answered yet."""
 
     def path_of(self, handler: str, subject: Any) -> str:
         """The path behind the first argument of `handler`, an inode or a file handle."""
 
     def outdated(self, handler: str, subject: Any) -> None:
-        """The answer of `handler` is Stale."""
+        """Note that `handler` answered Stale: what is remembered of `subject` is outdated."""
 
 
 S = TypeVar("S", bound=_Guarded)
@@ -226,7 +226,7 @@ def _watched(answer: Awaitable[R], limit: float, name: str) -> Generator[Any, An
 def silent(
     handler: Callable[Concatenate[S, P], Awaitable[None]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, None]]:
-    """Wrap a handler that has nothing to answer (`forget`, `release`): nothing leaves it at all."""
+    """Wrap a handler without a reply (`forget`, `release`): no exception leaves it."""
 
     async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self.under_way += 1

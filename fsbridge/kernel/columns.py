@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 PAGE_ROWS = 512
-"""Rows of a page at most: a row that comes in the middle moves that many values per column."""
+"""Most rows of a page. A row inserted into a page moves up to that many values in each column."""
 
 P = TypeVar("P", bound=tuple[MutableSequence[Any], ...])
 
 
 class Columns(Generic[P]):
-    """Rows of one value per column; the first, an integer, is the key. `empty` makes a page without rows.
+    """A table of rows with one value per column. The first value, an integer, is the key. `empty` makes an empty page.
 
     A row is identified by its page and its place there, which are valid until a row is added or removed.
     """
@@ -43,7 +43,7 @@ class Columns(Generic[P]):
         return page, bisect_right(page[0], key) - 1
 
     def all(self, key: int) -> Iterator[tuple[P, int]]:
-        """All rows of that key, the last one first."""
+        """Yield all rows with that key, the last one first."""
         number = bisect_right(self._lows, key) - 1
         while number >= 0:
             page = self._pages[number]
@@ -56,7 +56,7 @@ class Columns(Generic[P]):
             number -= 1
 
     def add(self, *values: Any) -> tuple[P, int]:
-        """Add a row behind those of the same key."""
+        """Add a row after the rows with the same key."""
         key = values[0]
         number = max(0, bisect_right(self._lows, key) - 1)
         if not self._pages:
@@ -87,7 +87,7 @@ class Columns(Generic[P]):
         return page, row
 
     def remove(self, page: P, row: int) -> None:
-        """Remove a row; pages with few rows are joined."""
+        """Remove a row, and join its page with a neighbour if the two have few rows together."""
         number = bisect_right(self._lows, page[0][row]) - 1
         while self._pages[number] is not page:  # several pages may begin with the same key
             number -= 1

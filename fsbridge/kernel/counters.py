@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 KEPT_ERRORS = 100
-"""Errors of which the reason is kept: enough to see a pattern, few enough to read."""
+"""Number of latest errors that are kept with their reasons: enough to see a pattern, few enough to read."""
 
 REASON_CHARACTERS = 1000
 """Number of characters of a reason that are kept."""
@@ -56,7 +56,7 @@ class Counters:
 
 
 class Accesses:
-    """Tells of opened files, and of reads that were not answered from memory, while `tell` is set; for the event loop.
+    """Report opened files, and reads that were not answered from memory, to `tell` if it is set. For the event loop.
 
     `tell` gets what was done, the inode, offset and size, and the seconds it took. It must not block.
     """
@@ -65,11 +65,11 @@ class Accesses:
         self.tell: Callable[[str, int, int, int, float], object] | None = None
 
     def opened(self, inode: int, size: int, begun: float) -> None:
-        """A file of `size` bytes was opened; `begun`: when its request began to wait (time.monotonic)."""
+        """Report that a file of `size` bytes was opened; `begun`: when its request began to wait (time.monotonic)."""
         if self.tell is not None:
             self.tell("open", inode, 0, size, time.monotonic() - begun)
 
     def loaded(self, inode: int, offset: int, size: int, begun: float) -> None:
-        """`size` bytes were read for a request that had waited since `begun`."""
+        """Report that `size` bytes were read for a request that had waited since `begun`."""
         if self.tell is not None:
             self.tell("read", inode, offset, size, time.monotonic() - begun)

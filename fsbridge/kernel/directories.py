@@ -1,4 +1,4 @@
-"""The contents of directories that were read lately: opening and listing one again costs no hand-over to a worker.
+"""The remembered contents of recently read directories, so that opening and listing one again needs no worker thread.
 
 A listing is shown until it is too old (P9). Above `MAX_BYTES` the least recently used ones are dropped; their members are
 then opened by name. Not here: reading directories (`readings.py`), which ones are read ahead
@@ -17,7 +17,7 @@ from fsbridge.kernel.records import Parked, Record
 from fsbridge.tree import AnyNode, Attrs
 
 MAX_BYTES = 48 << 20
-"""Memory for all, roughly: 5,000 arrays, each with three directories."""
+"""Memory for all remembered directories, in bytes: roughly 5,000 arrays with three directories each."""
 
 
 class Directories:
@@ -35,12 +35,12 @@ class Directories:
         return len(self._readings)
 
     def known(self, inode: int) -> Reading | None:
-        """What the directory contains, if that was read lately enough to be shown."""
+        """Return the remembered contents of a directory if they are young enough to be shown, else None."""
         reading = self._get(inode) or self._read_with_parent(inode)
         return None if reading is None or self._expired(reading) else reading
 
     def looked_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
-        """The inode and the attributes of a directory that was read lately, and for how many seconds they stay valid."""
+        """Return inode and attributes of a remembered directory, and the seconds for which they stay valid; else None."""
         inode = self._inodes.named(parent, name)
         reading = None if inode is None else self.known(inode)
         if inode is None or reading is None or reading.attrs is None:
@@ -51,8 +51,8 @@ class Directories:
     def find(self, inode: int) -> Record | Parked | AnyNode:
         """The node behind an inode, see `InodeTable.find`.
 
-        A node that is not open is opened as a remembered listing has described it. The listing may be old, because the node
-        itself knows which version of its content it stands for.
+        A node that is not open gets its opener from a remembered listing of its directory, if there is one. The listing may
+        be old, because the node itself knows which version of its content it stands for.
         """
         found = self._inodes.find(inode)
         if isinstance(found, Parked) or (isinstance(found, Record) and not found.is_open):
@@ -61,7 +61,7 @@ class Directories:
         return found
 
     def recall(self, inode: int, name: bytes | None) -> None:
-        """Open a node (by name, if it has one), as a remembered listing of the directory above it tells."""
+        """Tell the inode table how to open a node, from a remembered listing of its directory; `name`: None if numbered."""
         reading = self._get(self._inodes.parent(inode))
         if reading is not None:
             self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)
@@ -78,13 +78,13 @@ class Directories:
         self.expire()
 
     def doubt(self, inode: int | None) -> None:
-        """Forget what was read of a directory and of those above it: something there has changed."""
+        """Forget the contents of a directory and of all directories above it, because something there has changed."""
         while inode is not None and self._inodes.knows(inode):
             self.forget(inode)
             inode = None if inode == ROOT else self._inodes.parent(inode)
 
     def expire(self) -> None:
-        """Forget the least recently used directories until one is found that may still be shown."""
+        """Forget expired directories, the least recently used first, up to the first one that has not expired."""
         while self._readings:
             inode, reading = next(iter(self._readings.items()))
             if not self._expired(reading):
@@ -92,18 +92,18 @@ class Directories:
             self.forget(inode)
 
     def forget(self, inode: int) -> None:
-        """Forget what one directory contains, because the kernel has dropped its inode, for example."""
+        """Forget the contents of one directory, for example because the kernel has dropped its inode."""
         reading = self._readings.pop(inode, None)
         if reading is not None:
             self.nbytes -= reading.nbytes
 
     def clear(self) -> None:
-        """Remember nothing."""
+        """Forget all directories."""
         self._readings.clear()
         self.nbytes = 0
 
     def _get(self, inode: int) -> Reading | None:
-        """What was read of a directory, however old it is."""
+        """Return the remembered contents of a directory, however old, or None. They count as used now."""
         reading = self._readings.get(inode)
         if reading is not None:
             self._readings.move_to_end(inode)
@@ -113,7 +113,7 @@ class Directories:
         return time.monotonic() >= reading.asked + listed_again(self._ttl, reading.shown.extent)
 
     def _read_with_parent(self, inode: int) -> Reading | None:
-        """What was read of a directory together with the one above it."""
+        """Return the contents of a directory that were read together with the directory above it, or None."""
         place = self._inodes.place(inode)
         above = None if place is None else self._readings.get(place.parent)
         if place is None or above is None:

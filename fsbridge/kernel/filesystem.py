@@ -67,7 +67,7 @@ class Filesystem(pyfuse3.Operations):
         self.replies = Replies(self.inodes, config)
 
     def init(self) -> None:
-        """The kernel has begun to talk to us."""
+        """Note that the kernel has begun to send requests."""
         self.begun.set()
 
     def path_of(self, handler: str, subject: Any) -> str:
@@ -81,7 +81,7 @@ class Filesystem(pyfuse3.Operations):
         self.directories.doubt(self._inode_of(handler, subject))
 
     def _inode_of(self, handler: str, subject: Any) -> int | None:
-        """What a handler's first argument is about; None for a handle that is closed."""
+        """Return the inode that a handler's first argument stands for; None for a closed handle."""
         if handler == "statfs":
             return ROOT
         if handler not in ("read", "readdir"):
@@ -120,9 +120,9 @@ class Filesystem(pyfuse3.Operations):
         return reply
 
     def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
-        """The node, or its present version as a node of its own where pages must not be shared.
+        """Return `node`, or its present version as a separate node with its own inode if the page cache must not be shared.
 
-        They must not be shared while an outdated version is open, or just after a change, when two opens may see different
+        It must not be shared while an outdated version is open, or just after a change, when two opens may see different
         bytes.
         """
         if node.slot is None or attrs.kind != "file" or self.config.immutable:
@@ -136,7 +136,7 @@ class Filesystem(pyfuse3.Operations):
 
     @silent
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        """The kernel dropped lookups."""
+        """Subtract the lookups that the kernel gives up from the counts of its inodes."""
         for inode, lookups in inode_list:
             self.pages.forget(inode)
             if self.inodes.forget(inode, lookups):
@@ -145,7 +145,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
-        """Stat."""
+        """Return the attributes of an inode."""
         node, attrs, asked = await self._ask(inode, lambda node: (node, node.attrs(), oldest()))
         attrs = await self._sized(node, attrs, self._subject(inode))
         return self.replies.attributes(inode, attrs, self.ages.left(asked))
@@ -157,7 +157,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
-        """Permission to read or search; the kernel asks only without `default_permissions`."""
+        """True if reading or searching is permitted. The kernel asks only without the option `default_permissions`."""
         if mode & os.W_OK:
             raise ReadOnly("the mount is read-only")
         attrs = await self._ask(inode, lambda node: node.attrs())
@@ -165,7 +165,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
-        """One extended attribute. ENOSYS, which the kernel remembers, unless they were asked for."""
+        """Return one extended attribute. Without `--xattrs` the answer is ENOSYS, which makes the kernel stop asking."""
         if not self.config.xattrs:
             raise FUSEError(errno.ENOSYS)
         if not name.startswith(b"user."):  # the kernel's own questions (security.*, system.*) cost no job
@@ -180,7 +180,7 @@ class Filesystem(pyfuse3.Operations):
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
         """Return the names of the extended attributes that can be read.
 
-        A copy with attributes fails if one of them cannot be read.
+        Others are left out, because a program that copies attributes fails if it cannot read one that is listed.
         """
         if not self.config.xattrs:
             raise FUSEError(errno.ENOSYS)
@@ -189,7 +189,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def statfs(self, ctx: RequestContext) -> StatvfsData:
-        """A full disk of unknown size: there is nothing to write to."""
+        """Describe a full disk of unknown size, because nothing can be written."""
         reply = StatvfsData()
         reply.f_bsize = reply.f_frsize = 4096
         reply.f_blocks = reply.f_bfree = reply.f_bavail = reply.f_files = reply.f_ffree = reply.f_favail = 0
@@ -200,7 +200,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
-        """Open a file for reading. An outdated node answers ESTALE, on which the kernel looks its path up again."""
+        """Open a file for reading. ESTALE for an outdated node makes the kernel look its path up again."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
         begun, found = time.monotonic(), self.directories.find(inode)
@@ -278,15 +278,15 @@ class Filesystem(pyfuse3.Operations):
         file.handle.close()
 
     def _unread(self, base: int, space: Space | None) -> None:
-        """Drop the read-ahead of a space that the kernel has forgotten or that is closed."""
+        """Drop the read-ahead state of a space that the kernel has forgotten or that was parked."""
         self.ahead.forgotten_space(base, space)
 
     def _failed_ahead(self, error: Exception) -> None:
-        """Report a bug in work that no request waits for: part of the boundary. Called by the read-ahead's threads."""
+        """Log and count a bug in read-ahead, for which no request waits. Called on the threads of the read-ahead."""
         self.jobs.on_loop(lambda: self.reporter.errno(error, "read-ahead", lambda: "-"))
 
     def _discard(self, handle: Handle | None) -> None:
-        """Close a handle after its request was given up."""
+        """Close a handle that was opened too late: its request has been given up."""
         if handle is not None:
             try:
                 handle.close()
@@ -316,7 +316,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
-        """Entries with their attributes from `start_id` on: as many as fit, of one batch."""
+        """Reply with entries of one batch, and their attributes, from position `start_id` on: as many as fit."""
         listing = self.listings[fh]
         if start_id < DOT_ENTRIES and not self.replies.dots(listing.inode, start_id, token):
             return
@@ -346,7 +346,7 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def _refuse(self, *args: object) -> NoReturn:
-        """P1: the mount is read-only. The kernel itself refuses already, unless it was remounted rw."""
+        """Refuse a change with EROFS (P1). Such a request arrives only if the mount was remounted rw."""
         raise ReadOnly("the mount is read-only")
 
     setattr = mknod = mkdir = unlink = rmdir = symlink = rename = link = _refuse  # type: ignore[assignment]
@@ -365,9 +365,9 @@ class Filesystem(pyfuse3.Operations):
         return Subject(self.inodes.parent(inode), inode)
 
     async def _ask(self, inode: int, question: Callable[[AnyNode], T], name: bytes | None = None) -> T:
-        """Return `question(node)` of the node behind `inode`; `name`: what is asked concerns that member alone.
+        """Return `question(node)` for the node behind `inode`; `name`: the member that the question is about, if it is one.
 
-        The question runs here, on the event loop. Where it would wait, it runs again on a worker of the metadata lane. If
+        The question runs on the event loop. If it would have to wait, it runs again on a worker of the metadata lane. If
         remembered answers lead to an error, the question is asked again without them (see `Ages.is_outdated`).
         """
         found = self.directories.find(inode)
@@ -391,7 +391,7 @@ class Filesystem(pyfuse3.Operations):
         return await self.jobs.metadata.run(ask, deadline, subject=self._subject(inode, name))
 
     async def _sized(self, node: AnyNode, attrs: Attrs, subject: Subject) -> Attrs:
-        """Return `attrs` with the size; if only decoding tells it, that takes a thread of a separate lane."""
+        """Return `attrs` with the size. If only decoding tells the size, a thread of the lane for sizes decodes."""
         if attrs.size is not None:
             return attrs
         file = cast(File, node)

@@ -26,21 +26,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BEGINNING_SECONDS = 0.05
-"""Seconds for which a directory is read while it is opened: most are complete by then and cost one job in all."""
+"""Seconds for which the job that opens a directory also reads it: most are complete by then and need no other job."""
 
 READING_ENTRIES, READING_CHUNKS = 32_768, 1024
-"""Largest number of a group's members, and of chunks, with which a directory is kept as a whole."""
+"""Most members of a group, and most entries of a chunk directory, with which its whole listing is kept in memory."""
 
 DIRECTORY_BYTES, ENTRY_BYTES = 3072, 300
-"""Rough memory of a directory that is kept as a whole, and of each entry: an array has three directories and takes 8 KiB
-itself.
+"""Bytes of memory, roughly, of a directory whose whole listing is kept, and of each of its entries.
+
+The first is a third of the 8 KiB that an open array takes, because an array has three directories.
 """
 
 JUST_SECONDS = 0.1
-"""Age at which what was read when the directory was opened is still what its reader wants, also with a TTL of 0."""
+"""Seconds after opening a directory for which a listing may show what the open has read, even with a TTL of 0."""
 
 FIRST_ENTRIES = 16
-"""Entries of a listing among which its first chunk is looked for: only a few documents come before it."""
+"""Number of entries among which a listing's first chunk is looked for: only a few documents precede it."""
 
 
 class HandleTable(Generic[T]):
@@ -61,18 +62,18 @@ class HandleTable(Generic[T]):
         return self._open.get(number)
 
     def replace(self, number: int, thing: T) -> None:
-        """Let an open number stand for `thing` from now on."""
+        """Make an open number stand for `thing` from now on."""
         self._open[number] = thing
 
     def add(self, thing: T) -> int:
-        """Number of a newly opened thing."""
+        """Return a new number for an opened thing."""
         number = self._next
         self._next += 1
         self._open[number] = thing
         return number
 
     def pop(self, number: int) -> T:
-        """Close a number."""
+        """Remove a number and return what it stood for."""
         return self._open.pop(number)
 
 
@@ -90,7 +91,7 @@ class ReadProgress:
 
 
 class OpenFile:
-    """One open of a file, at `slot` of a space if it is numbered.
+    """One open of a file. `slot`: space and position of a numbered file, else None.
 
     `unversioned`: its inode stands for several versions, so `PageVersions` watches it. `quick`: it was opened without
     waiting, and is small.
@@ -122,8 +123,8 @@ class OpenFile:
 class Reading:
     """All of a directory as it was at the time `asked` (`time.monotonic`).
 
-    `below`: chunk directories that were read with it, by position; `named`: its members that were. `base`: first number of
-    the range of its space, if the kernel was told of one.
+    `below`: chunk directories that were read together with it, by position; `named`: named directories in it that were.
+    `base`: first inode number of its space, if the kernel knows one.
     """
 
     __slots__ = ("_members", "asked", "attrs", "base", "batches", "below", "named", "nbytes", "node", "shown")
@@ -140,10 +141,10 @@ class Reading:
         self.below: dict[int, Reading] = {}
         self.named: dict[bytes, Reading] = {}
         self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
-        """Memory, roughly, also of the readings below."""
+        """Memory in bytes, roughly, including that of the directories read with it."""
 
     def member(self, name: bytes) -> Entry | None:
-        """The member `name`, if there is one that is not numbered, and if it is known how it is opened."""
+        """Return the member `name` if it is not numbered and the listing knows how to open it, else None."""
         if self._members is None:
             batches = (batch for batch in self.batches if not isinstance(batch, Numbered))
             self._members = {entry.name: entry for batch in batches for entry in batch if callable(entry.node)}
@@ -163,7 +164,7 @@ class Listing:
     asked = 0.0
     """When the store was asked for the batch, by the monotonic clock."""
     coming: trio.Event | None = None
-    """While a job reads it on; set when that is over."""
+    """Present while a job reads the next entries; set when that job is over."""
     _stream: Iterator[Sequence[Entry]] | None = None
     _begun = 0.0
     _all: list[Sequence[Entry]] | None = None  # entries since the beginning, as long as they are few
@@ -175,7 +176,7 @@ class Listing:
         self.inode = inode
         self.directory = directory
         self.reading = reading
-        """Everything that it shows, if that was read when it was opened."""
+        """All entries of the listing, if they were in memory when it was opened."""
         self.shown = cast(Contents, directory)
         """What this listing began to show; its entries are numbered by this one's space."""
         self._ready: deque[Sequence[Entry]] = deque()
@@ -191,21 +192,18 @@ class Listing:
         return max(0.0, listed_lifetime(ttl, self.shown.extent) - (time.monotonic() - self.asked))
 
     def at(self, position: int) -> bool:
-        """True if `batch` holds the entry at `position`, or the listing ends there.
-
-        Moves there if that needs no access to the store.
-        """
+        """Move to `position` if no access to the store is needed. True if `batch` then holds it or the listing has ended."""
         while position >= self.end and self._ready:
             self._step(self._ready.popleft())
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
     def begins(self, ttl: float) -> bool:
-        """True if the kernel, which asks for the beginning, may be shown what is read already; once after each `begin`."""
+        """True if what was read already is young enough for a request for the beginning. True once after each `begin`."""
         untouched, self._untouched = self._untouched, False
         return untouched and time.monotonic() - self._begun < max(JUST_SECONDS, listed_again(ttl, self.shown.extent))
 
     def begin(self) -> None:
-        """Read the beginning of what `restart` has begun, or all of it if it is small. Blocks: for a worker thread."""
+        """Read the first batches after `restart`, or all of a small directory. Blocks: for a worker thread."""
         self._untouched = True
         until = self._begun + BEGINNING_SECONDS
         while self._all is not None and (batch := self._next()) is not None:
@@ -218,7 +216,7 @@ class Listing:
             self._all = ready
 
     def whole(self) -> Reading | None:
-        """Return all of the directory once the stream has ended; None before that, and if it is too large to keep."""
+        """Return the whole directory; None if it has not been read to its end, or is too large to keep."""
         if not self._ended or self._all is None:
             return None
         return Reading(self.directory, self.shown, _merged(self._all), self._begun)
@@ -250,7 +248,7 @@ class Listing:
 
     @property
     def first(self) -> int | None:
-        """The position in its space of the first entry that has one, if it has been read already."""
+        """Position (in its space) of the first numbered entry, if that has been read already."""
         batch = self._ready[0] if self._ready else self.batch
         if isinstance(batch, Numbered):
             return cast(int, batch[0].node) if batch else None
@@ -262,7 +260,7 @@ class Listing:
         return self._stream is not None and not self._ended
 
     def close(self) -> None:
-        """Drop the stream, and what the store holds open for it (may block)."""
+        """Drop the stream, and with it what the store holds open for it (may block)."""
         self._stream = None
         self.batch, self.end = (), self.start
 
@@ -277,7 +275,7 @@ class Listing:
         self.reading = None
 
     def _next(self) -> Sequence[Entry] | None:
-        """The next batch of the stream, which tells when it was asked for; None at the end."""
+        """Return the next batch with the time at which it was asked for; None at the end."""
         stream = self._stream
         assert stream is not None
         try:
@@ -326,7 +324,7 @@ def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
 
 
 def _most(shown: Contents) -> int:
-    """Return the largest number of members with which a directory is kept as a whole."""
+    """Return the most members with which the whole listing of this directory is kept in memory."""
     return READING_ENTRIES if shown.space is None else READING_CHUNKS
 
 
@@ -350,7 +348,7 @@ def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
 
 
 def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
-    """The batch without names that would make the kernel refuse the whole listing."""
+    """Return the batch without names that would make the kernel refuse the whole listing."""
     if isinstance(batch, Numbered):
         return batch
     for entry in batch:

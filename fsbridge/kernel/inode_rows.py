@@ -1,7 +1,7 @@
 """The rows of the inode table: number, parent, name, version and lookup count of each inode that the kernel knows.
 
-An ordinary inode has a row, and so has the range of numbers of a space. For most inodes this row is the only thing in
-memory. Not here: the nodes (`inodes.py`), how rows are kept (`columns.py`). Not thread-safe.
+Each ordinary inode has a row, and each space has one row for its whole range of numbers. For most inodes this row is the
+only thing in memory. Not here: the nodes (`inodes.py`), how rows are kept (`columns.py`). Not thread-safe.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KINDS: tuple[Kind, ...] = ("directory", "file", "link")
 
 
 class Rows(NamedTuple):
-    """A page of rows, by their first number. A space's row has no name, and the space's identity for a version."""
+    """A page of rows, sorted by first number. A space's row has no name, and its version is the space's identity."""
 
     numbers: array[int]
     sizes: array[int]
@@ -44,7 +44,7 @@ class _Hashes(NamedTuple):
 
 
 Row: TypeAlias = tuple[Rows, int]
-"""A page and the place in it; until the next row comes or goes."""
+"""A page and the place in it. Valid until a row is added or removed."""
 
 
 class InodeRows:
@@ -59,7 +59,7 @@ class InodeRows:
         return len(self._rows)
 
     def row(self, number: int) -> Row | None:
-        """The row that `number` belongs to."""
+        """Return the row of the inode `number`, or of the space that has this number; None if there is none."""
         row = self._rows.last(number)
         if row is None:
             return None
@@ -67,7 +67,7 @@ class InodeRows:
         return row if number - rows.numbers[at] < rows.sizes[at] else None
 
     def member(self, parent: int, name: bytes) -> Row | None:
-        """The latest row of the member `name` of a directory."""
+        """Return the latest row of the member `name` of a directory, or None."""
         for page, at in self._hashes.all(hash((parent, name))):
             row = rows, place = self._at(page.numbers[at])
             if rows.parents[place] == parent and rows.names[place] == name:
@@ -75,7 +75,7 @@ class InodeRows:
         return None
 
     def space(self, identity: Hashable) -> Row | None:
-        """The row of a space."""
+        """Return the row of the space with this identity, or None."""
         for page, at in self._hashes.all(hash(identity)):
             row = rows, place = self._at(page.numbers[at])
             if rows.names[place] is None and rows.versions[place] == identity:
@@ -83,7 +83,7 @@ class InodeRows:
         return None
 
     def add(self, parent: int, name: bytes | None, kind: Kind, version: Hashable, count: int, size: int = 1) -> Row:
-        """Add the next row. `name`: None for a space. Call `outdated` first for a row that had the name until now."""
+        """Add a row with the next number. `name`: None for a space. First call `outdated` for another row of that name."""
         number, size = self.next, max(1, size)
         self.next += size
         row = self._rows.add(number, size, parent, count, KINDS.index(kind), name, version)
@@ -95,7 +95,7 @@ class InodeRows:
         return row
 
     def outdated(self, row: Row) -> None:
-        """Give the row's name up: it belongs to another inode from now on."""
+        """Forget that the name leads to this row, because it leads to another inode from now on."""
         rows, at = row
         name = rows.names[at]
         key, number = hash(rows.versions[at]) if name is None else hash((rows.parents[at], name)), rows.numbers[at]
@@ -110,7 +110,7 @@ class InodeRows:
         self._rows.remove(*row)
 
     def path(self, number: int) -> str:
-        """The path inside the mount, for people; of a numbered node the path of the directory its space hangs in."""
+        """Return the path inside the mount, for messages; for a numbered node that of the directory with its space."""
         names: list[bytes] = []
         while (row := self.row(number)) is not None and row[0].parents[row[1]]:
             names.append(row[0].names[row[1]] or b"...")

@@ -6,7 +6,7 @@ and one lookup count for all of them, so ten million listed chunk files cost not
 
 The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes the
 pages of two. The kernel may know a million of them, and most have only a row (`inode_rows.py`). Those used last have a
-`Record` and are kept open; the others are parked: they are opened again when they are used.
+`Record` and are kept open. The others are parked: their nodes are dropped, and opened again when they are used.
 
 Not here: FUSE replies, handles. Not thread-safe: the event loop's thread owns the table; only `open` of what `find` gives
 and `known_base` are for other threads.
@@ -34,7 +34,7 @@ OPENED_NODES = 2048
 
 
 class Place(NamedTuple):
-    """The directory that an inode was first seen in, and its name there; numbered ones have none but a `position`."""
+    """The directory in which an inode was first seen, and its name there. A numbered inode has a `position` instead."""
 
     parent: int
     name: bytes | None
@@ -42,12 +42,12 @@ class Place(NamedTuple):
 
 
 class InodeTable:
-    """See the module's text."""
+    """The table of all inodes of one mount, as the module's text describes."""
 
     def __init__(self, root: Directory, released: Callable[[int, Space | None], object] = lambda base, space: None) -> None:
-        """Call `released` for each space that is parked, or whose last number the kernel has forgotten.
+        """Call `released` for each space that is parked, or if the kernel has forgotten all its numbers.
 
-        It gets the first number of its range, and the space if that was open.
+        `released` gets the first number of the range, and the space if it was open.
         """
         self._rows = InodeRows(ROOT)
         self._learnt: deque[Used] = deque()
@@ -77,7 +77,7 @@ class InodeTable:
         return Parked(used, position) if used.space is None else used.space.node(position)
 
     def looked_up(self, parent: int, name: bytes, node: AnyNode, kind: Kind) -> int:
-        """The inode of a node that a lookup found; counts one lookup."""
+        """Return the inode of a node that a lookup found, and count one lookup."""
         if node.slot is not None:
             return self._numbered(parent, name, *node.slot, kind)
         self._learn()
@@ -137,7 +137,7 @@ class InodeTable:
         return row[0].numbers[row[1]], True
 
     def recall(self, inode: int, entry: Entry | None, space: Space | None) -> None:
-        """The directory that `inode` was listed in is remembered: `entry` is its member of that name, `space` its space."""
+        """Note how `inode` can be opened: by its `entry` in a remembered listing, or from that directory's `space`."""
         row = rows, at = self._row(inode)
         if rows.names[at] is None:
             if space is not None and space.identity == rows.versions[at]:
@@ -146,7 +146,7 @@ class InodeTable:
             self._name(self._record(row), entry.node)
 
     def base(self, parent: int, space: Space, remembered: bool = False) -> int | None:
-        """First number of a space's range, allocated if need be; None for a space too large to have one.
+        """Return the first number of a space's range, and allocate the range if need be; None if the space is too large.
 
         The caller must report the numbers that it gives the kernel to `count`, before control returns to the event loop.
         `remembered`: as for `listed`.
@@ -161,7 +161,7 @@ class InodeTable:
         return None if owner is None else owner.inode
 
     def number(self, space: Space, position: int) -> int | None:
-        """The inode of a numbered node, if there is one."""
+        """Return the inode of a numbered node, or None if it has no number yet."""
         base = self.known_base(space)
         if base is None:
             row = self._rows.space(space.identity)
@@ -179,7 +179,7 @@ class InodeTable:
         return None if owner is None else owner.inode
 
     def count(self, base: int, lookups: int) -> None:
-        """Count `lookups` replies of a listing with numbers of the range at `base`; a range with no lookups is given up."""
+        """Add `lookups`, which a listing has replied, to the range at `base`. A range that then has none is removed."""
         self._count(base, lookups)
 
     def forget(self, inode: int, lookups: int) -> bool:
@@ -205,12 +205,12 @@ class InodeTable:
         return None if row is None or row[0].names[row[1]] is None else self._record(row)
 
     def member(self, parent: int, name: bytes) -> Record | None:
-        """The record of the member `name` as the kernel was last told of it."""
+        """Return the record of the inode that the kernel last got for the member `name`, or None."""
         row = self._rows.member(parent, name)
         return None if row is None else self._record(row)
 
     def named(self, parent: int, name: bytes) -> int | None:
-        """The inode of the member `name` as the kernel was last told of it."""
+        """Return the inode that the kernel last got for the member `name`, or None."""
         row = self._rows.member(parent, name)
         return None if row is None else row[0].numbers[row[1]]
 
@@ -236,23 +236,23 @@ class InodeTable:
         return rows.counts[at]
 
     def parent(self, inode: int) -> int:
-        """The inode of the directory above; the root's is the root."""
+        """Return the inode of the directory above; that of the root is the root itself."""
         rows, at = self._row(inode)
         return rows.parents[at] or ROOT
 
     def path(self, inode: int) -> str:
-        """The path inside the mount, for people; of a numbered node the path of the directory its space hangs in."""
+        """Return the path inside the mount, for messages; for a numbered node that of the directory with its space."""
         return self._rows.path(inode)
 
     def exact_path(self, inode: int) -> str:
-        """The path inside the mount, of a numbered node, too."""
+        """Return the path inside the mount; for a numbered node in an open space, too."""
         path = self._rows.path(inode)
         if path.endswith("/...") and isinstance(used := self._using(inode), Range) and used.space is not None:
             return path[:-3] + used.space.name(inode - used.inode)
         return path
 
     def _using(self, inode: int) -> Used:
-        """What `inode` belongs to."""
+        """Return the record of an ordinary inode, or the range that a numbered one belongs to."""
         used = self._opened.get(inode)
         if used is None:
             row = self._row(inode)
@@ -286,7 +286,7 @@ class InodeTable:
         return record
 
     def _name(self, record: Record, opener: Callable[[], AnyNode]) -> None:
-        """Note how the node is opened, as a listing has told."""
+        """Set the function that opens the node, which came from a listing."""
         record.opener = opener
         if isinstance(opener, Ready):
             record.node = opener.node
@@ -353,7 +353,7 @@ class InodeTable:
             self._released(number, None)
 
     def _learn(self) -> None:
-        """Take note of what was opened on other threads."""
+        """Record as used the nodes and spaces that other threads have opened."""
         while self._learnt:
             used = self._learnt.popleft()
             row = self._rows.row(used.inode)
@@ -369,7 +369,7 @@ class InodeTable:
             self._use(used)
 
     def _use(self, used: Used) -> None:
-        """Note that a node or space is in use, with all that must be opened before it, and park what was not for longest."""
+        """Mark a node or space, and what must be opened before it, as used; park the least recently used above the limit."""
         self._last = None
         while used.above is not None:
             self._opened[used.inode] = used

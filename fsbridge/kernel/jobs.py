@@ -39,23 +39,23 @@ DATA_THREADS = (os.cpu_count() or 1) + 2
 """Decoding needs one thread per processor; two more wait for the disk meanwhile."""
 
 SUBSTITUTE_THREADS = 60
-"""Extra threads that a lane may have in place of those with long jobs: so many hung requests do not stop others."""
+"""Most extra threads of a lane, which replace those with long jobs. Up to this many hung requests do not stop others."""
 
 SIZE_THREADS, REMOTE_SIZE_THREADS = 2, 8
-"""Threads that find the size of files by making them: a file manager that previews each array must not delay readers."""
+"""Threads that make a file's bytes only to find its size. They are separate so that file managers never delay readers."""
 
 METADATA_SLOW, DATA_SLOW = 1.0, 5.0
 """Seconds after which a job's thread gets a substitute: far more than a listing step or a chunk takes."""
 
 AGAIN_SECONDS = 0.05
-"""Seconds after which a thread tries again to say that a job is over, if there was no memory for that."""
+"""Seconds before a thread without memory for it tries again to tell the event loop that a job is over."""
 
 METADATA_SUSPECTED, DATA_SUSPECTED = 1.0, 10.0
-"""Seconds that a job may take while another one in the same directory hangs: deadlines must not add up."""
+"""Shorter deadline, in seconds, of a job while another one in the same directory hangs, so that waits do not add up."""
 
 
 class Abandoned(TimedOut):
-    """A job's deadline has passed, not one of the store's own: the job goes on, or has not begun yet."""
+    """The deadline of a job has passed, not one within the store. A job that has begun goes on."""
 
 
 class _Job(Generic[T]):
@@ -92,7 +92,7 @@ class _Job(Generic[T]):
 
 
 class _Returns:
-    """Calls for the event loop from other threads, mostly for finished jobs; one wake-up serves any number of them."""
+    """Calls that other threads hand to the event loop, mostly for finished jobs. One wake-up serves any number of them."""
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
@@ -105,7 +105,7 @@ class _Returns:
         return bool(self._calls)
 
     def put(self, call: Callable[[], object]) -> None:
-        """Have the event loop do `call`; trio.RunFinishedError if it has ended. For any thread."""
+        """Run `call` on the event loop; trio.RunFinishedError if the loop has ended. For any thread."""
         self._calls.append(call)
         if not self._woken:  # else the wake-up that is already on its way takes this one too
             self._woken = True
@@ -177,12 +177,12 @@ class Lane:
         abandoned: Callable[[T | None], None] | None = None,
         subject: Subject | None = None,
     ) -> T:
-        """`call()` on a thread of this lane, its result or its exception.
+        """Run `call()` on a thread of this lane; return its result or raise its exception.
 
-        `deadline` is a time of trio's clock; afterwards Abandoned is raised. A job that has begun then finishes on its own
-        and keeps its thread until it does; one that has not begun never does. When such a job is over, `abandoned` gets its
-        result (None if it has none) on the event loop; it must not raise. TimedOut, and no job, while an earlier one for the
-        same `subject` hangs beyond its own deadline.
+        `deadline` is a time of trio's clock. After it Abandoned is raised: a job that has begun goes on and keeps its
+        thread, and one that has not begun never begins. When such a job is over, `abandoned` gets its result (None if it has
+        none) on the event loop; `abandoned` must not raise. While an earlier job for the same `subject` hangs beyond its own
+        deadline, no job is made and TimedOut is raised.
         """
         now = trio.current_time()
         deadline = min(deadline, now + self.overdue.patience(subject))
@@ -215,7 +215,7 @@ class Lane:
         raise Abandoned(f"no answer from the store within the deadline{self._advice}")
 
     def _relieve(self, job: _Job[Any]) -> None:
-        """Make sure that other jobs do not wait for a thread because `job` takes long."""
+        """Start a substitute thread if `job` takes so long that other jobs may lack a thread."""
         with self._lock:
             if job.begun and not job.ended and not job.slow:
                 job.slow = True
@@ -258,7 +258,7 @@ class Lane:
             del job
 
     def _told(self, returns: _Returns, job: _Job[Any]) -> bool:
-        """Tell the event loop that a job is over; False if the loop has ended. Without memory for it, it is tried again."""
+        """Tell the event loop that a job is over; False if the loop has ended. Tries again if memory is short."""
         while True:
             try:
                 returns.put(partial(self._over, job))
@@ -270,7 +270,7 @@ class Lane:
                 return True
 
     def _over(self, job: _Job[Any]) -> None:
-        """Resume the request that waits for a job, or clean up after one given up.
+        """Resume the request that waits for a job, or clean up if the request was given up.
 
         On the event loop; only the first call acts.
         """
@@ -286,7 +286,7 @@ class Lane:
             job.abandoned(job.result)
 
     def _make_way(self, stays: bool) -> bool:
-        """Start a thread in place of this one, unless (`stays` false) a substitute has taken it already; return False."""
+        """Start a thread in place of this one and return False. `stays` false: a substitute has already taken its place."""
         if stays:
             with self._lock:
                 self._alive -= 1
@@ -294,7 +294,7 @@ class Lane:
         return False
 
     def _again(self, job: _Job[Any]) -> bool:
-        """Queue a job again that failed on this outgrown thread; false if it succeeded, is unwanted, or had its repeat."""
+        """Queue again, once, a wanted job that failed because this thread's Landlock rules are outdated; true if queued."""
         with self._lock:
             if job.error is None or job.repeated or not job.wanted:
                 return False
@@ -305,7 +305,7 @@ class Lane:
         return True
 
     def _begin(self, job: _Job[Any]) -> bool:
-        """Begin `job` if it is still wanted; false if it is not."""
+        """Mark `job` as begun if it is still wanted; false if it is not."""
         with self._lock:
             if job.wanted:
                 self._running[job] = time.monotonic()
@@ -313,7 +313,7 @@ class Lane:
             return job.begun
 
     def _end(self, job: _Job[Any]) -> bool:
-        """End `job`. False if this thread must end, because a substitute for a slow job has left one thread too many."""
+        """Mark `job` as ended. False if this thread must end, because substitutes have made one thread too many."""
         with self._lock:
             del self._running[job]
             job.ended = True
@@ -341,7 +341,7 @@ def _do(job: _Job[Any]) -> None:
 
 
 async def _finished(job: _Job[Any]) -> None:
-    """Wait for `job`. If cancelled, the job has no waiting task for the moment."""
+    """Wait until `job` is over. A cancelled wait leaves the job running, with no task that waits for it."""
 
     def stop(_raise_cancel: object) -> trio.lowlevel.Abort:
         job.task = None
@@ -376,7 +376,7 @@ class Jobs:
         return self._returns is not None and self._returns.due
 
     def on_loop(self, call: Callable[[], object]) -> None:
-        """Have the event loop do `call` soon, unless it has ended. For any thread."""
+        """Run `call` on the event loop soon, unless the loop has ended. For any thread."""
         if self._returns is not None:
             with contextlib.suppress(trio.RunFinishedError):
                 self._returns.put(call)

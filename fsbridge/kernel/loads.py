@@ -1,6 +1,7 @@
 """Reads of open files and of open directories on workers.
 
-One read at a time of each file: it may decode what other reads want, too, so they wait for it without taking a thread.
+A version of a file is read by one job at a time. That job may decode what other reads want, too, so they wait without
+taking a thread.
 Statements between two `await`s run alone, which the table of reads relies on. Not here: what is in memory already (`peek`),
 replies (`filesystem.py`), the workers (`jobs.py`).
 """
@@ -30,7 +31,7 @@ class Loads:
         self._under_way: dict[tuple[int, Hashable], trio.Event] = {}
 
     async def read(self, file: OpenFile, offset: int, size: int, subject: Subject) -> Buffer:
-        """Return `size` bytes of the file from `offset` on; TimedOut."""
+        """Return `size` bytes of the file from `offset` on. Raises TimedOut, and the errors of the read."""
         lane, handle, key = self._jobs.data, file.handle, (file.inode, file.version)
         deadline = trio.current_time() + min(self._config.read_deadline, lane.overdue.patience(subject))
         other = self._under_way.get(key)

@@ -1,4 +1,4 @@
-"""Hung jobs: while one has passed its deadline and still hangs, further jobs are refused at once, or soon.
+"""Hung jobs: while one has passed its deadline and still hangs, further jobs are refused at once or get less time.
 
 Without this each new reader of a hung store would wait for a deadline of its own and take another thread with it. Not here:
 threads and deadlines (`jobs.py`). The event loop's thread owns everything.
@@ -13,20 +13,21 @@ from typing import NamedTuple
 from fsbridge.errors import TimedOut
 
 HUNG_MEMBERS = 8
-"""Members of one directory that may hang before the whole directory is answered at once: each costs a thread, and only some
-of several stores in one directory may hang.
+"""Number of hung members from which on all jobs in a directory are refused at once. Each hung member costs a thread.
+
+It is more than one because only some of several stores in one directory may hang.
 """
 
 
 class Subject(NamedTuple):
-    """The member of a directory that a job is about: both by inode, or the member by name if it has no inode yet."""
+    """What a job is about: a directory, by inode, and a member of it, by inode or, if it has none yet, by name."""
 
     directory: int
     member: Hashable
 
 
 class Overdue:
-    """The hung jobs of one lane. `suspected`: seconds that a job may take next to a hung one of the same directory."""
+    """The hung jobs of one lane. `suspected`: seconds that a job may take while another in the same directory hangs."""
 
     def __init__(self, suspected: float) -> None:
         self._suspected = suspected
@@ -36,7 +37,7 @@ class Overdue:
         return len(self._hung)
 
     def patience(self, subject: Subject | None) -> float:
-        """Seconds that a job for `subject` may take beside its deadline; TimedOut while an earlier one there still hangs."""
+        """Most seconds for a job for `subject`, infinite if nothing hangs; TimedOut while an earlier job for it hangs."""
         if not self._hung or subject is None:
             return math.inf
         members = self._hung.get(subject.directory)
@@ -47,12 +48,12 @@ class Overdue:
         return self._suspected
 
     def begins(self, subject: Subject) -> None:
-        """A job for `subject` hangs beyond its deadline."""
+        """Note that a job for `subject` hangs beyond its deadline."""
         members = self._hung.setdefault(subject.directory, {})
         members[subject.member] = members.get(subject.member, 0) + 1
 
     def ends(self, subject: Subject) -> None:
-        """The job for `subject` that hung is over."""
+        """Note that a hung job for `subject` is over."""
         members = self._hung[subject.directory]
         members[subject.member] -= 1
         if not members[subject.member]:

@@ -15,7 +15,7 @@ REMEMBERED_VERSIONS = 65536
 
 
 class _Pages:
-    """What the kernel's pages of one inode hold. `emptied`: the open that emptied them has been carried out."""
+    """What the kernel's pages of one inode hold. `emptied`: the kernel has carried out the open that emptied them."""
 
     __slots__ = ("emptied", "handles", "version")
 
@@ -35,8 +35,8 @@ class Caching(NamedTuple):
 class PageVersions:
     """Which version the pages of each inode hold.
 
-    An open of the version that the pages hold keeps them. Another version empties them, unless a file is still open on
-    the old version: its later pages would join the new ones, so then the new open bypasses the cache.
+    An open of the version that the pages hold keeps them. An open of another version empties them. If a file is still open
+    in the old version, its later pages would join the new ones, so the new open bypasses the page cache instead.
     """
 
     def __init__(self, remembered: int = REMEMBERED_VERSIONS) -> None:
@@ -48,7 +48,7 @@ class PageVersions:
         return len(self._open) + len(self._closed)
 
     def opened(self, inode: int, version: Hashable) -> Caching:
-        """Decide for a new open, and count it."""
+        """Count a new open, and return how it may use the page cache."""
         pages = self._open.get(inode) or self._closed.pop(inode, None)
         if pages is None or (pages.version != version and not pages.handles):
             pages = _Pages(version)
@@ -70,7 +70,7 @@ class PageVersions:
         return pages is not None and pages.version != version
 
     def used(self, inode: int, version: Hashable) -> None:
-        """A read or close of `version` has come in, so the kernel has carried out that open."""
+        """Note a read or close of `version`, which shows that the kernel has carried out the open of it."""
         pages = self._open.get(inode)
         if pages is not None and pages.version == version:
             pages.emptied = True
@@ -89,5 +89,5 @@ class PageVersions:
                 self._closed.popitem(last=False)
 
     def forget(self, inode: int) -> None:
-        """The kernel has dropped the inode and with it its pages, or one of several references to it."""
+        """Forget the version of a closed file: the kernel has dropped its inode and pages, or a reference to the inode."""
         self._closed.pop(inode, None)

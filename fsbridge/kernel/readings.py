@@ -18,13 +18,13 @@ from fsbridge.kernel.records import Record
 from fsbridge.tree import Attrs, Directory, Entry, Numbered, Space
 
 BELOW_DIRECTORIES = 16
-"""Directories that are read together with one: an array's chunk directories, or a chain of groups with one member each."""
+"""Most directories below one that are read with it: an array's chunk directories, or a chain of nested groups."""
 
 
 def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, asked: float = math.inf) -> Reading | None:
-    """Read all of a directory; None if that is too much or takes long. Blocks; raises what the listing raises.
+    """Read all of a directory; None if it is too large or takes long. Blocks; raises what the listing raises.
 
-    `attrs`: its attributes, if the listing that it is in has told them, at the time `asked`.
+    `attrs`: its attributes, if the listing of the directory above gave them at the time `asked`.
     """
     with ages.listed(node.extent) as answers:
         shown = node.present()  # which asks what there is now, so that the attributes need not
@@ -46,7 +46,7 @@ def read_tree(ages: Ages, node: Directory) -> Reading | None:
 
 
 def _read_below(ages: Ages, top: Reading, reading: Reading, room: Iterator[int]) -> None:
-    """`top`: the directory of the array that `reading` is a chunk directory of, or `reading` itself."""
+    """Read the directories below `reading`. Chunk directories are kept in `top`: the array's directory, or `reading`."""
     found = list(islice(_directories(reading), BELOW_DIRECTORIES + 1))
     for entry in found[:BELOW_DIRECTORIES]:
         numbered = isinstance(entry.node, int)
@@ -85,13 +85,13 @@ def _directories(reading: Reading) -> Iterator[Entry]:
 
 
 def read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
-    """What `read` finds in the directory behind an ordinary inode. Blocks."""
+    """Open the directory of an ordinary inode and return what `read` makes of it. Blocks."""
     node = record.open()
     with node.together():
         return read(cast(Directory, node))
 
 
 def read_numbered(ages: Ages, space: Space, position: int) -> Reading | None:
-    """All of a numbered directory; None also for an empty one, which may not exist. Blocks."""
+    """Read all of a numbered directory; None also if it is empty, because it may not exist. Blocks."""
     reading = read_directory(ages, cast(Directory, space.node(position)))
     return reading if reading is not None and reading.batches else None

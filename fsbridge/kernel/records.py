@@ -18,13 +18,13 @@ from fsbridge.tree import AnyNode, Directory, Space
 class Record:
     """One ordinary inode in use. `node` is None until a name from a listing is first used, and while it is parked.
 
-    `above` is the record of its directory; None if that has none, and then the node is never parked.
+    `above` is the record of its directory, which opens a parked node again. Without it the node is never parked.
     """
 
     __slots__ = ("__weakref__", "_learnt", "above", "inode", "kind", "name", "node", "opener", "parent", "version")
 
     def __init__(self, row: Row, above: Record | None, learnt: deque[Used]) -> None:
-        """Call `learnt` with this record whenever the node has been opened."""
+        """Append this record to `learnt` whenever the node has been opened."""
         rows, at = row
         self.inode = rows.numbers[at]
         self.parent = rows.parents[at]
@@ -38,11 +38,11 @@ class Record:
 
     @property
     def versioned(self) -> bool:
-        """True if this inode stands for one version of its content only."""
+        """True if this inode stands for only one version of its content."""
         return self.version is not None
 
     def open(self) -> AnyNode:
-        """The node, opened now if need be. May block; safe on several threads (the first node wins)."""
+        """Return the node, and open it if need be. May block; safe on several threads (all get the node opened first)."""
         node = self.node
         if node is None:
             opener = self.opener
@@ -68,7 +68,7 @@ class Record:
 
     @property
     def is_open(self) -> bool:
-        """True if it takes no other record to open it."""
+        """True if the node can be had without opening the directory above."""
         return self.node is not None or self.opener is not None
 
     def park(self) -> None:
@@ -92,7 +92,7 @@ class Range:
         self._learnt = learnt
 
     def open(self) -> Space:
-        """Return the space of its directory; Stale if that has another one by now. May block."""
+        """Return the space, opening its directory if need be; Stale if that has another space by now. May block."""
         space = self.space
         if space is None:
             if self.above is None:
@@ -108,7 +108,7 @@ class Range:
 
     @property
     def is_open(self) -> bool:
-        """True if it takes no record to open it."""
+        """True if the space can be had without opening its directory."""
         return self.space is not None
 
     def park(self) -> None:
@@ -130,7 +130,7 @@ class Parked:
         self.node: AnyNode | None = None
 
     def open(self) -> AnyNode:
-        """The node. May block."""
+        """Return the node, and open its space if need be. May block."""
         self.node = self._owner.open().node(self._position)
         return self.node
 
@@ -139,5 +139,5 @@ HELD = (Record, Parked)
 
 
 def opened(found: Record | Parked | AnyNode) -> AnyNode:
-    """Return the node for what the table has found. May block."""
+    """Return the node of what `InodeTable.find` returned. May block."""
     return found.open() if isinstance(found, HELD) else found

@@ -23,13 +23,14 @@ FOREVER_SECONDS = 86400.0
 """Seconds that the kernel may rely on an immutable store before it asks again."""
 
 BLOCK_SIZE = 65536
-"""st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
+"""st_blksize, the bytes that stdio and Python read at a time. More slows small random reads; less costs more calls."""
 
 UNTOLD = -1
-"""The size in an entry of a listing that gives the kernel no attributes: it knows the inode, the listing not all of them.
+"""The size of a listed entry that tells the kernel to ignore the entry's attributes.
 
-Linux (5.5, and what is maintained of those before) takes the name alone, keeps what it knows of the inode, and drops the
-reference that comes with an entry. It would believe any attributes with a valid size at once, even with a lifetime of zero:
+It is used if the kernel knows the inode already, and the listing does not know all attributes. Linux (5.5, and maintained
+versions before it) then takes only the name, keeps what it knows of the inode, and drops the reference that comes with the
+entry. It would believe any attributes with a valid size at once, even with a lifetime of zero:
 a program that has the file mapped would lose its pages, and one that may enter a directory could not enter it.
 """
 
@@ -37,10 +38,10 @@ DOT_ENTRIES = 2
 """Listing positions taken by `.` and `..`."""
 
 MAX_TARGET = 4095
-"""Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
+"""Most bytes of a symlink's target that the kernel accepts (PATH_MAX less its NUL)."""
 
 MAX_XATTR = 65536
-"""Bytes of an extended attribute that it takes."""
+"""Most bytes of an extended attribute that the kernel accepts."""
 
 _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
 
@@ -48,8 +49,8 @@ _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link
 class Replies:
     """Makes the replies of one mount.
 
-    All files have one owner, one group and one mode, by which the kernel judges (`default_permissions`). What the store's
-    own modes refuse, the store refuses (`store/local/access.py`).
+    All files have one owner, one group and one mode, with which the kernel checks permissions (`default_permissions`). The
+    modes of the store's own files are checked by the store (`store/local/access.py`).
     """
 
     def __init__(self, inodes: InodeTable, config: Config) -> None:
@@ -64,20 +65,20 @@ class Replies:
         self._fill(self._dot, Attrs("directory", 0, 0), self._ttl)
 
     def attributes(self, inode: int, attrs: Attrs, left: float = math.inf) -> EntryAttributes:
-        """What `lookup` and `getattr` answer; `left`: seconds that the attributes stay valid at most."""
+        """Return the reply to `lookup` and `getattr`; `left`: most seconds for which the attributes stay valid."""
         entry = self._blank()
         self._fill(entry, attrs, min(self._ttl, left))
         entry.st_ino = inode
         return entry
 
     def absent(self) -> EntryAttributes:
-        """The answer that lets the kernel remember that a name is not there."""
+        """Return the reply by which the kernel remembers that a name does not exist."""
         entry = self._blank()
         entry.entry_timeout = self._ttl
         return entry
 
     def dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
-        """`.` and `..` of the directory, from position `start_id` on; true if they fitted."""
+        """Reply with `.` and `..` of the directory, from position `start_id` on; true if they fitted."""
         entry = self._dot
         for position, name, number in ((0, b".", inode), (1, b"..", self._inodes.parent(inode))):
             if position >= start_id:
@@ -87,7 +88,7 @@ class Replies:
         return True
 
     def entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
-        """Fill the reply from the listing's batch; every entry that is told counts one lookup."""
+        """Fill the reply from the listing's batch. Each entry that fits counts as one lookup."""
         if position >= listing.end:
             return
         ttl = self._ttl if self._immutable else listing.lifetime(self._ttl)
@@ -105,7 +106,7 @@ class Replies:
             self._others(listing, position, None, ttl, token)
 
     def _base(self, listing: Listing) -> int | None:
-        """First number of the listing's space, if that has a range."""
+        """Return the first inode number of the listing's space; None if it has no space or that has no range."""
         space, reading = listing.shown.space, listing.reading
         if space is None:
             return None
@@ -171,7 +172,7 @@ class Replies:
         return entry
 
     def _fill(self, entry: EntryAttributes, attrs: Attrs, ttl: float) -> None:
-        """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
+        """Set the fields that differ between entries. An unknown size gets timeouts of 0, so that the kernel asks again."""
         kind, size, mtime_ns = attrs
         _fill_times(entry, mtime_ns)
         entry.st_mode = self._modes[kind]
@@ -185,7 +186,7 @@ def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
 
 
 def possible_target(target: bytes) -> bytes:
-    """A symlink's target, if the kernel takes it; else CorruptData."""
+    """Return a symlink's target; CorruptData if the kernel would reject it."""
     if not 0 < len(target) <= MAX_TARGET or b"\0" in target:
         raise CorruptData(f"impossible link target of {len(target)} bytes: {target[:80]!r}")
     return target

@@ -24,7 +24,7 @@ REMEMBERED = 8
 
 
 class Scattered:
-    """The requests for one open file, in their order."""
+    """The sequence of requests for one open file, and which of them to decline."""
 
     __slots__ = ("_declined", "_far", "_last", "_never", "_next", "_run")
 

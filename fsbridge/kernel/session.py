@@ -24,7 +24,7 @@ import trio
 log = logging.getLogger(__name__)
 
 OLDEST, NEWEST = (3, 2), (3, 5)
-"""Versions of pyfuse3 that take these names of trio from their module, and no others: both ends were tried."""
+"""Oldest and newest version of pyfuse3 that were tried and look up only these names of trio in their module."""
 
 TURN_SECONDS = 0.004
 """How long requests that are already there are answered one after the other before the rest of the event loop (mostly
@@ -50,7 +50,7 @@ class Waiting:
         self._turn_ends = 0.0
 
     async def wait_readable(self, fd: int) -> None:
-        """As `trio.lowlevel.wait_readable`, but no checkpoint while `fd` is readable in time and nothing else is due."""
+        """Like `trio.lowlevel.wait_readable`, but without a checkpoint if `fd` is soon readable and nothing else is due."""
         if fd != self._fd:
             self._poll, self._fd = select.poll(), fd
             self._poll.register(fd, select.POLLIN)
@@ -64,7 +64,7 @@ class Waiting:
 
 
 class LoopLock:
-    """A lock like `trio.Lock`, but without a checkpoint if it is free; the first task that comes takes it."""
+    """A lock like `trio.Lock`, but a free one is taken at once, without a checkpoint."""
 
     def __init__(self) -> None:
         self._held = False
@@ -92,14 +92,14 @@ class LoopLock:
 
 
 def is_known(version: str) -> bool:
-    """True if pyfuse3 of that version may be made to wait in another way."""
+    """True if pyfuse3 of this version can use `Waiting` and `LoopLock`."""
     found = re.match(r"(\d+)\.(\d+)(\.\d+)*$", version)
     return found is not None and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST
 
 
 @contextlib.contextmanager
 def quick_requests(due: Callable[[], bool], alone: Callable[[], bool]) -> Iterator[None]:
-    """Return a context in which `pyfuse3.main` waits as `Waiting` does; a version that is not known waits as always."""
+    """Return a context in which `pyfuse3.main` waits by `Waiting`. A version that was not tried waits in its own way."""
     if not is_known(pyfuse3.__version__):
         log.info("fsbridge does not know pyfuse3 %s, which waits for requests in its own, slower way", pyfuse3.__version__)
         yield

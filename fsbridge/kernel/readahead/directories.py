@@ -38,13 +38,13 @@ The seconds limit it to a few HDF5 files: the child process of one read too earl
 """
 
 WAITING_SECONDS = 0.003
-"""If reading a directory takes so many seconds, less than half of them work, several threads read directories in turn."""
+"""Seconds for one directory from which on several threads read ahead, if less than half of the time is computing."""
 
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed."""
 
 AT_A_TIME_SECONDS = 0.01
-"""How long directories are read while their visitor waits for the first of them."""
+"""Most seconds for which one job reads directories while its visitor waits for the first of them."""
 
 PATIENCE_SECONDS = 0.1
 """Seconds that a request waits for a directory that is being read ahead, before it reads the directory itself."""
@@ -129,10 +129,10 @@ class _Numbered:
 
     def __init__(self) -> None:
         self.large = False
-        """True if reading the next one beside the event loop pays: the kernel is busy with each for long enough."""
+        """True if each directory keeps the kernel busy for long enough to read the next one in parallel."""
         self.levels: dict[int, Runs] = {}
         self.unvisited: set[int] = set()
-        """Inodes that were not entered yet. The kernel may not know them, and then it never forgets them."""
+        """Inodes read ahead and not entered yet. The kernel may not know them, so it may never send a `forget` for them."""
 
 
 class Walks:
@@ -150,9 +150,9 @@ class Walks:
     ) -> None:
         """`directories` gets what was read.
 
-        `thread`: a single one, for what only computes: two would hold each other up, and the event loop too. `threads`: for
-        what waits. `remote`: each directory is a job of its own, since all of them wait; chunks, whose listing takes
-        requests of its own, are left to the requests for them.
+        `thread`: a single thread for reads that only compute, because two would slow each other and the event loop down.
+        `threads`: for reads that wait. `remote`: each directory is a job of its own, since all of them wait; chunks, whose
+        listing takes requests of its own, are left to the requests for them.
         """
         self._remote = remote
         self._inodes = inodes
@@ -171,11 +171,11 @@ class Walks:
         return len(self._walks) + len(self._awaited) + len(self._numbered)
 
     def forget(self, inode: int) -> None:
-        """The kernel has dropped the inode."""
+        """Forget an inode that the kernel has dropped."""
         self._walks.pop(inode, None)
 
     def forget_space(self, base: int) -> None:
-        """The kernel knows no directory of the space of that range any more, or it is not in use."""
+        """Forget the visitors of the space with the range at `base`: the kernel has forgotten it, or it was parked."""
         numbered = self._numbered.pop(base, None)
         if numbered is not None:
             for inode in numbered.unvisited:
@@ -251,7 +251,7 @@ class Walks:
         return [(member.inode, partial(read_record, member, read)) for member in members if member is not None]
 
     def _next_numbered(self, inode: int, missing: bool) -> tuple[list[_Ahead], bool]:
-        """What is to be read, and whether each directory is worth a job of its own."""
+        """Return the numbered directories to read, and whether each of them is worth a separate job."""
         node = self._directories.find(inode)
         if self._remote or isinstance(node, HELD) or node.slot is None:
             return [], False
@@ -315,7 +315,7 @@ class Walks:
             self._jobs.on_loop(partial(self._arrived, batch, done, *spent, len(batch) - read))
 
     def _over(self, batch: Sequence[_Ahead]) -> None:
-        """Note that a job is over."""
+        """Wake the requests that wait for `batch`, because the job for it was dropped."""
         self._jobs.on_loop(partial(self._tell, [inode for inode, _ in batch]))
 
     def _arrived(
@@ -326,7 +326,7 @@ class Walks:
         worked: float = 0.0,
         left: int = 0,
     ) -> None:
-        """Several directories were read: see `_Walk.took` for how long each took."""
+        """Keep directories that were read ahead; `seconds`, `worked` and `left` as for `_Walk.took`."""
         for inode, reading in done:
             self._directories.remember(inode, reading)
         self._tell([inode for inode, _ in batch])

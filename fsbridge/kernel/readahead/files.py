@@ -28,7 +28,7 @@ DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
 
 DEPTH_BYTES, MOST_FILES = 8 << 20, 32
-"""More small files are made ready ahead: as many as hold so many bytes, but at most so many files."""
+"""Bytes of small files that are made ready ahead, and the most such files."""
 
 REMOTE_THREADS = 32
 """Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""
@@ -254,7 +254,7 @@ class Streams:
             self._recent.popitem(last=False)
 
     def finished(self, number: int) -> None:
-        """A file was read to its end."""
+        """Note that a file was read to its end."""
         with self._lock:
             stream = self._find(number, behind=GAP_FILES)
             if stream is not None:
@@ -280,7 +280,7 @@ class Readers:
         depths: Depths | None = None,
         makers: Workers | None = None,
     ) -> None:
-        """`depths`: None for those of a disk; `makers`: threads that make files, or parts of them, of what has been sent."""
+        """`depths`: None for those of a local disk; `makers`: threads that decode what has arrived."""
         self._threads = threads
         self._makers = makers
         self._depths = depths
@@ -325,7 +325,7 @@ class Readers:
         streams.opened(position, 0 if again else self._behind(space, position))
 
     def read(self, file: OpenFile, start: int, stop: int) -> None:
-        """Bytes [start, stop) of a file are asked for."""
+        """Note a request for the bytes [start, stop) of a file."""
         if stop >= file.size:
             if not file.progress.ended:
                 file.progress.ended = True
@@ -335,7 +335,7 @@ class Readers:
             self._follow(file, start, stop, window)
 
     def forget(self, space: Space | None) -> None:
-        """The kernel knows no file of `space` any more."""
+        """Forget the readers of `space`, because the kernel no longer knows a file of it."""
         if space is not None:
             self._streams.pop(space, None)
             self._listed.pop(space, None)

@@ -1,4 +1,4 @@
-"""Read-ahead within a long listing: the next batch is asked of the store while the kernel takes the one before.
+"""Read-ahead within a long listing: the next batch is read from the store while the kernel takes the one before.
 
 Not here: the listing itself (`kernel/handles.py`), directories that will be entered next (`directories.py`).
 """
@@ -30,7 +30,7 @@ class ListingAhead:
         self._seconds = seconds
 
     def shown(self, listing: Listing) -> None:
-        """The kernel has taken entries of a listing: read on."""
+        """Read the next batch, because the kernel has taken entries of a listing."""
         if listing.coming is None and listing.goes_on(READY_BATCHES):
             listing.coming = trio.Event()
             trio.lowlevel.spawn_system_task(self._read_on, listing)

@@ -1,4 +1,4 @@
-"""Read-ahead among the chunk directories of one array: which ones a walk will enter next after one.
+"""Read-ahead among the chunk directories of one array: which ones a walk will enter next.
 
 Those directories are numbered, not named, and neighbours have neighbouring numbers, also where they hang in different
 directories. Not here: reading them (`directories.py`), the files in them (`files.py`).
@@ -13,8 +13,7 @@ GAP_DIRECTORIES = 4
 """Number of directories that a visitor may leave out and still be followed: they may not exist."""
 
 BESIDE_MEMBERS, BESIDE_DIRECTORIES = 256, 8
-"""From so many members on the kernel is busy with a directory long enough to read the next ones meanwhile: so many of them.
-"""
+"""Number of members from which on a directory keeps the kernel busy while the next ones are read, and how many are read."""
 
 MAX_VISITORS = 8
 """Visitors of one level of directories that are followed at once."""
