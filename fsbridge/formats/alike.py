@@ -68,7 +68,7 @@ class Kinds(Generic[*Rest]):
         if known is not None:
             return known
         made = self._parse(*documents)
-        if made[0].refused is None and made[0].dtype.element is None:  # else it may name this array
+        if made[0].refused is None and made[0].dtype.element is None:  # otherwise the metadata may contain this array's name
             self._made.put(said, made, len(said) + DOCUMENT_BYTES)
         return made
 

@@ -27,9 +27,9 @@ from fsbridge.model import Array, Group, Source, as_array
 from fsbridge.store import Key, Stat
 
 OPEN_FILES = 256
-"""Number of HDF5 files with chunk addresses in memory: one per writer session and column.
+"""Most HDF5 files that are kept open with their chunk addresses in memory.
 
-Idle ones hold no process (`hdf5.file`).
+Hangar writes one file per writer session and column. Idle files hold no process (`hdf5.file`).
 """
 NPY_HEADER_BYTES = 4096
 """Bytes that are read of a `.npy` file to parse its header. numpy pads real headers to 128 bytes."""
@@ -131,7 +131,7 @@ class Backends:
 
 
 def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int) -> None:
-    """Fill `target` with `array[index, :e0, :e1, ...]`, its extents. Chunks that are not stored are the fill value."""
+    """Fill `target`, of extents e0, e1, ..., with `array[index, :e0, :e1, ...]`. Missing chunks have the fill value."""
     metadata, chunks = array.metadata, array.chunks
     edges = metadata.grid.chunk_shape((0,) * len(metadata.shape))
     if edges[0] != 1 or metadata.order is not None:
@@ -159,7 +159,7 @@ def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int)
 
 
 def _same_layout(itemsize: int, dtype: np.dtype[Any]) -> bool:
-    """Tell whether stored elements are the column's although they have no type name: Zarr has none for x86 long double."""
+    """True if raw bytes are elements of `dtype`: x86 long double is stored as raw bytes, since Zarr has no name for it."""
     return itemsize == dtype.itemsize > 8 and dtype.kind == "f"
 
 

@@ -1,6 +1,6 @@
 """The child process that reads a Hangar repository's LMDB databases (P8).
 
-LMDB maps the file and trusts its contents, so a damaged database can end the process that reads it. That is this process
+LMDB maps the file and trusts its contents, so a damaged database can end the process that reads it: this child
 and not the daemon. Databases are opened read-only and without LMDB's locks, so nothing is ever created in the repository.
 Only this module imports lmdb. `python -P -m fsbridge.formats.hangar.lmdb` runs the process that forks such children. Not
 here: what the records mean (`records.py`).
@@ -41,9 +41,9 @@ MEMORY_BYTES = 2 << 30
 """Bytes of memory of this process (RLIMIT_DATA): some copies of the largest answer."""
 
 _DENIED = (errno.EACCES, errno.EPERM, errno.EXDEV, errno.ELOOP)
-"""When a database is opened: the system refuses, or the path leads out of the repository.
+"""Errors of opening a database that mean a lack of permission, or a path that leads out of the repository.
 
-Other errors tell nothing about the contents, and may be transient.
+Any other error may be transient and says nothing about the contents.
 """
 _NO_DAMAGE = {lmdb.ReadonlyError: "denied", lmdb.MemoryError: "unreachable"}
 """py-lmdb's exceptions for EACCES and ENOMEM."""

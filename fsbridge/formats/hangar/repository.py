@@ -36,7 +36,7 @@ from fsbridge.store import Key, Stat, Store
 
 PROGRAM = Program("fsbridge.formats.hangar.lmdb")
 ATTEMPTS = 3
-"""How often a question is asked if a write to its database ends the process each time."""
+"""Attempts at a question. A write to the database during an attempt can end the process that reads it."""
 
 
 class DatabaseProcess:
@@ -82,7 +82,7 @@ class DatabaseProcess:
 
 
 def _written(path: str) -> Hashable:
-    """Return what differs once the file has been written to or replaced."""
+    """Return a version of the file, which changes if the file is written to or replaced; None if it cannot be read."""
     try:
         found = os.stat(path)
     except OSError:
@@ -101,9 +101,9 @@ REMEMBERED_RECORDS = 20_000
 REMEMBERED_COMMITS = 1000
 """Schemas and commit descriptions that are kept."""
 SETTLED_NS = 1_000_000_000
-"""ns after the last write, after which the next write changes a file's times, however coarse its clock is."""
+"""Age of a file's last write, in ns, from which on another write is certain to change its mtime, even by a coarse clock."""
 READ_ATTEMPTS = 5
-"""How often a staging area is read again that changes between two of its pages."""
+"""Attempts to read a staging area that changes between two pages of its listing."""
 
 T = TypeVar("T")
 _BLOSC = CodecChain((blosc(),))

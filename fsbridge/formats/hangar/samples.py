@@ -129,7 +129,10 @@ class RemoteChunks(ChunkAbilities):
         raise self._unsupported()
 
     def count(self) -> int:
-        """Raise: 0 would mean the fill value and 1 readable data; `fsbridge info` shows the reason."""
+        """Raise Unsupported: 0 would mean that the sample is the fill value, and 1 that it can be read.
+
+        `fsbridge info` shows the error as the reason.
+        """
         raise self._unsupported()
 
     def _unsupported(self) -> Unsupported:

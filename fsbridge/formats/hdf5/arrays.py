@@ -59,7 +59,7 @@ class HDF5Array(DatasetVersion):
 
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
-        """The stored dtype of elements that are shown in another byte order: compounds with big-endian numbers."""
+        """The stored dtype if elements are shown in another byte order (compounds with big-endian numbers), else None."""
         if self.chunks.shown.normaliser is None:
             return None
         described = self.dataset.dtype
@@ -68,7 +68,7 @@ class HDF5Array(DatasetVersion):
         return numpy_type(described)
 
     def watch(self) -> Origin:
-        """Return the file's origin if the file holds all of the array."""
+        """Return the file's origin if all data is in this file, else the array itself, which checks the other files, too."""
         return self if self.dataset.sources else HDF5Origin(self.file, self.version.file)
 
 

@@ -19,7 +19,7 @@ from fsbridge.lru import LRU
 from fsbridge.parallel import each
 
 BLOCK = 32 * 1024
-"""Bytes of a block: at 30 ms latency they take as long as one byte does."""
+"""Bytes of a block. At 30 ms latency a request for a block takes as long as one for a byte."""
 HEAD = MIB
 """Bytes of a file's head and tail, read by one request each. Most files have nearly all metadata there."""
 LONGEST_RUN = 128
@@ -30,7 +30,7 @@ MEMORY_BYTES = 32 * MIB
 """Memory for blocks, for all files together."""
 
 WINDOW = MIB
-"""Bytes that come together once a second small part of them is read."""
+"""Bytes of a window. The second read of a small part of a window requests the whole window."""
 LARGEST_PART = 256 * 1024
 """Largest part, in bytes, that counts as small."""
 
@@ -79,7 +79,7 @@ class Blocks:
         return min(HEAD, self._size)
 
     def begin(self) -> None:
-        """Keep the head if it is present, as it is just after the first look at the file."""
+        """Keep the head if it is available without a request, as it is after the first look-up of the file."""
         if self._find(0) is None:
             data = self._kept(0, self.head)
             if data is not None:

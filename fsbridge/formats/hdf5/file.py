@@ -116,7 +116,7 @@ class HDF5File:
     def version(self, version: Hashable) -> DataVersion:
         """Return the file if it still has that version. Raises Stale otherwise.
 
-        A thread that may not wait, not even for a lock, gets it if it is open and unchanged.
+        For a thread that may not wait, not even for a lock: raises WouldWait unless that version is open and current.
         """
         if not asking.context.may_wait:
             known = self._opened
@@ -181,13 +181,13 @@ class HDF5File:
             log.warning("%s: %s", self.path, text)
 
     def kept(self, kind: type[T], make: Callable[[], T]) -> T:
-        """Return what another module keeps beside this file, the same object until `drop_kept`."""
+        """Return another module's object for this file, made by `make`; the same object until `drop_kept`."""
         found = self._kept.get(kind) or self._kept.setdefault(kind, make())
         assert isinstance(found, kind)
         return found
 
     def drop_kept(self) -> None:
-        """Forget everything that `kept` returned: the file is closed, or has not been used for long."""
+        """Forget all objects of `kept`. Called when the file is closed or has been idle for long."""
         self._kept.clear()
 
     @property
@@ -284,7 +284,7 @@ class HDF5File:
 
 
 def _mark(opened: DataVersion) -> int:
-    """Return what stands for a version in questions to a child.
+    """Return a number that identifies a version in questions to a child.
 
     The child may have been given another version since it opened this one.
     """

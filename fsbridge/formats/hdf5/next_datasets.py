@@ -26,7 +26,7 @@ _NONE_YET: Path = ()
 
 
 class NextDatasets:
-    """Follows which datasets of one file are read. `send(path)` prefetches a dataset, unless that is much."""
+    """Follows which datasets of one file are read. `send(path)` prefetches the beginning of a dataset."""
 
     def __init__(self, file: HDF5File, send: Callable[[Path], None]) -> None:
         self._file = file

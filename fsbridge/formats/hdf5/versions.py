@@ -245,10 +245,10 @@ def _stat_or_none(path: str, check: Callable[[str], None] | None) -> Stat | None
 
 
 def translated(path: str, call: Callable[[], Result]) -> Result:
-    """Call, and turn an OSError that says something about the file into one of our errors.
+    """Return `call()`, and translate an OSError that says something about the file into an error of fsbridge.
 
-    Any other OSError means that the file cannot be looked at now. Reported as damage, it would leave a member out of what
-    is made meanwhile.
+    Any other OSError means that the file cannot be read now. It is raised as it is: if it became CorruptData, a copy made
+    meanwhile would leave the member out.
     """
     try:
         return call()

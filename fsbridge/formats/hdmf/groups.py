@@ -102,7 +102,7 @@ class HdmfGroup(KeyedGroup):
     nested: int = 0
 
     def native(self) -> Mapping[str, JSON]:
-        """Return also the links that lead to other files."""
+        """Return the documents, and under `external links` the links that lead to other files."""
         found = KeyedGroup.native(self)
         outside = {name: entry._asdict() for name, entry in self._links().items() if not self._is_here(entry)}
         return {**found, "external links": outside} if outside else found

@@ -61,7 +61,7 @@ def ref_file(name: str) -> str:
 
 
 def ref_name(file: str) -> str:
-    """Return the ref of a file name, which is spelled by `ref_file` or not at all."""
+    """Return the ref with this file name: decoded if `ref_file` made the name, else the file name itself."""
     name = urllib.parse.unquote(file, errors="surrogateescape")
     return name if "/" not in name and ref_file(name) == file else file
 

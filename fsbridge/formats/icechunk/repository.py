@@ -28,7 +28,7 @@ SNAPSHOTS_BYTES = 32 * MIB
 """Bytes of snapshots that are kept."""
 
 MANIFESTS_BYTES = 64 * MIB
-"""Bytes of manifests that are kept. A larger one is the only one."""
+"""Bytes of manifests that are kept. A single larger manifest is kept, too."""
 
 
 MAX_COMMITS = 10_000
@@ -85,7 +85,7 @@ class Repository:
     # ---- refs and history
 
     def check(self) -> None:
-        """Raise what a look at the branches raises; without listing, what the branch that always exists raises."""
+        """Raise the errors of reading the branches; of `main` alone, which always exists, if the store cannot list."""
         if self.version > 1 or self.store.listable:
             self.branches()
         else:

@@ -120,7 +120,7 @@ class VirtualObjects:
         return found
 
     def _reached(self, location: Location) -> Store:
-        """Open a store. Servers and regions that were named for the repository are those of its own kind of store only."""
+        """Open the store at `location`. The options for endpoint and region apply only to the repository's kind of store."""
         source = parse_url(self._config.source) if self._config.is_remote else location
         remote = self._config.remote
         remote = remote if source.kind == location.kind else replace(remote, endpoint="", region="")

@@ -132,7 +132,7 @@ class KeyedGroup(GroupAbilities):
         keyed, key = self.hierarchy.keyed, self.key / name
         if key.count("/") >= keyed.config.limits.depth:
             raise TooDeep(f"{keyed.store.describe(key)}: more than {keyed.config.limits.depth} nested groups")
-        if keyed.store.prefixes:  # its document is evidence of it, at the price that it has anyway
+        if keyed.store.prefixes:  # a document proves that it exists, and is read anyway
             node = self.hierarchy.open(key)
             if as_array(node) is not None or keyed.store.holds(key):
                 return node

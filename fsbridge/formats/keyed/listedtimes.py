@@ -112,7 +112,7 @@ class ListedTimes:
 
     def _begin(self, directory: Hashable, this: _MemberTimes) -> _MemberTimes:
         with self._lock:
-            self._give_up(directory)  # of two listings of one directory at a time, the later one is remembered
+            self._give_up(directory)  # of two parallel listings of a directory the later one is remembered
             self._drop(directory)
             self._under_way[directory] = this
             self.nbytes += this.nbytes

@@ -151,7 +151,7 @@ class PlacedChunkFiles(ABC):
                     yield f"{self.store.describe(key)}: no chunk of a grid of {list(self.counts)}"
             elif self._leads(name):
                 yield from self._strays(key, f"{name}/")
-            elif self.keys.decode(name, self.counts) is None:  # else decoding that chunk tells the error
+            elif self.keys.decode(name, self.counts) is None:  # reading the chunk reports the directory
                 yield f"{self.store.describe(key)}: a directory that no chunk is in"
 
     def _leads(self, name: str) -> bool:

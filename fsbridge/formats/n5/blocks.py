@@ -101,7 +101,7 @@ class N5Chunks(KeyedChunks):
         chain: CodecChain,
         turns_out: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`turns_out` is asked when a block is not fixed: it tells whether the array's blocks are not fixed after all."""
+        """`turns_out` is called for a varlength block in an array of fixed blocks. True: the array is varlength, too."""
         super().__init__(keyed, files, metadata, chain)
         self._turns_out = turns_out
         self._full = cast(tuple[int, ...], metadata.grid.edges)
@@ -129,7 +129,7 @@ class N5Chunks(KeyedChunks):
             raise error.at(self.keyed.store.describe(key)) from None
 
     def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
-        """Return None also for a block that is not full, because its elements are not adjacent in the chunk."""
+        """Return the block for decoding in parts; None also for a smaller one: its elements are not adjacent in a chunk."""
         size = self.metadata.chunk_bytes(index)
         if size is None or not self.chain.in_parts:
             return None

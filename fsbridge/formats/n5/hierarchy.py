@@ -152,11 +152,11 @@ class N5Hierarchy:
         except FsbridgeError:
             return False  # a damaged block is an error of its own, not of its array
         except OSError:
-            return None  # so is one that the disk cannot read; its header may be asked for again
+            return None  # the disk cannot read this block now; its header may be read again later
         return not block.regular
 
     def _turns_out(self, key: Key, files: NestedChunkFiles) -> bool:
-        """Tell whether an array was shown with fixed blocks only because none of its blocks had been looked at."""
+        """True if an array was shown with fixed blocks, because no block had been read, but its blocks are varlength."""
         if self.keyed.store.prefixes and key not in self._irregular and self._stores_varlength(files):
             self._irregular.add(key)
             return True

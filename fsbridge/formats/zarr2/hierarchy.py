@@ -102,7 +102,7 @@ class Zarr2Hierarchy:
         return Brief(metadata, version, newest_ns, directory.touched_ns(), repeated is not None)
 
     def _are_wanted(self, key: Key) -> bool:
-        """Tell whether a remote array's attributes will probably be asked for: arrays are looked at one after the other."""
+        """True if a remote array's attributes are probably needed: they are cached, or the group above was listed."""
         return self.keyed.documents.knows(key / ATTRIBUTES) or self.keyed.listed_groups.get(key.parent) is not None
 
     def _late(self, key: Key, document: Document) -> LateAttributes:

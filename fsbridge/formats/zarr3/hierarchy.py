@@ -136,7 +136,7 @@ class Zarr3Hierarchy:
 
 
 def _is_its_own(metadata: ArrayMetadata) -> bool:
-    """Tell whether metadata belongs to one array alone: the reason why its chunks cannot be read names it."""
+    """True if metadata cannot be shared, because it may contain this array's name in the reason for unreadable chunks."""
     return metadata.refused is not None or metadata.dtype.element is not None
 
 

@@ -30,7 +30,7 @@ ENTRY_BYTES = 16
 
 
 RUN_CELLS, LEAST_RUN_BYTES, MOST_RUN_BYTES = 16, 1 << 20, 4 << 20
-"""How many inner chunks are prefetched by one request, within these bytes: as much as a large chunk."""
+"""Inner chunks that are prefetched by one request, and the least and most bytes of it: as much as a large chunk."""
 
 Entries = npt.NDArray[np.uint64]
 

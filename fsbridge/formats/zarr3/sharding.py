@@ -108,9 +108,9 @@ class ShardedChunks(ChunkAbilities):
         return self._files.commit()
 
     def find(self, index: Index) -> ChunkInfo:
-        """Return the inner chunk at `index` in an open shard; None if shards are encoded.
+        """Return the stored inner chunk at `index`. Raises NotFound if it is not stored.
 
-        It is that of `beside` if that is the same.
+        Its location in the shard is None if codecs surround the shard, because it is then decoded whole.
         """
         if not self._plain:
             before_waiting()  # indexes or shards are decoded
@@ -119,9 +119,9 @@ class ShardedChunks(ChunkAbilities):
         return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled)
 
     def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenInnerChunk | None:
-        """Return the inner chunk at `index` in an open shard; None if shards are encoded.
+        """Return the inner chunk at `index` with its shard held open; None if codecs surround the shards.
 
-        The shard is that of `beside` if that is the same one.
+        If `beside` is in the same shard, the open shard of `beside` is used.
         """
         if not self._plain or not self._grid.holds(index):
             return None

@@ -183,11 +183,9 @@ class BlockFile:
     # ---- what is read next
 
     def _remember_children(self, node: bytes) -> None:
-        """Remember that the children of a B-tree node (version 1) are needed together.
+        """Remember the children of a B-tree node (version 1), to request them together: HDF5 reads them one by one.
 
-        HDF5 reads them one by one.
-
-        Bytes that only look like a node cost one request and nothing else, because HDF5 still decides what is read.
+        Bytes that only look like a node cost one useless request, because HDF5 still decides what is read.
         """
         if len(node) < _NODE.size:
             return

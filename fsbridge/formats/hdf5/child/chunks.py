@@ -53,7 +53,7 @@ class TableChecks:
     """How chunks are compared with what HDF5 reads. `tables` counts this file's tables by kind of index.
 
     `read(address, length)` returns bytes of the file. If `is_remote`, reading takes requests, so only one chunk of the
-    first table of a kind is compared; a second difference would be HDF5's own fault.
+    first table of a kind is compared, unless the file has a user block: more would only find faults of HDF5 itself.
     """
 
     tables: Counter[Hashable]

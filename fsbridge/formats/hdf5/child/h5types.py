@@ -226,7 +226,7 @@ _set_offset = function(h5p, "H5Tset_offset", ID, SIZE)
 
 
 def widened(tid: Any) -> Any:
-    """Return the type to read elements of `tid` as: integers keep their sizes but use all of their bits.
+    """Return the memory type for reading elements of `tid`: integers of the same size that use all of their bits.
 
     An enumeration becomes its integer type, because a number without a name has no place in an enumeration that HDF5
     converts to.
@@ -235,10 +235,10 @@ def widened(tid: Any) -> Any:
 
 
 def shifted(tid: Any) -> Any:
-    """Return the type of what `widened` reads, which says how many of an integer's lowest bits are used.
+    """Return a stored type for elements that were read as `widened(tid)`: integers use only their lowest bits.
 
-    An integer that uses fewer than half of its bits is given as fully used, because HDF5 2.0 takes such a type for damage
-    and cannot open any object that has it.
+    Their number of used bits stays. An integer that uses fewer than half of its bits becomes one that uses all of them,
+    because HDF5 2.0 treats such a type as damage and cannot open any object that has it.
     """
     return _changed(tid, False)
 

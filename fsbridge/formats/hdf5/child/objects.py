@@ -124,7 +124,8 @@ class Objects(OpenedFile, ABC):
     def links(self, group: Any, path: list[str], start: int, most: int, created: bool = False) -> Sequence[Found]:
         """Return at most `most` links of the group at `path`, from number `start`.
 
-        Only the first page may be all that is wanted.
+        From number 0 only `most` links are read, because often only the first page is wanted. Later pages are taken from
+        a window of WINDOW_LINKS links.
 
         `created`: in the order of creation, which the group must keep, instead of the order of names.
         """

@@ -102,7 +102,7 @@ class OpenedFile:
         return {"swmr": swmr, "user_block": self.user_block}, []
 
     def check_version(self, version: Any) -> None:
-        """Refuse a question about another version than the opened one: another request may have had that version opened."""
+        """Refuse (stale) a question about another version than the open one. Another request may have opened that one."""
         if version != self._opening.get("version"):
             raise Refusal("stale", "another version of the file was opened before the question came")
 
@@ -118,7 +118,7 @@ class OpenedFile:
         return os.pread(self.file.get_vfd_handle(), length, address)
 
     def present(self) -> AbstractContextManager[set[int]]:
-        """Let what would take a request fail. Afterwards the yielded set tells the blocks that were missing."""
+        """Let reads that need a request fail. Afterwards the yielded set holds the missing blocks."""
         return nullcontext(set()) if self.blocks is None else self.blocks.only_present()
 
 

@@ -131,7 +131,7 @@ def _external_bytes(plist: Any, blocks: Blocks, first: int, length: int) -> byte
 
 
 def _fill(dataset: Any) -> Any:
-    """Return the creation properties of a dataset that holds nothing but the fill value of another one."""
+    """Return properties to create an unwritten dataset with the fill value of `dataset`: no filters, no chunks."""
     plist = dataset.get_create_plist()
     plist.remove_filter(h5z.FILTER_ALL)
     plist.set_layout(h5d.CONTIGUOUS)

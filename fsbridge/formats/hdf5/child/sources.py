@@ -125,11 +125,10 @@ class Sources(Objects):
             return []
 
     def _places(self, name: str) -> Iterator[str]:
-        """Yield the file that a virtual dataset or a link calls `name`.
+        """Yield the path of the file that a virtual dataset or a link calls `name`.
 
-        Before it come the places where HDF5 would prefer another file.
-
-        For a remote store the daemon finds the file, so the name itself is returned.
+        Paths that HDF5 tries earlier are yielded before it if they may be read. If there is no such file, the first path
+        and the others that may be read are yielded. For a remote store the daemon finds the file, so the result is `name`.
         """
         if self.blocks is not None:
             yield name
@@ -143,7 +142,7 @@ class Sources(Objects):
     def _folders_of_file(self) -> list[str]:
         """Return the folders that are searched for other files.
 
-        Kept for each opening: a virtual dataset may name thousands.
+        They are computed once for each opening, because a virtual dataset may name thousands of files.
         """
         if self._folders_of[0] != self.path:
             self._folders_of = self.path, file_search.folders(self.path)
@@ -285,7 +284,7 @@ class Sources(Objects):
     # ---- data in the same file
 
     def _own(self, name: str, seen: set[OtherData]) -> Iterator[str]:
-        """Yield the files behind sources in this very file: datasets with their data in this file or in allowed ones."""
+        """Yield other files with the data of this file's dataset `name` (or pattern), a source of a virtual dataset."""
         for parts in self._named(name):
             source = self._follow(parts)
             if source is None:
