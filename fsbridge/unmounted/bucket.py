@@ -1,4 +1,4 @@
-"""Object storage that an export writes to: an object for each file, with a note of what it was made of.
+"""Object storage as an export's destination: an object for each file, with a note that identifies its source.
 
 Object storage has no links and no directories. Not here: which files (`exporting.py`), requests
 (`store/remote/uploads.py`).
@@ -20,11 +20,11 @@ from fsbridge.tree import Attrs, Buffer
 from fsbridge.unmounted.folder import CHANGING_NS
 
 UNIT_ITEMS = 16
-"""Files of a unit at most: each waits for the server two times."""
+"""Most files of a unit: each waits for the server twice."""
 
 
 class Bucket:
-    """The objects below a URL; paths are those below it. Pickled, it is opened again on another machine. Thread-safe."""
+    """The objects below a URL, to which paths are relative. A pickled copy opens it again on its machine. Thread-safe."""
 
     unit_items = UNIT_ITEMS
 
@@ -58,7 +58,7 @@ class Bucket:
             raise SetupError(f"{self.path} and the store {config.source} lie in each other", "choose a URL elsewhere")
 
     def make_directory(self, path: str) -> None:
-        """There are none, but that of the export itself must be a bucket that can be asked."""
+        """Make nothing, because there are no directories; but check that the bucket of the export itself answers."""
         if not path:
             self._uploads().look(self._key("zarr.json"))
 
@@ -66,24 +66,24 @@ class Bucket:
         """Do nothing: object storage has no directories, so nothing can lie in the place of one."""
 
     def make_link(self, path: str, leads: str) -> bool:
-        """There are none."""
+        """Raise FsbridgeError, because object storage has no links."""
         raise FsbridgeError(f"a link to {leads}, and object storage has none; --exclude leaves it out")
 
     def size(self, path: str) -> int | None:
-        """The bytes of an object that is there."""
+        """Return the size of an existing object in bytes; None if it is absent."""
         found = self._uploads().look(self._key(path))
         return None if found is None else found[0]
 
     def has(self, path: str, attrs: Attrs) -> bool:
-        """True if the object that is there has the size of `attrs`, and was made of that version of the same source."""
+        """True if the existing object has the size of `attrs` and was made from that version of the same source."""
         return self._uploads().look(self._key(path)) == (attrs.size, self._note(attrs))
 
     def holds(self, path: str, size: int, pieces: Iterator[Buffer]) -> bool:
-        """True if the object that is there, which has this size, has these bytes."""
+        """True if the existing object, which has this size, consists of these bytes."""
         return self._uploads().holds(self._key(path), size, pieces)
 
     def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
-        """Write an object whole, or not at all; return its size. What may still be changing gets no note."""
+        """Write an object whole, or not at all; return its size. It gets no note if its source may still be changing."""
         assert attrs.size is not None
         settled = attrs.mtime_ns < time.time_ns() - CHANGING_NS
         self._uploads().put(self._key(path), attrs.size, self._note(attrs) if settled else "", pieces)
@@ -93,7 +93,7 @@ class Bucket:
         """Do nothing: an object that was put is stored."""
 
     def give_up(self, path: str) -> None:
-        """Nothing is there that is not whole."""
+        """Do nothing: an incomplete object is never visible."""
 
     def _note(self, attrs: Attrs) -> str:
         return f"{attrs.size} {attrs.mtime_ns} {self._made_of}"
@@ -109,7 +109,7 @@ class Bucket:
 
 
 def location_of(url: str) -> Location:
-    """The place that a URL names; SetupError unless objects can be written there."""
+    """Return the location of a URL; SetupError unless objects can be written there."""
     location = None if url.lower().startswith("file://") else parse_url(url)
     if location is None or location.kind == "http":
         raise SetupError(f"{url}: export writes to directories, s3://, gs:// and az:// only", "name one of these")
@@ -121,6 +121,6 @@ def _is_below(path: str, other: str) -> bool:
 
 
 def identity(config: Config, path: str) -> str:
-    """What tells the exports of one tree from those of another into the same place."""
+    """Return what distinguishes exports of one tree from those of another tree into the same place."""
     told = [config.source, path.strip("/"), config.layout, config.chunk_separator]
     return blake2b("\0".join(told).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()

@@ -1,6 +1,6 @@
 """Units of work done by the workers of a Dask cluster that runs already. Each opens the sources itself, once for all units.
 
-A worker that dies is Dask's matter: another one does what it had. Not here: the units, the order of results (`units.py`).
+If a worker dies, Dask gives its units to another one. Not here: the units, the order of results (`units.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cluster:
 
     def __init__(self, sources: WorkSources, address: str) -> None:
         """Connect. SetupError if no scheduler answers, if it has no workers, or if they cannot load fsbridge."""
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # our own messages say what it would log
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported by our own messages
         try:
             self._client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
@@ -57,7 +57,7 @@ class Cluster:
         return told
 
     def close(self, seconds: float | None = None) -> None:
-        """Have the workers end what they have begun and close the sources; then disconnect."""
+        """Let the workers finish the units that they have begun and close the sources; then disconnect."""
         if self._client.status == "running":
             self._client.unregister_worker_plugin(self._name)
         self._client.close(timeout=CONNECT_SECONDS if seconds is None else seconds)
@@ -82,7 +82,7 @@ def _done(name: str, do: Callable[[WorkSources, U], R], unit: U) -> R:
 
 
 def _pass_on(told: Future[R], future: Future[R]) -> None:
-    """Pass on a result or an error. An error that is not fsbridge's or the system's becomes one that names the cluster."""
+    """Give the result or error of `future` to `told`. Errors that are neither fsbridge's nor OSErrors name the cluster."""
     if told.cancelled():
         return
     error = FsbridgeError("the cluster gave it up") if future.cancelled() else future.exception()

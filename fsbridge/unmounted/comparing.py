@@ -1,4 +1,4 @@
-"""Two sources compared: which arrays and groups only one has, and where types, shapes, attributes and elements differ.
+"""Compare two sources: which arrays and groups only one has, where types, shapes, attributes and elements differ.
 
 Formats, chunks and codecs do not matter. Not here: arguments and printing (`commands/diff.py`).
 """
@@ -50,7 +50,7 @@ class ElementRange(Unit):
 
 @dataclass(slots=True)
 class Unequal:
-    """What was found among `compared` elements: how many differ, the first that does, the largest difference."""
+    """The result for `compared` elements: how many differ, the first that does, the largest difference."""
 
     compared: int = 0
     count: int = 0
@@ -75,7 +75,7 @@ class Unequal:
 class Comparison(Work[ElementRange, Unequal]):
     """All differences between what is at two paths of two sources, in the order of the members' paths; `found` gets each.
 
-    Of several jobs each compares its part of the elements, and counts only those; the first compares all else.
+    Of several jobs each compares its part of the elements, and counts only those. The first one compares all else.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Comparison(Work[ElementRange, Unequal]):
                 self.tell(path, error)
 
     def _remark(self, path: str, words: str) -> Remark:
-        """A difference that is not in elements. Only the first job reports it."""
+        """Return a remark for a difference outside of the elements. Only the first job reports it."""
         return Remark(lambda: self.part.is_first and self._found(Difference(path, words)))
 
     def _cut(self, path: str, one: tuple[str, Array], other: tuple[str, Array]) -> Iterator[ElementRange | Remark]:
@@ -156,7 +156,7 @@ class Comparison(Work[ElementRange, Unequal]):
     @staticmethod
     def do(sources: WorkSources, unit: ElementRange) -> Unequal:
         """Compare elements."""
-        second = len(sources.configs) - 1  # the same, if both are of one source
+        second = len(sources.configs) - 1  # one tree for both, if they have the same source
         left, right = ordered(sources, 0, unit.places[0]), ordered(sources, second, unit.places[1], unit.reversed_axes)
         return _texts(left, right) if left.is_text else _unequal(sources, left, right, unit)
 
@@ -193,7 +193,7 @@ class Comparison(Work[ElementRange, Unequal]):
 def _pairs(
     one: tuple[VirtualTree, str], other: tuple[VirtualTree, str]
 ) -> Iterator[tuple[str, OrderedMember | None, OrderedMember | None]]:
-    """The members of both by their path below the two that are compared."""
+    """Yield each path below the two compared places, with the member of each source there, or None."""
     left, right = _below(*one), _below(*other)
     first, second = next(left, None), next(right, None)
     while first is not None or second is not None:
@@ -210,7 +210,7 @@ def _pairs(
 
 
 def _key(path: str) -> list[bytes]:
-    """What members are sorted by."""
+    """Return the key that sorts members by their path."""
     return os.fsencode(path).split(b"/") if path != "/" else [b""]
 
 
@@ -229,7 +229,7 @@ def _attributes(one: Group | Array, other: Group | Array) -> Iterator[str]:
 
 
 def _plain(node: Group | Array) -> dict[str, JSON]:
-    """Attributes in a spelling in which a NaN is equal to a NaN."""
+    """Return the attributes, with each NaN spelled as text so that it equals another one."""
     array = as_array(node)
     found = cast(Group, node).attributes() if array is None else array.metadata.attributes
     return {name: json.dumps(value, sort_keys=True) for name, value in found.items()}
@@ -267,7 +267,7 @@ def _unequal(sources: WorkSources, left: OrderedArray, right: OrderedArray, unit
 def _numbers(
     one: NDArray[Any], other: NDArray[Any], tolerance: float, start: int
 ) -> tuple[NDArray[np.bool_], int, float | int | None]:
-    """Which numbers differ, and the largest difference. A NaN is equal to a NaN."""
+    """Return which numbers differ, and the largest difference. A NaN is equal to a NaN."""
     kinds = one.dtype.kind + other.dtype.kind
     with np.errstate(all="ignore"):
         if set(kinds) <= set("biu"):

@@ -22,7 +22,7 @@ BLOCK = 65536
 """Elements of a block."""
 
 READ_BYTES = 8 << 20
-"""Bytes that are read at a time: several chunks are decoded at once then."""
+"""Bytes that are read at a time: enough for several chunks to be decoded at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,10 @@ class Digest(Work[BlockRange, bytes]):
         reversed_axes: bool = False,
         part: JobPart = WHOLE,
     ) -> None:
-        """`places`: numbers of sources, and paths in them. `wanted`: only arrays of these paths. A part has whole arrays."""
+        """`places`: numbers of sources, and paths in them. `wanted`: only arrays of these paths.
+
+        A job's part consists of whole arrays.
+        """
         super().__init__(sources, tell, part)
         self._places = places
         self._found = found
@@ -89,7 +92,7 @@ class Digest(Work[BlockRange, bytes]):
 
     @staticmethod
     def do(sources: WorkSources, unit: BlockRange) -> bytes:
-        """The SHA-256 of each block, one after the other."""
+        """Return the SHA-256 digests of the blocks, joined."""
         elements = ordered(sources, unit.source, unit.path, unit.reversed_axes)
         blocks = _text_blocks(elements) if elements.is_text else _blocks(elements, unit)
         found = bytearray()
@@ -153,12 +156,12 @@ def _text_blocks(elements: OrderedArray) -> Iterator[bytes]:
 
 
 def line(path: str, found: str) -> str:
-    """The line of an array, as sha256sum prints it."""
+    """Return the line of an array, in the format of sha256sum."""
     return f"{found}  {path}"
 
 
 def parse_lines(text: str) -> Iterator[tuple[str, str]]:
-    """Digest and path of each line; ValueError names the first that is none."""
+    """Yield digest and path of each line; ValueError names the first line that is malformed."""
     for number, line in enumerate(text.splitlines(), 1):
         found, blanks, path = line.partition("  ")
         if len(found) != 64 or not blanks or set(found) - set("0123456789abcdef"):

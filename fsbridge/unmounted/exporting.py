@@ -1,7 +1,7 @@
-"""The tree of a source written somewhere else: several files at a time, each whole or not at all, resumable.
+"""Export the tree of a source: several files at a time, each whole or not at all, resumable.
 
-A second export keeps what has the size and the time of what it would be made of, after comparing the bytes of files that are
-made of many stored objects. Nothing is deleted but temporary files. Not here: how a destination is written (`folder.py`,
+A second export keeps files that have the size and the time of their source. Files made from many stored objects are also
+compared byte by byte. Nothing is deleted but temporary files. Not here: how a destination is written (`folder.py`,
 `bucket.py`), arguments (`commands/export.py`).
 """
 
@@ -24,61 +24,61 @@ PIECE = 4 << 20
 """Bytes that are read at a time."""
 
 LARGE, RANGE = 64 << 20, 8 << 20
-"""Bytes from which on several threads read one file, and how many each takes: next to each other, as chunks lie."""
+"""Bytes of a file from which on several threads read it, and bytes of the range that each takes."""
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 """Errors of the destination that every further file would meet."""
 
 TRIES = 3
-"""Versions of a file that is being changed which are tried before that is an error."""
+"""Most attempts to export a file that keeps changing, before it is an error."""
 
 
 class Destination(Protocol):
-    """Where an export writes to: `Folder` or `Bucket`. Paths are those below it."""
+    """Where an export writes to: `Folder` or `Bucket`. Paths are relative to it."""
 
     @property
     def path(self) -> str:
-        """All of it, for people."""
+        """The destination, as messages name it."""
 
     @property
     def unit_items(self) -> int:
-        """Files of a unit at most, however small they are."""
+        """Most files of a unit, however small they are."""
 
     @property
     def is_directory(self) -> bool:
         """True if a single file goes into it."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those it is in."""
+        """Make a directory and its parents."""
 
     def check_directory(self, path: str) -> None:
-        """Raise OSError where something else lies in the place of a directory."""
+        """Raise OSError if anything but a directory lies at `path`."""
 
     def make_link(self, path: str, leads: str) -> bool:
-        """Make a link; False if it is there."""
+        """Make a link; False if the same link exists already. FsbridgeError if the destination has no links."""
 
     def size(self, path: str) -> int | None:
-        """The bytes of a file that is there."""
+        """Return the size of an existing file in bytes; None if there is none."""
 
     def has(self, path: str, attrs: Attrs) -> bool:
-        """True if the file that is there has this size, and was made of a stored object of this time."""
+        """True if the existing file has this size and was made from a stored object with this mtime."""
 
     def holds(self, path: str, size: int, pieces: Iterator[Buffer]) -> bool:
-        """True if the file that is there, which has this size, has these bytes."""
+        """True if the existing file, which has this size, consists of these bytes."""
 
     def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
         """Write a file whole, or not at all; return its size, which is that of `attrs`."""
 
     def settle(self) -> None:
-        """Make all that was written last, even if the machine stops."""
+        """Make all that was written durable, even if the machine stops."""
 
     def give_up(self, path: str) -> None:
-        """Remove what is not whole."""
+        """Remove an incomplete file."""
 
 
 @dataclass(slots=True)
 class ExportCounts:
-    """What has become of the files and links so far."""
+    """Numbers of files and links written, kept and failed so far, and of bytes written."""
 
     written: int = 0
     kept: int = 0
@@ -149,7 +149,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         self._top = "/".join(name for name in path.split("/") if name)
         self._dest = dest
         self._choice = choice
-        self._begun: dict[str, None] = {}  # paths below the destination of what may not be whole
+        self._begun: dict[str, None] = {}  # paths, below the destination, of files that may be incomplete
 
     def units(self) -> Iterator[FileBatch]:
         batch: list[Exported] = []
@@ -178,7 +178,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         return sum(member.attrs.size or 0 for path, member in walk if member.attrs.kind == "file" and self._is_mine(path))
 
     def settle(self) -> None:
-        """Make what was written last, where the destination keeps it in memory for a while."""
+        """Make what was written durable, if the destination still keeps it in memory."""
         self._dest.settle()
 
     def clear(self) -> None:
@@ -284,7 +284,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
     def failed(self, unit: FileBatch, error: Exception) -> None:
         for file in unit.files:
-            if file.below in self._begun:  # else it is known
+            if file.below in self._begun:  # else it was recorded before
                 del self._begun[file.below]
                 self._dest.give_up(file.below)
                 self._fail(file.path, error)
@@ -306,7 +306,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
 
 def _exported(sources: WorkSources, dest: Destination, file: Exported) -> Outcome:
-    """Export a file whole unless it is there; one that is being changed is looked up again."""
+    """Export a whole file unless it exists already. If it changes meanwhile, look it up again."""
     for left in reversed(range(TRIES)):
         try:
             first = left == TRIES - 1 and file.node is not None

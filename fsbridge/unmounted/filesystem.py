@@ -143,7 +143,7 @@ class FsbridgeFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         return VirtualFile(self, path, block_size=block_size or BLOCK, **kwargs)
 
     def _refused(self, path: Any = "", *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse, because nothing can be changed (P1)."""
+        """Raise an error, because nothing can be changed (P1)."""
         _refuse(str(path))
 
     mkdir = makedirs = rmdir = rm = rm_file = _rm = cp_file = copy = mv = pipe_file = put_file = touch = _refused
@@ -182,7 +182,7 @@ def _errors(path: str) -> Iterator[None]:
 
 
 def _chained(fo: str | None, protocol: str | None) -> str:
-    """The source that a chained URL names."""
+    """Return the source that a chained URL names."""
     if fo is None:
         raise ValueError("name a source: fsspec.filesystem('fsbridge', source='brain.n5')")
     if "://" in fo or protocol in (None, "http", "https"):
@@ -193,7 +193,7 @@ def _chained(fo: str | None, protocol: str | None) -> str:
 
 
 def _access(target: Mapping[str, Any]) -> dict[str, Any]:
-    """What fsspec's own options of the inner file system mean here."""
+    """Return fsbridge's options for fsspec's options of the inner file system."""
     client = target.get("client_kwargs") or {}
     named = {
         "anonymous": target.get("anon"),

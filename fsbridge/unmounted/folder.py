@@ -19,7 +19,7 @@ from fsbridge.tree import Attrs, Buffer
 from fsbridge.unmounted.units import UNIT_ITEMS
 
 CHANGING_NS = 2_000_000_000
-"""Nanoseconds for which a change may not show in a modification time: such a file is written again the next time."""
+"""Nanoseconds in which a change may not alter an mtime. A file with so recent a source is written again next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Folder:
 
     @property
     def unit_items(self) -> int:
-        """Files of a unit at most, however small they are."""
+        """Most files of a unit, however small they are."""
         return UNIT_ITEMS
 
     def target(self, path: str) -> str:
@@ -47,7 +47,7 @@ class Folder:
         os.makedirs(self.target(path), exist_ok=True)
 
     def check_directory(self, path: str) -> None:
-        """Raise FileExistsError if a link lies in the place of a directory: what it leads to is not written to (P4)."""
+        """Raise FileExistsError if a link lies at `path`: an export never writes through a link (P4)."""
         target = self.target(path)
         if os.path.islink(target):
             raise FileExistsError(errno.EEXIST, f"{target} is a link, where a directory is to be written")
@@ -74,11 +74,11 @@ class Folder:
         return None
 
     def has(self, path: str, attrs: Attrs) -> bool:
-        """True if the file that is there has this size, and was made of a stored object of this time."""
+        """True if the existing file has this size and was made from a stored object with this mtime."""
         return self.size(path) == attrs.size and os.lstat(self.target(path)).st_mtime_ns == attrs.mtime_ns
 
     def holds(self, path: str, size: int, pieces: Iterator[Buffer]) -> bool:
-        """True if the file that is there has these bytes, and no more, whatever `size` says."""
+        """True if the existing file consists of exactly these bytes, whatever `size` says."""
         with open(self.target(path), "rb") as file:
             return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
 
@@ -156,12 +156,12 @@ def _write(descriptor: int, start: int, pieces: Iterator[Buffer]) -> int:
 
 
 def _date(file: int | str, attrs: Attrs) -> None:
-    """Give a file the time of what it was made of, unless that is so recent that a further change might not alter it."""
+    """Give a file the mtime of its source, unless that is so recent that a further change might not alter it."""
     if attrs.mtime_ns < time.time_ns() - CHANGING_NS:
         os.utime(file, ns=(attrs.mtime_ns, attrs.mtime_ns))
 
 
 def _temporary(target: str) -> str:
-    """A temporary name beside `target`, always the same: what a killed export left is written over."""
+    """Return a temporary name beside `target`, always the same, so that a leftover of a killed export is overwritten."""
     folder, name = os.path.split(target)
     return os.path.join(folder, f".fsbridge-{blake2b(os.fsencode(name), digest_size=8).hexdigest()}.part")

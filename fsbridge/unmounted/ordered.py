@@ -1,7 +1,7 @@
 """Arrays of a source as sequences of elements in C order and in one byte order: what digests and comparisons read.
 
-Memory is bounded by the cache; bands of chunks that it cannot hold are spilt. Not here: chunks (`decoded/`), how ranges are
-assembled (`layouts/files/elements/`).
+Memory is bounded by the cache; bands of chunks that it cannot hold are written to temporary files.
+Not here: chunks (`decoded/`), how ranges are assembled (`layouts/files/elements/`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BAND_ITEMS = 1 << 24
 """Most elements of variable length in memory at a time."""
 
 WIDE_PART = 8
-"""Part of the cache (an eighth): a larger band of chunks is read by one thread at a time, because several would not fit."""
+"""A band of chunks larger than an eighth of the cache is read by one thread at a time, because several would not fit."""
 
 
 def type_text(array: Array) -> str:
@@ -46,7 +46,7 @@ def type_text(array: Array) -> str:
 def ordered(
     sources: WorkSources, source: int, path: str, reversed_axes: bool = False, array: Array | None = None
 ) -> OrderedArray:
-    """The elements of an array, one version for all units of this process. `array`: just opened, replaces the kept one."""
+    """Return an array's elements, of one version for all units of this process. `array`, if given, replaces the kept one."""
     tree = sources.tree(source)
 
     def make() -> OrderedArray:
@@ -81,15 +81,15 @@ class OrderedArray:
         native = metadata.dtype.numpy
         self.dtype = None if native is None or self.is_text else _packed(native)
         self.band = max(1, math.prod(self.shape[1:])) * self._edge()
-        """Elements in a band: in all chunks that one position of the slowest dimension touches."""
+        """Elements in a band: in all chunks that share one chunk position of the slowest dimension."""
         is_wide = self.band * metadata.dtype.itemsize > self._room // WIDE_PART
         self._turn = threading.RLock() if is_wide and not self.is_text else nullcontext()
 
     def pieces(self, block: int = 1) -> Iterator[tuple[int, int]]:
         """Yield start and stop of pieces for one thread each, of about `UNIT_BYTES`.
 
-        Each starts at a multiple of `block`, the first one at or behind the end of a band. There is only one piece if
-        elements have no fixed size or there are none.
+        Each starts at the end of a band, rounded up to a multiple of `block`. There is only one piece if elements have no
+        fixed size or there are none.
         """
         if self.is_text or not self.size:
             yield 0, self.size
@@ -123,7 +123,7 @@ class OrderedArray:
             yield [item.encode() if isinstance(item, str) else bytes(item) for item in found]
 
     def check(self) -> None:
-        """Raise Stale if the store holds another version of the array now; readers check their own chunk."""
+        """Raise Stale if the store now holds another version of the array. Readers check only their own chunks."""
         self._version.open_all([])
 
     def _open(self, selection: Selection) -> tuple[ChunkSupply, ElementReader]:
@@ -131,14 +131,14 @@ class OrderedArray:
         return supply, ElementReader(supply.metadata, selection, self._order, supply, self._room)
 
     def _edge(self) -> int:
-        """Length of a chunk in the slowest dimension; the least, if chunks differ."""
+        """Return the length of a chunk in the slowest dimension; the least one if chunks differ."""
         if not self.shape:
             return 1
         edges = self.array.metadata.grid.edges[self._order[0]]
         return max(1, edges if isinstance(edges, int) else min(edges))
 
     def _bands(self) -> Iterator[Selection]:
-        """Regions along the slowest dimension, as long as a chunk."""
+        """Yield regions along the slowest dimension, each as long as a chunk."""
         shape = self.array.metadata.shape
         if not shape:
             yield whole(shape)
@@ -155,7 +155,7 @@ class OrderedArray:
 
 
 class ElementSequence:
-    """Elements of a fixed size, as they follow each other in C order. For one thread."""
+    """Elements of a fixed size as one sequence in C order. For one thread."""
 
     def __init__(self, array: Array, dtype: np.dtype[Any] | None, reader: ElementReader) -> None:
         self._array = array
@@ -163,7 +163,7 @@ class ElementSequence:
         self._reader = reader
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Elements [start, stop), little-endian, packed: of the array's type, or rows of bytes if numpy has no such type."""
+        """Return elements [start, stop), little-endian and packed; as rows of bytes if numpy lacks the array's type."""
         found, dtype = self._reader.read(start, stop), self._array.metadata.dtype
         if self._dtype is not None:
             assert dtype.numpy is not None

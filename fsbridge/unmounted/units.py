@@ -1,7 +1,6 @@
 """Long work over sources, cut into units.
 
-Which units are this job's, which workers do them, and in which order their results are joined.
-
+This module decides which units are this job's, which workers do them, and in which order their results are joined.
 `Threads` does units here, `cluster.py` on other machines. Not here: any kind of work (`exporting.py`, `verifying.py`,
 `digest.py`, `comparing.py`), progress and messages (`commands/long_work.py`).
 """
@@ -32,13 +31,13 @@ UNIT_BYTES = 16 << 20
 A unit is larger if a band of chunks, or a chunk, is only read as a whole."""
 
 UNIT_ITEMS = 1024
-"""Files or chunks of a unit at most, however small they are."""
+"""Most files or chunks of a unit, however small they are."""
 
 WAITING = 8
-"""Units for each thread that are handed over, or are done and wait for an earlier one's result."""
+"""Most units for each thread that are handed over, or are done and wait for the result of an earlier unit."""
 
 KEPT = 64
-"""Opened arrays and files that are kept for later units of the same array or file."""
+"""Most opened arrays and files that are kept for later units of the same array or file."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -46,7 +45,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Work for one thread of any machine. `path`: what it is about, for people; `size`: bytes, as progress counts them."""
+    """Work for one thread of any machine. `path`: its subject, for messages; `size`: its bytes, for the progress."""
 
     path: str
     size: int
@@ -130,7 +129,7 @@ class WorkSources:
             self._kept[key] = found
             self._kept.move_to_end(key)
             gone = self._kept.popitem(last=False) if len(self._kept) > KEPT else None
-        del gone  # its last user closes it
+        del gone  # it is closed when its last user drops it
         return cast(T, found)
 
     def close(self) -> None:
@@ -151,14 +150,14 @@ class Doers(Protocol):
         """Number of threads."""
 
     def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
-        """Have one of them do a unit with its machine's own sources."""
+        """Let one of the threads do a unit with the sources of its machine."""
 
     def close(self, seconds: float | None = None) -> None:
         """Wait for what has begun, so many seconds at most."""
 
 
 class Work(ABC, Generic[U, R]):
-    """One command's work: cut here, done anywhere, joined here."""
+    """One command's work. This process cuts it into units and joins the results; any machine does the units."""
 
     def __init__(self, sources: WorkSources, tell: Callable[[str, Exception], object], part: JobPart) -> None:
         """`tell` gets the path and the error of what cannot be done."""
@@ -168,7 +167,7 @@ class Work(ABC, Generic[U, R]):
 
     @abstractmethod
     def units(self) -> Iterator[U | Remark]:
-        """The units of this job's part, and what is to be said between their results."""
+        """Yield the units of this job's part, and remarks to be reported between their results."""
 
     @staticmethod
     @abstractmethod
@@ -185,7 +184,7 @@ class Work(ABC, Generic[U, R]):
 
 
 def perform(work: Work[U, R], doers: Doers, progress: Callable[[str, int], object]) -> None:
-    """Do all units. Any exception but ours and the operating system's ends it."""
+    """Do all units. An exception that is neither fsbridge's nor an OSError ends the work."""
     waiting: deque[tuple[U, Future[R]] | Remark] = deque()
     most = WAITING * doers.threads
 
@@ -222,7 +221,7 @@ def perform(work: Work[U, R], doers: Doers, progress: Callable[[str, int], objec
 
 
 class Threads:
-    """Threads of this process. They are daemons: one that waits for a server does not hold up the end of the process."""
+    """Daemon threads of this process: one that waits for a server does not delay the end of the process."""
 
     def __init__(self, sources: WorkSources, threads: int) -> None:
         self.threads = threads

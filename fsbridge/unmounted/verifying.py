@@ -1,4 +1,4 @@
-"""Every stored chunk of a source decoded, and everything found that is damaged, unsupported or inconsistent.
+"""Decode every stored chunk of a source, and report what is damaged, unsupported or inconsistent.
 
 Not here: arguments and printing (`commands/verify.py`), how a chunk is decoded.
 """
@@ -19,7 +19,7 @@ from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Uni
 from fsbridge.unmounted.virtual import VirtualTree, reason
 
 TRIES = 3
-"""Versions of a changing chunk that are tried before it is a finding."""
+"""Most attempts to decode a chunk that keeps changing, before that is a finding."""
 
 Kind: TypeAlias = Literal["damaged", "unsupported", "inconsistent", "unreadable"]
 
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Counts:
-    """What has been looked at."""
+    """How much has been checked."""
 
     groups: int = 0
     arrays: int = 0
@@ -53,14 +53,14 @@ class ChunkBatch(Unit):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What came of some chunks: how many are well, and what is wrong with others."""
+    """The result for some chunks: how many are intact, and what is wrong with the others."""
 
     chunks: int
     findings: tuple[Finding, ...]
 
 
 class Verification(Work[ChunkBatch, Decoded]):
-    """One pass over a source. `found` gets each finding, `missing` each cell without a stored chunk if it is given.
+    """One pass over a source. `found` gets each finding, `missing`, if given, each grid cell without a stored chunk.
 
     Of several jobs each decodes its part of the chunks; the first looks at all else.
     """
@@ -126,7 +126,7 @@ class Verification(Work[ChunkBatch, Decoded]):
         yield from group.contradictions()
 
     def _look(self, path: str, inconsistent: Iterator[str]) -> None:
-        """Report inconsistencies beside chunks; only the first job does so."""
+        """Report inconsistencies outside of the chunks. Only the first job does so."""
         try:
             for words in inconsistent if self.part.is_first else ():
                 self._found(Finding("inconsistent", path, words))
@@ -177,7 +177,7 @@ def _decode_present(tree: VirtualTree, array: Array, index: Index) -> bool:
 
 
 def _decode(tree: VirtualTree, array: Array, index: Index) -> None:
-    """Decode a chunk, in memory that counts against the cache."""
+    """Decode a chunk in memory that counts as the cache's."""
     cache, metadata, chunks = tree.cache, array.metadata, array.chunks
     size, key = metadata.chunk_bytes(index), object()
     if size is not None:

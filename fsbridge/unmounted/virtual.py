@@ -1,4 +1,4 @@
-"""The tree of a source without a mount: its paths looked up, listed and read in this process, with the mount's errors.
+"""The tree of a source without a mount: look up, list and read its paths in this process, with a mount's errors.
 
 `VirtualTree` is for commands and for Python programs. Not here: what the tree shows (`layouts/`), the kernel's side of it.
 """
@@ -23,19 +23,19 @@ from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle
 T = TypeVar("T")
 
 MAX_LINKS = 40
-"""Links that one path may lead through, as Linux has it."""
+"""Most links on one path, the same limit as in Linux."""
 
 KNOWN_DIRECTORIES = 4096
-"""Directories that are kept, so that a path below them is not looked up from the root."""
+"""Most directories that are kept, so that a path below them is not looked up from the root."""
 
 TRIES = 3
-"""Times that a path is looked up which is Stale: the kernel does the same."""
+"""Most look-ups of a path that turns out Stale: the kernel retries in the same way."""
 
 
 class Listed(NamedTuple):
     """A member of a directory. `attrs.size` is None for a file if only its content tells the size.
 
-    `node` opens it, as it was listed.
+    `node` opens the member that was listed.
     """
 
     name: str
@@ -117,7 +117,7 @@ class VirtualTree:
         return self._tried(path, measured, follow)
 
     def target(self, path: str) -> str:
-        """Where a link leads."""
+        """Return the target of a link."""
 
         def ask(node: AnyNode) -> str:
             if node.attrs().kind != "link":
@@ -150,10 +150,10 @@ class VirtualTree:
         enter: Callable[[str], bool] = lambda path: True,
         failed: Callable[[str, Exception], object] | None = None,
     ) -> Iterator[tuple[str, Listed]]:
-        """All that is below a directory, with its path, directories before what is in them; links are not followed.
+        """Yield path and member for all that is below a directory, parents first; links are not followed.
 
-        A directory for which `enter` says no is left out with all that is below. Members are opened as they were listed,
-        which takes no look-up from the root. `failed` gets a directory that cannot be listed, which is then left out.
+        A directory for which `enter` returns False is left out with all below. Members are opened as they were listed,
+        without a look-up from the root. `failed` gets each directory that cannot be listed, which is then left out.
         """
         try:
             directory = self._tried(path, as_directory, follow=True)
@@ -165,7 +165,7 @@ class VirtualTree:
         yield from _below("/".join(map(decode, split(path))), directory, enter, failed)
 
     def _tried(self, path: str, ask: Callable[[AnyNode], T], follow: bool) -> T:
-        """Return `ask` of the node at `path`; what has changed since it was looked up is looked up again."""
+        """Return `ask(node)` for the node at `path`. If that is Stale, look the path up again."""
         names = split(path)
         for left in reversed(range(TRIES)):
             try:
@@ -179,7 +179,7 @@ class VirtualTree:
 
     def _find(self, names: tuple[bytes, ...], follow: bool) -> AnyNode:
         links = 0
-        at: tuple[bytes, ...] = ()  # where we are, without any link in it
+        at: tuple[bytes, ...] = ()  # the present directory, without any link in it
         ahead = list(reversed(names))
         node: AnyNode = self.root
         while ahead:
@@ -213,7 +213,7 @@ class VirtualTree:
             return found
 
     def _keep(self, names: tuple[bytes, ...], node: AnyNode) -> None:
-        """Keep a directory that finds its present content by itself. Directories of a chunk grid belong to one version."""
+        """Keep a directory for later look-ups, but none of a chunk grid, because those belong to one version."""
         if node.slot is not None or node.attrs().kind != "directory":
             return
         with self._lock:
@@ -300,12 +300,12 @@ def measured(node: AnyNode) -> Attrs:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, for people."""
+    """Return the text of an error for a message."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
 
 
 def mode(kind: Kind) -> int:
-    """The mode of a node as a mount shows it unless options narrow it."""
+    """Return the mode that a mount shows for a node, unless options narrow it."""
     return {"directory": 0o40555, "file": 0o100444, "link": 0o120777}[kind]

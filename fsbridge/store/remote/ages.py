@@ -1,4 +1,4 @@
-"""How old a remote store's answers may be: as the question says (`asking`), or by two settings if it says nothing.
+"""How old a remote store's answers may be: as the question says (`asking`), else as two settings say.
 
 Not here: how the kernel's requests say it (`kernel/ages.py`), what remembers answers (`answers.py`, `listing_cache.py`).
 """
@@ -32,12 +32,12 @@ class Ages:
         return cls(math.inf if config.immutable else config.metadata_ttl, config.remote.listing_ttl)
 
     def since(self, settled: bool = True) -> float:
-        """Return that time for an object; `settled`: a change would show in its version."""
+        """Return that time for answers about an object. `settled`: any change shows in its version."""
         moment = context.as_of if context.as_of < math.inf else time.monotonic() - self._ttl
         return moment if settled or moment == -math.inf else max(moment, time.monotonic() - DOUBTED_SECONDS)
 
     def listed(self) -> float:
-        """Return that time for a listing that serves as evidence of what exists."""
+        """Return that time for listings that serve as evidence of what exists."""
         if context.as_of < math.inf:
             return min(context.as_of, context.listed)
         return time.monotonic() - self._listing_ttl

@@ -1,6 +1,6 @@
 """Prefetching stored bytes: many requests at a time, a bounded number of bytes.
 
-Each range is fetched once: a reader that wants it meanwhile waits for its arrival, and takes it. Not here: which bytes will
+Each range is fetched once: a reader that needs it meanwhile waits for it and takes it. Not here: which bytes will
 be wanted (read-ahead), what an answer says of its object (`objects.py`).
 """
 
@@ -20,24 +20,24 @@ from fsbridge.store.remote.client import Object
 from fsbridge.workers import Workers
 
 FETCHED_BYTES = 64 * MIB
-"""Bytes on their way or waiting for their reader: at 30 ms they carry 2 GB/s."""
+"""Most bytes under way or waiting for their reader: at a latency of 30 ms enough for 2 GB/s."""
 AHEAD_IN_FLIGHT = 32
-"""Requests at a time: for whole chunks at 30 ms they carry more than two processors decode."""
+"""Most requests at a time: at a latency of 30 ms they bring more whole chunks than two processors decode."""
 FETCHED_SECONDS = 10.0
-"""Seconds that they wait: a slow program is still reading what came before them."""
+"""Seconds that fetched bytes wait for a reader: a slow program may still be reading those before them."""
 EXPECTED = 2 * MIB
-"""Bytes that an object is taken to have until its answer says it."""
+"""Assumed size of an object in bytes until an answer gives it."""
 WAITING_PARTS = 256
-"""Ranges that wait until others have left room for them: what several readers will want is asked for in its order."""
+"""Most ranges that wait for room. They are requested in order, for several readers."""
 
 Fetched = tuple[Object, int, memoryview, Stat]
-"""An object, its bytes from a position on, and its stat as of when they were asked for."""
+"""An object, a position in it, its bytes from there on, and its stat at the time of the request."""
 
 
 class _Part:
-    """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: those that were not taken yet.
+    """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: the number not taken yet.
 
-    `expected`: about how many they are; `reserved`: counted as on their way or waiting for their reader.
+    `expected`: their approximate number; `reserved`: the number counted in `Ahead.nbytes`.
     """
 
     __slots__ = ("arrived", "begun", "expected", "fetched", "left", "reserved", "start", "stop")
@@ -58,7 +58,7 @@ class _Part:
 
 
 class Ahead:
-    """The ranges of one store that are fetched ahead. `get` makes the request; its errors mean that there is nothing."""
+    """The prefetched ranges of one store. `get` makes the request; after an error of it there is nothing to take."""
 
     def __init__(self, get: Callable[[Key, int, int | None], Fetched], budget: int = FETCHED_BYTES) -> None:
         self._get = get
@@ -70,12 +70,12 @@ class Ahead:
         self._asked = 0  # requests under way: never more than there are threads, which would leave out the oldest ones
         self._sweeping = False
         self.nbytes = 0
-        """Bytes on their way or waiting."""
+        """Bytes under way or waiting for their reader."""
 
     def begin(self, key: Key, read: Range, expected: int | None) -> bool:
-        """Have `read` of an object sent, which is about `expected` bytes, unless it is under way, as soon as there is room.
+        """Request the range `read` of an object, about `expected` bytes, as soon as there is room, unless it is under way.
 
-        False if it will not be sent: too many wait already, or it is too large.
+        False if it will not be requested: too many wait already, or it is too large.
         """
         start, length = read
         nbytes = EXPECTED if expected is None else expected
@@ -97,7 +97,7 @@ class Ahead:
         return True
 
     def _ask(self) -> None:
-        """Ask for those that wait, the first ones first, as far as there is room."""
+        """Request the waiting ranges in their order, as far as there is room."""
         while True:
             with self._lock:
                 part, key = next(iter(self._waiting.items()), (None, ROOT))
@@ -110,7 +110,7 @@ class Ahead:
             self._threads.submit(partial(self._fetch, key, part), partial(self._over, key, part))
 
     def take(self, key: Key, start: int, length: int | None, last: bool = True) -> Fetched | None:
-        """The answer that holds these bytes, once it has arrived; None when they were not asked for yet, or in vain.
+        """Wait for the answer with these bytes and return it; None if they are not requested yet, or the request failed.
 
         `last`: these bytes will not be taken again.
         """
@@ -134,11 +134,11 @@ class Ahead:
         return fetched
 
     def clear(self) -> None:
-        """Forget everything that has arrived, and all that waits."""
+        """Forget everything that has arrived or waits for its request."""
         self._forget(math.inf)
 
     def _forget(self, before: float) -> None:
-        """Forget the parts begun before that time, except those on their way."""
+        """Forget the parts begun before that time, except those under way."""
         with self._lock:
             old = [
                 (key, part)
@@ -147,7 +147,7 @@ class Ahead:
                 if part.begun < before and (part.arrived.is_set() or part in self._waiting)
             ]
             for _, part in old:
-                self._waiting.pop(part, None)  # none of them is asked for in place of another
+                self._waiting.pop(part, None)  # so that dropping one does not request another one
         for key, part in old:
             self._over(key, part)  # a reader may have begun to wait for it at this moment
 
@@ -164,7 +164,7 @@ class Ahead:
             if part.fetched is None:
                 self._over(key, part)
             part.arrived.set()
-        self._ask()  # it may be less than was expected
+        self._ask()  # there is room for others if this was less than expected
 
     def _over(self, key: Key, part: _Part) -> None:
         """Drop a part, and wake the readers that wait for it."""

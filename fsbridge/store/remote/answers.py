@@ -1,4 +1,4 @@
-"""The last answer about each object of an object store, with a body that is kept for its reader. Not here: requests."""
+"""The last answer about each object of an object store, perhaps with a body for its next reader. Not here: requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KNOWN_OBJECTS = 16384
 COARSE_SECONDS = 600
 """Seconds by which a server's clock may differ from ours. An object with an older date was not written just now."""
 TICK_SECONDS = 2.0
-"""Seconds in which a version without a real ETag may stand for two contents: the second of its date, or two of a coarse
+"""Seconds in which two contents may share a version that has no real ETag: the second of its date, or two of a coarse
 clock.
 """
 
@@ -41,10 +41,10 @@ _CLOUD = "0x"
 
 
 class ServerClock:
-    """The least time that a server's clock shows: the last change that the server told of, plus what has passed since.
+    """A lower bound for a server's clock: the latest modification time that it sent, plus the time since then.
 
     It decides when the second is over in which an object was written. Comparing with our own clock would make readers of
-    whole arrays wait as long as the two may differ. A race costs precision and nothing more.
+    whole arrays wait as long as the two may differ. A race between threads only makes the bound less precise.
     """
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ class Answers:
 
 
 class Evidence:
-    """Directories in which an object was seen, and when. They exist. Thread-safe."""
+    """Directories known to exist because an object was seen in them, and when. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -206,7 +206,7 @@ def _is_of_bytes(etag: str | None) -> bool:
 
 
 def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -math.inf) -> Stat:
-    """Return the version of an object: what stands for its ETag, with size and time for servers that have none.
+    """Return an object's stat. Its version has a hash of the ETag, and size and time for servers that have no ETag.
 
     `clock`: the server's, for an object that was `asked` for just now (`time.monotonic`).
     """

@@ -1,4 +1,4 @@
-"""A cache of stored bytes on disk for remote stores: what was fetched once is there after a restart.
+"""A cache of stored bytes on disk for remote stores: what was fetched once is still there after a restart.
 
 A block is a whole object or a part that was read, in a file of its own: a header (URL, key, ETag, size, time, range), the
 bytes, a CRC-32C of both. Files are written by a thread of its own and renamed. A damaged file, or one of another version,
@@ -37,13 +37,13 @@ LARGEST_BYTES = 64 * MIB
 WAITING_BLOCKS, WAITING_BYTES = 4096, 64 * MIB
 """Most blocks and bytes that wait to be written. More are not kept, because writing must not delay a read."""
 LOOKED_BYTES = 8 * MIB
-"""Blocks up to this size are not read again between the look at them and their use."""
+"""Blocks up to this size in bytes stay in memory between `find` and `get`, so that they are read once."""
 FREE_PART = 0.05
 """Part of the disk, and of the files it can hold, that stays free whatever the cache may use."""
 TOUCHED_SECONDS = 60.0
-"""Seconds between two notes that a block is in use."""
+"""Least seconds between two updates of the time at which a block was last used."""
 COUNTED_SECONDS = 60.0
-"""Seconds between two counts of all blocks, because other mounts write here, too."""
+"""Seconds between two counts of all blocks: other mounts write here, too."""
 COUNTED_PART = 16
 """At most this part of the cache is written between two counts."""
 PIECE_BYTES = 1 << 20

@@ -1,6 +1,6 @@
 """Requests to an object store or a web server: obstore's blocking calls, every answer checked, every error one of ours.
 
-Only `get` and the two kinds of `list` are used, because only they tell which version the bytes are of. What a server says is
+Only `get` and the two kinds of `list` are used, because only they tell the version of what they give. A server's text is
 never passed on. Not here: what its refusals mean (`faults.py`), what is remembered between requests (`objects.py`).
 """
 
@@ -35,14 +35,13 @@ PAGE_KEYS = 1000
 """Keys of a page of a LIST."""
 
 LEVEL_SECONDS = 30.0
-"""Seconds for which one level is listed: longer than any request waits, and a server that never ends would fill all memory.
-"""
+"""Most seconds for the listing of one level, longer than any request takes: an endless listing would fill all memory."""
 
 EMPTY_SECONDS = 5.0
 """Seconds for which an empty listing is believed after the server has said "not there" of a made-up name."""
 
 REQUESTS_IN_FLIGHT = 64
-"""Requests at a time: at 30 ms as many small ones, headers all over an HDF5 file, carry 2,000 a second."""
+"""Most requests at a time: at a latency of 30 ms 2,000 small ones a second, such as for headers all over an HDF5 file."""
 
 _METADATA = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
 """Seconds for look-ups and listings: nine and a half at most, within P7's ten."""
@@ -122,20 +121,22 @@ class Client:
     ) -> Response | None:
         """Begin to read an object: `length` bytes from `start` (None: all), the last `length` when `start` is negative.
 
-        `match`: Stale unless the object has this ETag. `other_than`: None when it has. `patient`: 29 seconds, not 9.
+        `match`: Stale unless the object has this ETag. `other_than`: None if it has this one.
+
+        `patient`: allows 29 seconds instead of 9.
         """
         asking.before_waiting()
         options: dict[str, Any] = {}
         if length is not None:
             options["range"] = {"suffix": length} if start < 0 else (start, start + length)
-        if match is not None and not is_weak(match):  # which no object has, as If-Match compares
+        if match is not None and not is_weak(match):  # If-Match never matches a weak ETag
             options["if_match"] = f'"{match}"'
         if other_than is not None:
             options["if_none_match"] = f'"{bare(other_than)}"'
         place = self.place(key)
         if not _speakable(key):
             raise NotFound(f"{place}: no name that the server could hold")
-        if start < 0 and length is not None and self.location.kind == "az":  # which has no suffix ranges
+        if start < 0 and length is not None and self.location.kind == "az":  # Azure has no suffix ranges
             start = max(0, self._head(key).size - length)
             options["range"] = (start, start + length)
         with self._slots:
@@ -157,11 +158,11 @@ class Client:
             try:
                 return _object(key, _called(lambda: self._metadata.head(key)))
             except FileNotFoundError:
-                pass  # its answer has no words; that to a GET tells whether the store says so
+                pass  # HEAD has no body; the answer to a GET tells if it is the store that says so
             except Exception as error:
                 raise self._judged(translate(error, self.place(key)), self.place(key)) from None
         found = self.get(key)
-        assert found is not None  # no question of another version
+        assert found is not None  # None is only for `other_than`
         return found.object
 
     def level(self, prefix: str) -> tuple[list[str], list[Object]]:
@@ -198,7 +199,7 @@ class Client:
             raise TimedOut(f"{self.place(prefix)}: the server's listing does not end") from None
 
     def beneath(self, prefix: str, after: str | None = None) -> Iterator[Sequence[Object]]:
-        """All objects beneath `prefix`, page by page in the order of their keys; those behind the key `after` only."""
+        """All objects beneath `prefix`, page by page in the order of their keys. `after`: only those behind this key."""
         asking.before_waiting()
         failed, last = 0, after
         begun: set[str] = set()
@@ -225,7 +226,7 @@ class Client:
                         yield [_object(meta["path"], meta) for meta in objects]
                     return
             else:
-                if count != PAGE_KEYS or self._goes_on:  # else the server may never give a second page
+                if count != PAGE_KEYS or self._goes_on:  # a full first page and none after it: the server may lack paging
                     break
         if last is None:
             self._believe_nothing(prefix)
@@ -275,7 +276,7 @@ class Client:
 
 
 def _called(call: Callable[[], R]) -> R:
-    """Return or raise what a call of obstore does. If no request can be made it panics, which is no Exception in Python."""
+    """Return or raise what a call of obstore does. Its panic, if it can make no request, is no Exception in Python."""
     try:
         return call()
     except BaseException as error:

@@ -1,6 +1,6 @@
 """What a server's refusals and failures mean: one of our errors for each of obstore's, without a word of the server's.
 
-Servers repeat tokens in their error texts, so that only codes that are known here are passed on. Not here: requests
+Servers repeat tokens in their error texts, so only codes that are known here are passed on. Not here: requests
 (`client.py`).
 """
 
@@ -24,15 +24,15 @@ _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 _REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
 REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 _TYPED = (401, 403, 404, 412)
-"""Statuses that obstore has errors of their own for, where an object was asked for."""
+"""HTTP statuses of a request for an object for which obstore has an error class of its own."""
 _ABSENT = ("NoSuchKey", "BlobNotFound", "PathNotFound")
-"""What object stores say of what is not there; the last one Azure's with folders."""
+"""Codes of object stores for absent objects; the last one is Azure's with folders."""
 _TELLS_ABSENCE = ("s3", "az", "ab")
-"""URLs of those that do; Google's emulator does not."""
+"""Beginnings of URLs of stores that give such a code; Google's emulator does not."""
 _LISTING = re.compile(r"[?&](?:list-type=2|comp=list)")
 _GIVES_TOKEN = re.compile(r"Error performing token request|Error getting token response")
 _GIVES_CREDENTIALS = re.compile(rf"Error performing (?:PUT|POST) |{_GIVES_TOKEN.pattern}")
-"""Requests that are none for an object, nor for a listing, of who only reads."""
+"""Matches failed requests for credentials, if only reads are made: objects and listings need no PUT or POST."""
 
 
 class Refused(AccessDenied):
@@ -56,7 +56,7 @@ class NoBucket(Unreachable):
 
 
 class TakenForAbsent(NotFound):
-    """The object is withheld, which the user says means that it is not there."""
+    """The object is withheld, and the user has said that this means absent."""
 
 
 class NoRanges(Unsupported):
@@ -116,7 +116,7 @@ def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeErr
         known = f", {code}" if code in _REFUSALS else ""
         advice = "" if place.startswith("http") else "; check the credentials, and what they permit"
         bare = ("AccessDenied",) if place.startswith("s3") else ("", "AccessDenied")
-        told = code not in bare or status == 401 or "kms:" in text  # of a key that may not be used
+        told = code not in bare or status == 401 or "kms:" in text  # "kms:": an encryption key that may not be used
         return (Refused if told else Withheld)(f"{place}: refused (status {status or 403}){known}{advice}")
     if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
         return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")

@@ -18,7 +18,7 @@ MAX_MEMBERS = 400_000
 
 
 class ListedLevel:
-    """The members of one directory: names in order, with size, mtime (ns) and what stands for the ETag of each object.
+    """The members of one directory: names in order, with size, mtime (ns) and a hash of the ETag (`mark`) of each object.
 
     `asked`: when they were asked for (`time.monotonic`).
     """

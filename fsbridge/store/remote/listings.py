@@ -1,4 +1,4 @@
-"""What an object store lists: one level, a page after the other, or all that lies beneath a key; each LIST is sent once.
+"""Listings of an object store: one level, page by page, or all that lies beneath a key. Each LIST is sent once.
 
 Not here: the requests themselves (`client.py`), how compactly listings are remembered (`listing_cache.py`), single objects.
 """
@@ -21,15 +21,16 @@ from fsbridge.store.remote.client import PAGE_KEYS, Client
 from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, ListedLevel, split
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
-"""Least listings beneath different members of a directory, within this time, that count as a walk through all of them."""
+"""Listings beneath so many members of a directory, within so many seconds, count as a walk through all members."""
 LISTED_DIRECTORIES = 2
-"""Least looks at single objects that count as a walk in a directory that was listed before."""
+"""Looks at objects beneath so many members count as a walk if the directory was listed before."""
 WALK_PAGES, WALK_PART = 8, 2
-"""Such a walk asks for at most so many pages, or half as many as the directory has members, which cost one or two each."""
+"""Most pages of the listing of all that is walked through: eight, or half as many as the directory has subdirectories, which
+one by one take one or two requests each."""
 SHOWN_DIRECTORIES = 4096
 """Number of directories remembered as listed, and of those remembered as listed with all that lies beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
-"""As `WALK_PAGES`, `WALK_PART` for looks at one object in each member: unlike pages they need not wait for each other."""
+"""The same for looks at one object in each member. It is less, because looks, unlike pages, can be made in parallel."""
 
 
 class Listings:
@@ -44,31 +45,31 @@ class Listings:
         self._ages = ages
         self._lock = threading.Lock()
         self._large: set[Key] = set()  # directories with more members than are remembered
-        self._vast: dict[Key, int] = {}  # directories beneath which there are more objects than that
-        self._slow: set[Key] = set()  # of which a listing of all is nearly too old when it has arrived
+        self._vast: dict[Key, int] = {}  # directories beneath which there are more objects than the number
+        self._slow: set[Key] = set()  # a listing of all that lies beneath is nearly too old when it arrives
         self._beneath: LRU[Key, float] = LRU(SHOWN_DIRECTORIES)  # when all that lies beneath was asked for
-        # When something was listed (or, True, looked at) beneath which members.
+        # By directory, and True for looks, False for listings: the members beneath which these were, and when.
         self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
         self._shown: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)
         self._under_way: dict[Key, threading.Event] = {}
         self._arriving: dict[Key, Arriving] = {}
 
     def known(self, key: Key) -> ListedLevel | None:
-        """The members of a directory, if they are known."""
+        """The members of a directory, if a young enough listing is remembered."""
         return self.remembered.get(key, self._ages.listed())
 
     def shows(self, key: Key) -> bool:
-        """True if an object is in a listing that is at hand, and may be old."""
+        """True if a remembered listing has an object at `key`. Makes no request."""
         level = self.known(key.parent)
         return level is not None and level.find(key.name) is not None
 
     def lacks(self, key: Key) -> bool:
-        """True if nothing of that name is in a listing that is at hand, and may be old."""
+        """True if a remembered listing has nothing at `key`. Makes no request."""
         level = self.known(key.parent)
         return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
     def level(self, key: Key, since: float | None = None) -> ListedLevel:
-        """The members of a directory, asked for after `since`; empty when there is none."""
+        """Return the members of a directory, requested after `since`; empty if nothing lies there."""
         since = self._ages.listed() if since is None else since
         while True:
             level = self.remembered.get(key, since)
@@ -84,27 +85,27 @@ class Listings:
                     return self._asked(key) if level is None else level
 
     def at(self, key: Key, since: float) -> ListedLevel | None:
-        """The members of the directory that the object `key` lies in, if they are known and were asked for after `since`."""
+        """Return the remembered listing of the directory of the object `key`, if it was requested after `since`."""
         return self.remembered.get(key.parent, since)
 
     def beside(self, key: Key, since: float) -> ListedLevel | None:
-        """Return what `at` does, listing the directories if need be.
+        """Return what `at` does, after listing all neighbouring directories if this looks like a walk.
 
-        A program that looks at such objects in several directories side by side will look at all of them.
+        A program that looks at objects in several neighbouring directories will probably look at all of them.
         """
         level = self.at(key, since)
         return self.at(key, since) if level is None and self.listable and self._walk(key.parent, since, True) else level
 
     def shown(self, key: Key) -> ListedLevel:
-        """Return members for a program that lists the directory and may look at one after the other.
+        """Return the members, for a program that lists the directory and may then look at each of them.
 
-        Errors as of `listing`.
+        Errors as in `listing`.
         """
         self._shown.put(key, True)
         return self.listing(key)
 
     def listing(self, key: Key) -> ListedLevel:
-        """As `level`; NotFound if nothing lies beneath `key`, Stale if nothing lies in the store any more."""
+        """Return what `level` does; NotFound if nothing lies beneath `key`, Stale if nothing lies in the store any more."""
         level = self.level(key)
         if not len(level):
             if not key:
@@ -113,7 +114,7 @@ class Listings:
         return level
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """Names page by page; they are remembered unless they are too many, and then no times of them are.
+        """Yield names page by page and remember the listing. If it is too long, neither names nor times are remembered.
 
         `cuts`: names at which a long listing may be cut, see `parts`.
         """
@@ -155,7 +156,7 @@ class Listings:
         return found
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Send one recursive LIST in place of one for each directory; none if it would give too much."""
+        """Send one recursive LIST instead of one for each directory, unless there are too many objects."""
         since = self._ages.listed()
         while self.listable and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, since):
             with self._once(key) as mine:
@@ -224,7 +225,7 @@ class Listings:
             self.remembered.put(place, level)
 
     def stat_at(self, level: ListedLevel, position: int) -> Stat:
-        """What a listing says of an object."""
+        """Return the stat of an object from a listing."""
         size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
         return Stat(False, size, mtime_ns, (etag, size, mtime_ns))
 
@@ -240,7 +241,7 @@ class Listings:
 
     @contextmanager
     def _once(self, key: Key) -> Iterator[bool]:
-        """True for the first thread; others wait for it meanwhile and get False."""
+        """Yield True to the first thread; other threads wait until it is done and get False."""
         asking.before_waiting()
         with self._lock:
             other = self._under_way.get(key)

@@ -34,7 +34,7 @@ class OddKeys:
     def pages(self, prefix: str, after: str | None, one_level: bool) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
         """Yield the prefixes and the objects of each page, as obstore gives them: with keys below the location.
 
-        `after`: only keys behind this one. `one_level`: what lies deeper is told as prefixes. CorruptData without boto3,
+        `after`: only keys behind this one. `one_level`: deeper keys are given as prefixes. CorruptData without boto3,
         Unreachable if the server does not answer a second time.
         """
         root = f"{self._location.path}/" if self._location.path else ""

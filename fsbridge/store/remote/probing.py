@@ -1,4 +1,4 @@
-"""The first requests to a remote store: if anything is there, if it may be listed, and what absence looks like.
+"""The first requests to a remote store: whether anything is there, whether it may be listed, how absence is reported.
 
 Not here: any later request (`store.py`).
 """
@@ -77,7 +77,7 @@ def _region(client: Client) -> str | None:
 
 
 def _probe(client: Client) -> None:
-    """Ask for what cannot exist: a server that has it would take everything for present, or nothing for absent."""
+    """Ask for an object that cannot exist. A server that has it reports everything as present, and nothing as absent."""
     text, name = client.location.text, f"fsbridge-{secrets.token_hex(8)}"
     try:
         client.get(name)

@@ -1,4 +1,4 @@
-"""Credentials and regions of the profiles in `~/.aws`, read again while mounted, so that renewed ones are used.
+"""Credentials and regions of the profiles in `~/.aws`, read again while mounted, so renewed ones are used.
 
 Plain keys are read by ourselves; a profile with a role, single sign-on or a program needs boto3. Not here: credentials
 that the environment or the machine's role gives, which obstore finds itself (`backends.py`).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Credential
 
 GOOD_FOR = timedelta(minutes=6)
-"""obstore asks for credentials again five minutes before they end, so with this once a minute while requests are made."""
+"""Validity of credentials as told to obstore. It asks again five minutes before the end: once a minute, while in use."""
 
 _FROM_THE_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
@@ -102,7 +102,7 @@ class Profile:
         return Boto3CredentialProvider(boto3.Session(profile_name=self._name), ttl=GOOD_FOR)
 
     def __call__(self) -> Any:
-        """Return the credentials as of now. Outside of the confinement, because boto3 may run the user's own programs."""
+        """Return the present credentials. Runs outside of the confinement, because boto3 may run the user's own programs."""
         return confinement.outside(self._now)
 
     def _now(self) -> Any:

@@ -19,9 +19,9 @@ from fsbridge.workers import Workers
 T = TypeVar("T")
 
 AT_ONCE = 4
-"""Such requests at a time; the thread that begins one makes a request of its own meanwhile."""
+"""Requests in the background at a time; the thread that begins one makes a request of its own meanwhile."""
 MOST_SECONDS = 10.0
-"""Seconds that a thread waits for a request: it takes no longer (`client.py`), whatever became of its thread."""
+"""Most seconds that a thread waits for a request of another one: a request takes no longer (`client.py`)."""
 
 
 class Revisits:

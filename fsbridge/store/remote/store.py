@@ -1,7 +1,7 @@
 """An object store or a web server as a store. Each answer is remembered, so that the next request may not be needed.
 
 - One GET is stat, open and first read: a look-up keeps the body for the read that follows.
-- A listing is the index: names, sizes, times and ETags of a thousand members for one request.
+- A listing serves as an index: one request gives names, sizes, times and ETags of a thousand members.
 - Directories are only parts of keys: they exist if something lies below them, and it is unknown when they changed.
 
 Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here:
@@ -70,7 +70,7 @@ class ObjectStore(StoreAbilities):
         position = None if level is None else level.find(key.name)
         known = self._answers.fresh(key)
         if (level is not None and position is None) or (known is not None and known.stat is None):
-            return  # as far as is known there is no such object; reading it will tell
+            return  # seems to be absent; reading it will tell
         size = None if level is None or position is None else level.sizes[position]
         read = around or read
         self._ahead.begin(key, read, size if read[1] is None else read[1])

@@ -21,13 +21,13 @@ Piece: TypeAlias = bytes | memoryview
 """Some bytes of an object."""
 
 _PATIENCE = {"timeout": 120.0, "retry_timeout": 180.0, "max_retries": 8, "max_backoff": 5.0}
-"""Seconds: a part must pass through a slow line in a request's time."""
+"""Timeouts in seconds: a slow line must be able to send one part within a request."""
 
 CONNECTIONS = 32
 """Unused connections that are kept."""
 
 SMALL = MIB
-"""Bytes up to which an object waits for nothing: as many of these are in memory as there are threads."""
+"""Largest object in bytes that is sent without waiting for others. Each thread may have one of these in memory."""
 
 PART = 8 * MIB
 """Bytes of a part of a large object, and of the largest object that is sent in one request."""
@@ -36,7 +36,7 @@ PARTS = 10_000
 """Parts of one object at most, as Amazon has it."""
 
 LARGE_AT_ONCE = 4
-"""Objects above `SMALL` at a time: of each, two parts are on their way and one is being filled."""
+"""Most objects above `SMALL` at a time: of each, two parts are under way and one is being filled."""
 
 NOTE = "fsbridge"
 """The name of the note in an object's metadata. Azure takes letters, digits and underscores only."""
@@ -57,7 +57,7 @@ class Uploads:
         self._large = threading.BoundedSemaphore(LARGE_AT_ONCE)
 
     def look(self, key: str) -> tuple[int, str] | None:
-        """Size and note of an object; None if there is none."""
+        """Return size and note of an object; None if it is absent."""
         try:
             found = self._store.get(self._speakable(key), options={"head": True})
             return int(found.meta["size"]), dict(found.attributes).get(NOTE, "")
@@ -69,7 +69,7 @@ class Uploads:
             raise self._translated(error, key) from None
 
     def holds(self, key: str, size: int, pieces: Iterator[Piece]) -> bool:
-        """True if an object of `size` bytes has these."""
+        """True if `pieces` have `size` bytes in all, and the object at `key` begins with them."""
         at = 0
         with self._turn(size):
             for piece in pieces:
@@ -94,7 +94,7 @@ class Uploads:
             self._put(key, size, note, pieces)
 
     def _turn(self, size: int) -> AbstractContextManager[object]:
-        """What an object of `size` bytes waits for, so that memory stays bounded."""
+        """Return the context in which an object of `size` bytes is sent. Large ones wait for it, which bounds memory."""
         return self._large if size > SMALL else nullcontext()
 
     def _put(self, key: str, size: int, note: str, pieces: Iterator[Piece]) -> None:
@@ -114,7 +114,7 @@ class Uploads:
             raise self._translated(error, key) from None
 
     def _speakable(self, key: str) -> str:
-        """A key as it is, if it can be one."""
+        """Return `key`; FsbridgeError if it is not UTF-8, because no object can have such a key."""
         try:
             key.encode()
         except UnicodeEncodeError:
@@ -134,7 +134,7 @@ def part_bytes(size: int) -> int:
 
 
 def _noting(pieces: Iterator[Piece], failures: list[Exception]) -> Iterator[Piece]:
-    """The same pieces; an error of theirs is noted, so that it is not taken for the server's."""
+    """Yield `pieces`. Add an error of reading them to `failures`, so that it is not taken for the server's."""
     try:
         yield from pieces
     except Exception as error:

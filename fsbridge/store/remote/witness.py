@@ -16,7 +16,7 @@ from fsbridge.store.remote.client import Client
 
 
 class _Asked(NamedTuple):
-    """One question whether the store is there.
+    """One check of whether the store is still there.
 
     When it was asked (monotonic seconds), about which object, and what failed.
     """
@@ -27,7 +27,7 @@ class _Asked(NamedTuple):
 
 
 class Witness:
-    """The two objects that a store gave last, and the first one. For stores without listings: a listing proves absence."""
+    """The first object that a store gave, and the last two. For stores without listings: a listing proves absence."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -45,11 +45,9 @@ class Witness:
         return first
 
     def confirm(self, missing: Key) -> None:
-        """Raise Unreachable if not only `missing`, which the server has just reported absent, is gone.
+        """Raise Unreachable if the server, which has just reported `missing` absent, has lost other objects, too.
 
-        May make a request.
-
-        What the server said before that proves nothing: a server whose store goes away gave objects until that moment.
+        May make a request. An object that the server gave earlier proves nothing: its store may have gone away since.
         """
         told = time.monotonic()
         with self._asking:  # a thread that waits here was told "not there" before the next question, so it shares the answer
@@ -75,7 +73,7 @@ class Witness:
                 break
             else:
                 asked = _Asked(began, key, None)
-                with self._lock:  # each of the others was removed by itself
+                with self._lock:  # the store is there, so those that are gone were removed one by one
                     self._given = tuple(given for given in self._given if given[0] not in gone)
                 break
         self._asked = asked

@@ -62,7 +62,7 @@ BATCH_MEMBERS = 1 << 14
 """Entries converted at a time."""
 
 MAX_NAME = 4096
-"""Most bytes of a name: Linux accepts no longer path."""
+"""Most bytes of a name: Linux accepts no longer paths."""
 
 HARMFUL = re.compile(rb"\0|^/|^$|//|(?:^|/)\.\.?(?:/|$)")
 """Names that are not keys: empty, `.` and `..` components, NUL. A `/` at the end marks a directory."""

@@ -1,4 +1,4 @@
-"""Ranges of deflated members, not inflated from the start each time. Not here: what a member is (`store.py`).
+"""Reads ranges of deflated members without inflating from the start each time. Not here: what a member is (`store.py`).
 
 While a large member is inflated, the decompressor's state is kept every few MiB (as in zran of zlib's examples), and the
 next range begins at the state before it. So the inner chunks of a shard in a compressed archive cost a few MiB of inflating
@@ -95,4 +95,4 @@ class Inflater:
 
 
 _states: LRU[tuple[object, int, int], _State] = LRU(MAX_STATES)
-"""By archive object, position of the member in the archive, and number of whole steps."""
+"""Kept states by archive object, position of the member in the archive, and number of whole steps."""

@@ -93,7 +93,7 @@ class ZipStore(StoreAbilities):
         return True
 
     def rest(self) -> None:
-        """Drop the archive, unless it is being opened: that may take as long as its disk likes."""
+        """Drop the archive, unless a thread is opening it now: waiting for that could block on its disk."""
         if self._lock.acquire(blocking=False):
             self._archive = None
             self._lock.release()
@@ -105,7 +105,7 @@ class ZipStore(StoreAbilities):
         """Do nothing, because the archive's directory is in memory."""
 
     def opened(self, key: Key) -> None:
-        """Do nothing, because a member is found in memory."""
+        """Return None: `stat` of a member needs no read."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Return kind and version.
@@ -205,7 +205,7 @@ class ZipStore(StoreAbilities):
             if archive is None or archive.stat.version != stat.version:
                 archive = self._archive = self._open()
             else:
-                archive.blob.stat = archive.blob.stat._replace(settled=stat.settled)  # it may have settled
+                archive.blob.stat = archive.blob.stat._replace(settled=stat.settled)  # it may be settled by now
         if _recent.get(id(self)) is None:
             _recent.put(id(self), self)
         return archive
@@ -218,7 +218,7 @@ class ZipStore(StoreAbilities):
         if archive.directory.is_directory(name):
             raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
         above = name.rpartition(b"/")[0]
-        while above:  # behind a link nothing is known to be absent
+        while above:  # a member below a symbolic link is not known to be absent
             found = archive.directory.find(above)
             if found is not None and found.flags & SPECIAL:
                 raise Unsupported(f"{self.describe(key)}: behind {LINK}")
