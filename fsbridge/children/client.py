@@ -38,7 +38,7 @@ from fsbridge.errors import (
 GRACE_SECONDS = 5
 """Seconds after the deadline at which a child ends itself, if the daemon has not done it."""
 END_SECONDS = 1.0
-"""Seconds that an ending child gets. A child that hangs in the kernel, at a file of a dead server, does not even die."""
+"""Seconds to wait until a child has ended. One that hangs in the kernel, at a file of a dead server, cannot even die."""
 
 TOO_SLOW = "the store was too slow for what has to be read of it"
 WANT, REFUSED = "want", "refused"
@@ -246,7 +246,7 @@ class ChildProcess:
 
 
 class _Supplied:
-    """What one question's child was given. `failure`: why it was not given everything."""
+    """What a child was given while it answered one question. `failure`: why it did not get everything."""
 
     def __init__(self, supply: Supply | None, deadline: float) -> None:
         self._supply = supply

@@ -1,7 +1,7 @@
-"""Elements of an HDF5 type as bytes that mean the same in another process, including what they point at.
+"""Serialisation of elements of an HDF5 type, including what they point at, for another process.
 
-They go from the child that reads a file to the child that writes its twin. Works on h5py's `TypeID` objects without
-importing h5py.
+The child that reads a file sends them to the child that writes its twin, a copy as an HDF5 file. Works on h5py's `TypeID`
+objects without importing h5py.
 
     N * size bytes      the elements as they are in memory; what is in the places of pointers means nothing
     for each element, for each of its pointers in the order of their offsets:
@@ -31,7 +31,7 @@ MAX_POINTERS = 1 << 16
 _REFERENCE, _VLEN, _STRING, _COMPOUND, _ARRAY = 7, 9, 3, 6, 10
 """H5T_class_t (H5Tpublic.h)."""
 _KINDS: dict[int, Kind] = {8: "object", 12: "region", 64: "reference"}
-"""By size in bytes: hobj_ref_t, hdset_reg_ref_t and, since HDF5 1.12, H5R_ref_t."""
+"""Kinds of references by size in bytes: hobj_ref_t, hdset_reg_ref_t and, since HDF5 1.12, H5R_ref_t."""
 _U8, _U32, _U64, _SEQUENCE = struct.Struct("<B"), struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("@QQ")
 
 
@@ -49,7 +49,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """An element in memory.
+    """The layout of one element in memory.
 
     `size` bytes, with pointers at offsets. Each pointer is (offset, kind, form of a sequence's elements).
     """

@@ -87,7 +87,7 @@ class _Life:
         return self._pipe[0]
 
     def vain(self) -> None:
-        """Clean up if no child was forked."""
+        """Close the descriptors if no child could be forked."""
         for end in self._pipe or ():
             os.close(end)
 

@@ -37,7 +37,7 @@ class NoRoom(StartFailed):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What children of one kind run: a module that calls `server.run`, and environment variables beside the daemon's."""
+    """What one kind of children runs: a module that calls `server.run`, with variables added to the environment."""
 
     module: str
     environment: tuple[tuple[str, str], ...] = ()
@@ -122,7 +122,7 @@ class Starter:
         return ours
 
     def _kept(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start the process on a thread that lives as long as the process, because the process ends with that thread."""
+        """Start the process from a thread that lives as long as it, because the kernel kills it when that thread ends."""
         started: SimpleQueue[subprocess.Popen[bytes] | Exception] = SimpleQueue()
 
         def keep() -> None:

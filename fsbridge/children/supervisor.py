@@ -1,4 +1,4 @@
-"""A child process that starts when it is asked, starts again after a crash, and is not asked again what ended it.
+"""A child process that starts when needed and again after a crash. A question that ended it is not asked again for a while.
 
 For anything that needs one: an HDF5 file, the databases of a Hangar repository. Not here: one process (`client.py`), the
 questions.
@@ -27,16 +27,16 @@ AVOIDED_MOST_SECONDS = 3600.0
 AVOIDED_SUBJECTS = 10_000
 """How many such questions are remembered, the latest ones."""
 AVOIDED_PARTS = 4
-"""If this many parts of a subject are avoided, the whole subject is."""
+"""Number of avoided parts of a subject from which on the whole subject is avoided."""
 CALL_ATTEMPTS = 2
-"""Children that one question may end. The first may have been harmed by another question."""
+"""Most children that one question may end. The first may have been damaged by an earlier question."""
 
 HALVINGS = 3
-"""Each question of the last `AVOIDED_SECONDS` that computed without end, up to this many, halves the next one's time."""
+"""Most halvings of a question's CPU time: one for each of the last `AVOIDED_SECONDS` that computed without end."""
 
 
 class _Avoided(NamedTuple):
-    """A question that is not asked again before `until` (monotonic time), `seconds` after it ended a child."""
+    """A question that ended a child and is not asked again before `until` (monotonic time): for `seconds`."""
 
     until: float
     seconds: float
@@ -47,7 +47,7 @@ Answer: TypeAlias = tuple[dict[str, Any], list[bytearray]]
 
 
 class Supervisor:
-    """At most one child at a time, started by `start`. Thread-safe. `place` begins every message."""
+    """Runs at most one child at a time, made by `start`. Thread-safe. Every error message begins with `place`."""
 
     def __init__(self, place: str, start: Callable[[], ChildProcess]) -> None:
         self._place = place
@@ -59,7 +59,7 @@ class Supervisor:
 
     @property
     def child(self) -> ChildProcess | None:
-        """The running child that would be asked now, if any."""
+        """The running child, or None."""
         return self._child
 
     def ask(
@@ -120,7 +120,7 @@ class Supervisor:
             self._endless.clear()
 
     def rest(self) -> bool:
-        """End the child unless it is at work."""
+        """End the child unless it is answering a question."""
         if not self._lock.acquire(blocking=False):
             return False
         try:

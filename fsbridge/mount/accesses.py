@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fsbridge.errors import SetupError
 
 QUEUED_LINES = 10_000
-"""Most lines that wait for a slow disk; further ones are counted as lost in the next line that is written."""
+"""Most lines that wait for a slow disk. Further ones are dropped; the next written line says how many."""
 
 
 def open_log(path: str) -> int:
@@ -55,7 +55,7 @@ class AccessLog:
             self._lost += 1
 
     def close(self) -> None:
-        """Write what is queued and close the file; waits for neither."""
+        """Have the queued lines written and the file closed. Does not wait."""
         self._queue.put(None)
 
     def _write(self) -> None:

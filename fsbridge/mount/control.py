@@ -1,7 +1,7 @@
-"""The control socket of a daemon: one question as a line of JSON, one answer, from a thread that waits for no store.
+"""The control socket of a daemon: a client sends one question as a line of JSON and gets one answer, without any store.
 
-Beside the socket lies a file of JSON with what never changes (mount point, source, pid), so that a daemon that answers
-nothing is known by name nevertheless. Both are for the daemon's user and root alone. Not here: what is answered
+Beside the socket lies a file of JSON with what never changes (mount point, source, pid), so that even a daemon that
+hangs can be named. Only the daemon's user and root can open the two. Not here: what is answered
 (`report.py`), the asking side (`running.py`).
 """
 
@@ -75,7 +75,7 @@ def _own_folder() -> str:
 
 @contextlib.contextmanager
 def short_address(path: str) -> Iterator[str]:
-    """The socket's address by way of its folder's descriptor: an address has at most 107 bytes, a path may have more."""
+    """Give a short address of the socket, through its folder's descriptor. Addresses have at most 107 bytes."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{os.path.basename(path)}"
@@ -115,7 +115,7 @@ class Control:
         new.rename(described)
 
     def close(self) -> None:
-        """Take the socket away. In front of the wall (`confinement`)."""
+        """Remove the socket. For a thread in front of the wall (`confinement`)."""
         for path in self._paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)

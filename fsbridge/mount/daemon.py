@@ -47,12 +47,12 @@ MAX_TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
 FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
-"""Seconds between two looks at how many inodes the kernel has forgotten, and the number at which memory is given back."""
+"""Seconds between checks how many inodes the kernel has forgotten, and the number from which on memory is given back."""
 
 _STAT = "import os, sys; print(os.stat(sys.argv[1]).st_dev)"
 
 _IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
-"""Signals that would end a process that does not expect them, and leave a dead mount."""
+"""Signals that are ignored, because by default they end the process and would leave a dead mount."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -60,9 +60,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Daemon:
     """One mount being served.
 
-    `ready` is called, on a thread of its own, once the mounted root has answered; then `warm_up`, which may take its time.
-    `reload` is called on SIGHUP in the background, on the event loop; it must not block. `give_back`, on a thread of its
-    own, when much memory has become free: it may free more.
+    `ready` is called on a separate thread once the mounted root has answered, then `warm_up`, which may take long. `reload`
+    is called on the event loop after SIGHUP if the daemon runs in the background; it must not block. `give_back` is called
+    on a separate thread when much memory has become free, and may free more.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Daemon:
         return quick_requests(self.jobs.due, lambda: not self.filesystem.under_way)
 
     async def _until_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
-        """End on a signal, without waiting for requests: they may hang. SIGHUP ends nothing in the background."""
+        """End serving on a signal, without waiting for requests, which may hang. In the background SIGHUP only reloads."""
         async for number in signals:
             if number == signal.SIGHUP and not self.config.foreground:
                 log.info("SIGHUP: dropping caches, reopening the log")
@@ -186,7 +186,7 @@ class Daemon:
                 self._drop()
 
     async def _remind(self) -> None:
-        """Let the log say, a minute later at the latest, what was left out of it."""
+        """Log within a minute how many lines were left out of the log."""
         reporter = self.filesystem.reporter
         try:
             while True:
@@ -196,7 +196,7 @@ class Daemon:
             reporter.remind(last=True)
 
     def _probe(self) -> None:
-        """Wait on a thread of our own until the mounted root answers."""
+        """Wait on a separate thread until the mounted root answers."""
         try:
             if not preflight.is_descriptor(self.config.mountpoint):
                 read_ahead(_root_device(self.config.mountpoint))
@@ -229,7 +229,7 @@ def kernel_options(config: Config) -> set[str]:
 
 
 def _root_device(mountpoint: str) -> int:
-    """The device number of the mounted root, asked for by another process; OSError if it does not answer.
+    """Return the device number of the mounted root, which another process asks for; OSError if it does not answer.
 
     A thread of this process that waits for the mount could not be killed: it holds /dev/fuse open, so its request would
     neither be answered nor aborted, and `kill -9` would leave a mount that hangs instead of ENOTCONN.
@@ -251,7 +251,7 @@ def read_ahead(device: int) -> None:
 
 
 def _octal(text: str) -> str:
-    """`text` as a value of libfuse's option parser, which knows backslash escapes and takes ASCII only from pyfuse3."""
+    """Return `text` in ASCII with backslash escapes, as libfuse's option parser reads it."""
     return "".join(chr(byte) if 0x20 < byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(text))
 
 

@@ -48,7 +48,7 @@ INTERRUPT_SECONDS = 0.5
 """Seconds after which a lost interrupt is found: Python notices one just before a call that waits when that call is over."""
 
 NEW_OBJECTS = 50_000
-"""New objects after which garbage is looked for: at Python's 700 a walk of many arrays spends a quarter of its time so."""
+"""New objects before the garbage collector runs. With Python's 700 it takes a quarter of a walk of many arrays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Tree:
 
 
 def open_tree(config: Config) -> Tree:
-    """Open the source of `config` and lay it out."""
+    """Open the source of `config` and make the tree of its layouts."""
     from fsbridge.cache import ChunkCache
     from fsbridge.formats.open import open_source
     from fsbridge.layouts import root_directory
@@ -88,7 +88,7 @@ def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
 
 
 def _complete_standard_streams() -> None:
-    """Make sure that descriptors 0 to 2 are open, else the next opened file, FUSE's own, would get what is printed."""
+    """Open descriptors 0 to 2 if they are closed. Else the next opened file, such as /dev/fuse, would get printed text."""
     for standard in (0, 1, 2):
         try:
             os.fstat(standard)
@@ -100,7 +100,7 @@ def _complete_standard_streams() -> None:
 
 
 def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
-    """Fork the daemon and wait for its word: `0` when it is ready, else an exit code and a message."""
+    """Fork the daemon and wait for its report: `0` when it is ready, else an exit code and a message."""
     receiving, sending = os.pipe()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Python loses an interrupt that comes while it forks
     try:
@@ -183,9 +183,9 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
 
 
 def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Sequence[str]], None]) -> NoReturn:
-    """Open, mount, serve until unmounted or told to end, end the process. Raises SetupError as long as it is not ready.
+    """Open, mount, serve until the unmount or a signal, and end the process. Raises SetupError until it is ready.
 
-    `ready` gets what has been warned of while the store was opened.
+    `ready` gets the warnings that were logged while the store was opened.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
     from fsbridge import confinement

@@ -24,11 +24,11 @@ LINE = "%(levelname)s %(message)s"
 DATED = "%(asctime)s %(levelname)s %(message)s"
 
 QUEUED_LINES = 2000
-"""Lines that wait while the log is not read: about 2 MiB."""
+"""Most lines that wait to be written: about 2 MiB."""
 
 
 class _Printable(logging.Formatter):
-    """One line for each record, whatever names from a store it quotes; a traceback follows in indented lines."""
+    """Formats a record as one line, even if quoted names contain line breaks. A traceback follows in indented lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         record.message = printable(record.getMessage())
@@ -41,7 +41,7 @@ class _Printable(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One line of JSON for each record."""
+    """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -52,7 +52,7 @@ class _Json(logging.Formatter):
 
 
 class _Queued(logging.handlers.QueueHandler):
-    """Puts records into the queue as they are: formatting a traceback reads source files. A full queue loses them."""
+    """Queues records unformatted, because formatting a traceback reads files. If the queue is full they are lost."""
 
     queue: SimpleQueue[logging.LogRecord]
 
@@ -71,7 +71,7 @@ class _Queued(logging.handlers.QueueHandler):
 
 
 class _Listener(logging.handlers.QueueListener):
-    """Writes what is queued, and how much was lost meanwhile."""
+    """Writes the queued records, and the number of those lost."""
 
     def __init__(self, queued: _Queued, handler: logging.Handler) -> None:
         super().__init__(queued.queue, handler)
@@ -95,7 +95,7 @@ class _Listener(logging.handlers.QueueListener):
             super().handle(logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (f"{lost:,}",), None))
 
     def end(self, patience: float) -> bool:
-        """Write what is queued, for at most `patience` seconds; whether that was enough."""
+        """Write what is queued, for at most `patience` seconds; true if that was enough."""
         thread = self._thread
         assert thread is not None
         self.enqueue_sentinel()
@@ -123,7 +123,7 @@ class Warnings(logging.Handler):
 
 
 def to_terminal() -> None:
-    """Have the warnings of a command printed like its errors: one line each, whatever names from a store they quote."""
+    """Print a command's warnings like its errors: each on one line, even if quoted names contain line breaks."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable("fsbridge: %(message)s"))
     logging.getLogger().addHandler(handler)

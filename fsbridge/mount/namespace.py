@@ -37,7 +37,7 @@ def join(path: str) -> None:
 
 
 def permitted(folder: str) -> bool:
-    """True if a process may `enter`, and mount FUSE on `folder` there: tried by a child, which leaves nothing behind."""
+    """True if a process may `enter` and then mount FUSE on `folder`. A child tries it and leaves nothing behind."""
     child = os.fork()
     if child == 0:
         code = 1

@@ -1,4 +1,4 @@
-"""What the threads of one mount need to open: the store, the software itself, and for stores elsewhere what requests take.
+"""What the threads of one mount need to open: the store, the software, and files that requests to remote stores need.
 
 Not here: how they are confined to that (`confinement.py`), what child processes need (the code that starts them tells them).
 """
@@ -20,7 +20,7 @@ MACHINE = ("/etc/localtime", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "
 """What libraries look up about the machine."""
 
 NETWORK = ("/etc", "/run/systemd/resolve", "/run/resolvconf", "/usr/share/ca-certificates", "/var/lib/ca-certificates")
-"""Names of servers and certificates."""
+"""Where name resolution and the check of certificates find their files."""
 
 CREDENTIALS = ("~/.aws", "~/.config/gcloud", "~/.azure")
 """Folders in which the cloud providers' tools keep credentials."""

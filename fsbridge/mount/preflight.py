@@ -39,7 +39,7 @@ _HINTS = (
     ("failed to exec fusermount3", "install it with: apt-get install fuse3"),
     ("Operation not permitted", "fusermount3 must be setuid root, and a container needs --cap-add SYS_ADMIN"),
 )
-"""What the kernel, libfuse and fusermount3 say, and what helps; the first that fits."""
+"""Parts of messages of the kernel, libfuse and fusermount3, each with a hint. The first that fits counts."""
 
 _PASSED_DESCRIPTOR = re.compile(r"/dev/fd/\d+")
 
@@ -60,7 +60,7 @@ def is_descriptor(mountpoint: str) -> bool:
 
 
 def check(config: Config) -> None:
-    """Refuse what cannot work or would hang; SetupError says why and what helps. Forks, threads and mounts nothing."""
+    """Raise SetupError, with a hint, if a mount cannot work or would hang. Neither forks nor starts threads nor mounts."""
     if not is_descriptor(config.mountpoint):  # else it is open, and this process may have no access to it
         check_device()
     _check_layout_options(config)
@@ -162,7 +162,7 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
 
 
 def _means(path: str, mount: Mounted) -> bool:
-    """True if `path` means `mount`: it is the store shown there, or lies below the mount point. Touches no mount."""
+    """True if `path` is the store that `mount` shows, or lies below its mount point. Touches no mount."""
     path = os.path.abspath(path)
     return path == mount.source or path.startswith(f"{mount.point}/")
 
@@ -255,7 +255,7 @@ def _check_nesting(source: str, mountpoint: str) -> None:
 
 
 def _upwards(path: str) -> list[str]:
-    """The real path and all directories above it."""
+    """Return the real path and all directories above it."""
     path = os.path.realpath(path)
     found = [path]
     while path != "/":
@@ -273,7 +273,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _origin(path: str, table: list[Mounted]) -> tuple[str, str] | None:
-    """Device and path inside that device's file system, through the mount that covers `path`."""
+    """Return the device that holds `path`, and the path inside that device's file system."""
     path = os.path.realpath(path)
     cover = _cover(path, table)
     if cover is None:
@@ -283,7 +283,7 @@ def _origin(path: str, table: list[Mounted]) -> tuple[str, str] | None:
 
 
 def _alias(path: str, table: list[Mounted]) -> str:
-    """`path` without the bind mount that leads to it, where the bound directory can also be reached directly.
+    """Return `path` without the bind mount that leads to it, if the bound directory can also be reached directly.
 
     In a chroot the mount table does not show the root's own place, so only the end of the bound path can be tried.
     """
@@ -299,7 +299,7 @@ def _alias(path: str, table: list[Mounted]) -> str:
 
 
 def _cover(path: str, table: list[Mounted]) -> Mounted | None:
-    """The mount that shows `path`, a real path; None if a chroot hides it."""
+    """Return the mount that contains `path`, a real path; None if a chroot hides that mount."""
     cover: Mounted | None = None
     for mount in table:
         if _beneath(path, mount.point) and (cover is None or len(mount.point) >= len(cover.point)):

@@ -26,7 +26,7 @@ from fsbridge.mount.lifecycle import mount
 from fsbridge.mount.preflight import INTERNAL, SYSTEM
 
 NO_SUCH_PROGRAM, CANNOT_RUN, BY_SIGNAL = 127, 126, 128
-"""Exit codes of a shell: no such program, one that cannot be run, the number that is added to a signal's."""
+"""Exit codes of a shell: no such program, not executable, and what is added to the number of a fatal signal."""
 
 END_SECONDS = 2.0
 """Seconds for the daemon to end after SIGTERM (P10)."""
@@ -36,7 +36,7 @@ STEP_SECONDS = 0.01
 PR_SET_PDEATHSIG = 1
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that are meant for the program. SIGINT and SIGQUIT of a terminal reach it without our help."""
+"""Signals that are passed on to the program. SIGINT and SIGQUIT of a terminal reach it directly."""
 
 
 class _Server:
@@ -50,7 +50,7 @@ class _Server:
             _serve(replace(config, foreground=True), parent)
 
     def wait_until_ready(self, signals: _Signals) -> None:
-        """Wait until the mounted root answers; SystemExit on a signal, or if the child has ended, which has said why."""
+        """Wait until the mounted root answers. SystemExit on a signal, or if the child ended (it prints why)."""
         while preflight.mounted_at(self._folder) is None:
             ended, status = os.waitpid(self._child, os.WNOHANG)
             if ended:
@@ -62,7 +62,7 @@ class _Server:
         os.stat(self._folder)
 
     def end(self) -> None:
-        """End the child, which unmounts; if it has not after `END_SECONDS`, kill it and unmount."""
+        """End the child, which unmounts. If it has not ended after `END_SECONDS`, kill it and unmount here."""
         if self._child:
             os.kill(self._child, signal.SIGTERM)
             deadline = time.monotonic() + END_SECONDS
@@ -108,7 +108,7 @@ class _Signals:
 
 
 def run_with_mount(config: Config, command: Callable[[str], tuple[list[str], dict[str, str]]]) -> int:
-    """Run what `command` makes of the mount's path, arguments and environment; return its exit code.
+    """Run a program with the mount, and return its exit code. `command` maps the mount's path to words and environment.
 
     SetupError if it could not be mounted. The process ends soon afterwards: its signal handlers stay as they are.
     """

@@ -1,4 +1,4 @@
-"""What a daemon tells of itself: the answers to the questions of the control socket. Not here: the socket (`control.py`).
+"""What a daemon reports about itself: the answers that the control socket gives. Not here: the socket (`control.py`).
 
 Everything is read from counters without waiting for the event loop or a store: either may hang, and this is to say so.
 """
@@ -23,10 +23,10 @@ from fsbridge.mount.control import Answer
 from fsbridge.printable import printable
 
 SERVING, WAITING, BUSY = "serving", "waits for the store", "busy"
-"""States of a mount: it answers; a request takes long; the event loop itself does not come to its turn."""
+"""States of a mount: it answers; a request takes long; the event loop does not get to run."""
 
 LOOP_SECONDS = 0.2
-"""Seconds within which the event loop must answer, or it counts as busy; a status waits for so long."""
+"""Seconds for which a status question waits for the event loop. After that the loop counts as busy."""
 
 
 class Report:
@@ -52,7 +52,7 @@ class Report:
             before.close()
 
     def words(self) -> str:
-        """One line for systemd. Does not block."""
+        """Return the status line for systemd. Does not block."""
         cache, state = self._cache_use(), WAITING if self._waits() else SERVING
         return f"{printable(self._config.place)}: {state}, cache {cache['used'] >> 20} of {cache['size'] >> 20} MiB"
 
@@ -113,7 +113,7 @@ class Report:
 
 
 def _beneath(path: str, below: str) -> bool:
-    """True if an error at `path` concerns `below`; a chunk's error is kept under its array."""
+    """True if an error at `path` concerns `below`. A chunk's errors are kept under the path of its array."""
     if path.endswith("/...") and below.startswith(path[:-3]):
         return True
     return not below or path == below or path.startswith(f"{below}/")

@@ -24,7 +24,7 @@ from fsbridge.mount.control import folders, is_private, short_address
 from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounts
 
 ANSWER_SECONDS = 0.6
-"""Seconds for all daemons together to answer: the command itself is to take less than a second."""
+"""Seconds within which all daemons must answer, so that the command takes less than a second."""
 
 FACTS_BYTES, ANSWER_BYTES = 65536, 8 << 20
 """Bytes of a daemon's file and of its answer at most: root reads what other users wrote."""
@@ -50,7 +50,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a daemon said, or in `state` why it said nothing."""
+    """The answer of a daemon, or in `state` the reason why there is none."""
 
     mount: Running
     state: str
@@ -58,7 +58,7 @@ class Told:
 
 
 def running() -> list[Running]:
-    """All mounts of fsbridge that can be seen from here, by mount point; remains of daemons that have ended are cleared."""
+    """Return all visible mounts of fsbridge, sorted by mount point, and remove what daemons that have ended left behind."""
     table = [mount for mount in mounts() if mount.fstype == "fuse.fsbridge"]
     found = [daemon for place in _places() for daemon in _in_folder(place, table)]
     known = [daemon.mountpoint for daemon in found]
@@ -84,7 +84,7 @@ def serving(mountpoint: str) -> list[Running]:
 
 
 def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int | None = None) -> list[Told]:
-    """Ask all `daemons` at once; what each has said within `ANSWER_SECONDS`."""
+    """Ask all `daemons` at once, and return what each answers within `ANSWER_SECONDS`."""
     until = time.monotonic() + ANSWER_SECONDS
     asked = [(daemon, *_sent(daemon, question, descriptor)) for daemon in daemons]
     return [_told(daemon, connection, state, until) for daemon, connection, state in asked]
@@ -139,7 +139,7 @@ def _in_folder(folder: str, table: Sequence[Mounted]) -> list[Running]:
 
 
 def _described(path: str) -> Running | None:
-    """What the file beside a control socket says; None if it is none."""
+    """Return what the file beside a control socket says; None if it is not such a file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
@@ -168,7 +168,7 @@ def _lives(daemon: Running) -> bool:
 
 
 def _sent(daemon: Running, question: Mapping[str, Any] | None, descriptor: int | None) -> tuple[socket.socket | None, str]:
-    """A connection on which `question` has been sent, or none and the state that this tells. Does not wait."""
+    """Return a connection on which `question` was sent, or None and the state of the mount. Does not wait."""
     if not daemon.socket:
         return None, UNKNOWN
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)

@@ -1,4 +1,4 @@
-"""What systemd is told of a daemon (sd_notify): ready, stopping, how it is, and that its event loop still turns.
+"""Messages to systemd about a daemon (sd_notify): ready, stopping, a status line, and that its event loop still runs.
 
 Nothing happens where systemd does not listen. Not here: the units (`share/`), what is told (`report.py`).
 """
@@ -17,7 +17,7 @@ STATUS_SECONDS = 10.0
 
 
 def notify(state: str) -> None:
-    """Send `state` as sd_notify(3) does. Does not block: where systemd has no time to listen, nothing is sent."""
+    """Send `state` as sd_notify(3) does. Does not block: if systemd's socket is full, nothing is sent."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -30,7 +30,7 @@ def notify(state: str) -> None:
 
 
 async def keep_told(words: Callable[[], str]) -> None:
-    """Tell systemd `words` now and then, and its watchdog that the event loop turns: else it restarts the service."""
+    """Send systemd the line `words()` regularly, and its watchdog a sign that the event loop runs."""
     if not os.environ.get("NOTIFY_SOCKET"):
         return
     watched = watchdog_seconds()
