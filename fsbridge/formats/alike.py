@@ -59,7 +59,7 @@ class Kinds(Generic[*Rest]):
     def parse(self, *documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
         """Return the metadata of documents, parsed only if this kind was not parsed yet. Raises the errors of `parse`."""
         if any(document is not None and document.text is None for document in documents):
-            return self._parse(*documents)  # they are large
+            return self._parse(*documents)  # large documents are not shared
         split = self._split(*(document and document.values for document in documents))
         if split is None:
             return self._parse(*documents)

@@ -66,7 +66,7 @@ class CollectionSource(SourceAbilities):
         self._open_member = open_member
         self._members = OpenedSources[tuple[Key, Format]](OPEN_MEMBERS)
         self._told: WeakValueDictionary[str, _MemberFormat] = WeakValueDictionary()  # by key
-        self._in_use: WeakKeyDictionary[object, _MemberFormat] = WeakKeyDictionary()  # by what all of one opening refers to
+        self._in_use: WeakKeyDictionary[object, _MemberFormat] = WeakKeyDictionary()  # by `Source.anchor`
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
@@ -94,7 +94,7 @@ class CollectionSource(SourceAbilities):
     def _open(self, member: tuple[Key, Format]) -> Source:
         key, form = member
         source = self._open_member(form, key, self.config)
-        told = self._told.setdefault(key, _MemberFormat(source.format))  # perhaps of an opening before, which is in use
+        told = self._told.setdefault(key, _MemberFormat(source.format))  # perhaps of an earlier opening that is still in use
         told.format = source.format
         self._in_use[source.anchor] = told
         return source
@@ -156,7 +156,7 @@ class CollectionGroup(GroupAbilities):
     def _appears(self, entry: Member) -> bool:
         try:
             return promised(entry.name, entry.is_dir) is not None or self._recognise(entry) is not None
-        except (FsbridgeError, OSError):  # opening it tells the error
+        except (FsbridgeError, OSError):  # opening it reports the error
             return True
 
     def child(self, name: str) -> Node:

@@ -163,7 +163,7 @@ class DocumentReader:
     def _parsed(self, text: bytes, place: str, stat: Stat) -> Document:
         stat = told(stat, text)
         if len(text) > REPEATED_BYTES:
-            before_waiting()  # to parse it takes long
+            before_waiting()  # parsing takes long
             return Document(parse_object(text, place, self._limits), place, stat, len(text))
         return Document(self.said(text, place), place, stat, len(text), text)
 

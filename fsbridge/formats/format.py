@@ -51,7 +51,7 @@ class CandidateDirectory:
         """Return the JSON object of that name; None for anything else, because opening it later raises the error."""
         place = self.key / name
         try:
-            self.store.stat(place, WHOLE)  # so that a remote store sends it only once, also for the opening
+            self.store.stat(place, WHOLE)  # a remote store then sends the document once, also for opening
             data, _ = self.store.read(place, self.config.limits.document)
             values = parse(bytes(data), self.store.describe(place), self.config.limits)
         except (AccessDenied, *PASSING):

@@ -1,4 +1,4 @@
-"""Where Hangar's own files are: in a folder of the working directory or of a server's, or in the directory itself."""
+"""Finds the folder of Hangar's own files: in a working directory or a server's directory, or the directory itself."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class HangarSource(SourceAbilities):
 
 @dataclass(frozen=True, slots=True)
 class _HangarGroup(GroupAbilities):
-    """What every group has: the repository and its data."""
+    """Base of all groups: the repository and its data."""
 
     repository: HangarRepository
     backends: Backends
@@ -237,7 +237,7 @@ class SubsamplesGroup(_HangarGroup):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Where a sample is now: everything that its metadata is made of."""
+    """The present record of a sample, and everything else that its metadata is made of."""
 
     digest: str
     schema_digest: str

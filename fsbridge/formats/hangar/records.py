@@ -1,4 +1,4 @@
-"""What Hangar writes into its databases, as values: backend records, schemas, commits. Not here: any I/O.
+"""Parsers of the values in Hangar's databases: backend records, schemas, commits. Not here: any I/O.
 
 All text is UTF-8. Source of every syntax: hangar 0.5.2, `records/` and `backends/`, checked against repositories it
 wrote. Releases before 0.5 spelled records differently (`00:2HvGf9$3 199*20 2 3`); those raise Unsupported.
@@ -169,7 +169,7 @@ class HangarCommit:
 
     @property
     def mtime_ns(self) -> int:
-        """The commit's time as a file's."""
+        """The commit's time in ns since 1970, as a file's mtime."""
         return int(self.time * 1_000_000_000)
 
 

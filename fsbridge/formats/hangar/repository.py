@@ -274,7 +274,7 @@ class HangarRepository:
         raise Stale(f"{self.place('stage_ref.lmdb')}: keeps changing while it is read")
 
     def schema(self, digest: str) -> Schema:
-        """The schema of a digest `1=...`."""
+        """Return the schema of a digest `1=...`."""
         self._check_access()
         found = self._schemas.get(digest)
         if found is not None:

@@ -38,7 +38,7 @@ Column = np.ndarray[Any, np.dtype[np.uint64]]
 
 @dataclass(frozen=True)
 class DatasetChunks(ChunkAbilities):
-    """What the chunks of all layouts share: reading through the child, and the sizes of what is read."""
+    """Base of the chunks of all layouts: reading through the child, decoded sizes."""
 
     array: DatasetVersion
     shown: ShownType

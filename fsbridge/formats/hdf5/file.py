@@ -60,7 +60,7 @@ class _View(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """Why a version of the file cannot be opened. It is not tried again until `until` (monotonic)."""
+    """The error of opening a version of the file. Opening is not tried again before `until` (monotonic)."""
 
     version: Hashable
     error: FsbridgeError

@@ -57,7 +57,7 @@ class PageKey(NamedTuple):
 
 _pages: LRU[PageKey, Page] = LRU(PAGES_BYTES)
 _latest: LRU[PageKey, int] = LRU(LATEST_GROUPS)
-"""By group, where the page with the member described last begins. The next member is probably near."""
+"""For each group the start of the page that was used last. The next wanted member is probably in the same page."""
 
 
 def page(file: HDF5File, path: Path, start: int) -> Page:

@@ -38,11 +38,11 @@ class DataVersion(Protocol):
 
     @property
     def identity(self) -> Hashable:
-        """Identifies the file itself: a child may open this one, and no other that has taken its place."""
+        """The identity of the file. A child may open only this file, not another one that has replaced it."""
 
     @property
     def opening(self) -> dict[str, Any]:
-        """What a child must know to open the file, beside its name."""
+        """Parameters, besides the name, with which a child opens the file."""
 
     @property
     def supply(self) -> Supply | None:

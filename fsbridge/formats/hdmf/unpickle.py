@@ -37,7 +37,7 @@ class Global:
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """What a pickle says it makes: the callable, its arguments, and what is then put into it."""
+    """A recorded call in a pickle: the callable, its arguments, and the state and items that the result then gets."""
 
     what: Global
     arguments: tuple[Any, ...]
@@ -145,7 +145,7 @@ _MARK = object()
 
 
 class _Machine:
-    """What a pickle has made so far: a stack and a memo."""
+    """The state of the pickle machine: a stack and a memo."""
 
     __slots__ = ("memo", "stack")
 
@@ -289,7 +289,7 @@ _PUSHED: dict[str, Callable[[_Machine, Any], Any]] = {
     "STACK_GLOBAL": lambda machine, argument: _stack_global(machine),
     "REDUCE NEWOBJ": lambda machine, argument: _make(machine),
 }
-"""What an opcode puts on the stack, given its argument."""
+"""Opcodes that push a value: functions of the machine and the argument that return the value."""
 
 _DONE: dict[str, Callable[[_Machine, Any], object]] = {
     "PROTO": lambda machine, argument: _check_protocol(argument),
@@ -304,7 +304,7 @@ _DONE: dict[str, Callable[[_Machine, Any], object]] = {
     "MEMOIZE": lambda machine, argument: _memoize(machine, len(machine.memo)),
     "BUILD": lambda machine, argument: _build(machine),
 }
-"""What other opcodes do."""
+"""Other opcodes: functions that change the machine."""
 
 _CODES = {opcode.name: opcode.code for opcode in pickletools.opcodes}
 _ACTIONS = {
@@ -313,4 +313,4 @@ _ACTIONS = {
     for names, action in table.items()
     for name in names.split()
 }
-"""By the byte of an opcode: what it does, and whether that is put on the stack."""
+"""For each opcode's byte its function, and whether the result is pushed."""

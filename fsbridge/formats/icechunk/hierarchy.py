@@ -65,7 +65,7 @@ class IcechunkSource(SourceAbilities):
 
 @dataclass(frozen=True, slots=True)
 class _RepositoryGroup(GroupAbilities):
-    """What every group above the hierarchies has."""
+    """Base of all groups above the hierarchies."""
 
     source: IcechunkSource
 

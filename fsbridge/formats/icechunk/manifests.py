@@ -1,4 +1,4 @@
-"""Where Icechunk's manifests say that chunks are: in the manifest itself, in a chunk object, or in an outside object.
+"""Icechunk's manifests, which tell where chunks are: in the manifest itself, in a chunk object or in an outside object.
 
 A manifest is kept as it was decoded, with the sorted coordinates of each array's chunks and the position of each chunk's
 row. A row is read when its chunk is asked for. So a manifest takes little more than its own bytes, and a damaged row
@@ -148,7 +148,7 @@ class Manifest:
             raise CorruptData(f"manifest {self._id} tells nothing of an array whose chunks it should hold")
         _, count = array.span(1, 4) or (0, 0)
         # A chunk takes at least three offsets and a length in a manifest, and its coordinates, which no other chunk has.
-        if count * (16 + 4 * rank) > len(self._data):  # else few bytes could stand for a table of gigabytes
+        if count * (16 + 4 * rank) > len(self._data):  # otherwise a few bytes could make a table of gigabytes
             raise CorruptData(f"manifest {self._id}: {count} chunks in {len(self._data)} bytes")
         rows = np.empty(count, np.uint32)
         coordinates = np.empty((count, rank), ">u4")

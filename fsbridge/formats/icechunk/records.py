@@ -1,4 +1,4 @@
-"""What Icechunk's metadata files say about history and hierarchy: refs and commits, the nodes of a snapshot.
+"""Parsers of Icechunk's metadata about history and hierarchy: refs, commits, the nodes of a snapshot.
 
 Field numbers are those of the schemas `repo.fbs` and `snapshot.fbs` of the specification, versions 1 and 2. Not here:
 where chunks are (`manifests.py`), files and their envelopes (`files.py`), which files to read (`repository.py`).
@@ -64,7 +64,7 @@ class History(Mapping[str, Commit]):
 
     @cached_property
     def containers(self) -> Mapping[str, str]:
-        """URLs by the names that locations of virtual chunks may use for them. Raises CorruptData."""
+        """URL prefixes by the names that may stand for them in locations of virtual chunks. Raises CorruptData."""
         stored = self._repo.blob(9)
         config = flatbuffers.loads(stored) if stored else None
         named = config.get("virtual_chunk_containers") if isinstance(config, dict) else None

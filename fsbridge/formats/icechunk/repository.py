@@ -93,7 +93,7 @@ class Repository:
 
     @property
     def mtime_ns(self) -> int:
-        """When a ref last changed; in version 1 without directories, when the branch `main` did."""
+        """The time of the last change of a ref; of the branch `main` in version 1 in a store without directories."""
         if self.version > 1:
             return self.store.stat(self.key / "repo").mtime_ns
         refs = self.key / "refs"
@@ -176,9 +176,9 @@ class Repository:
         return True
 
     def containers(self) -> Mapping[str, str]:
-        """Return URLs by the names that locations of virtual chunks may use, as of the last look at a branch or tag.
+        """Return URL prefixes by the names that may stand for them in locations of virtual chunks.
 
-        Version 1 has no such names.
+        They are those of the last time that a branch or tag was read. Version 1 has no such names.
         """
         if self.version == 1:
             return {}
@@ -212,7 +212,7 @@ class Repository:
                     commit = self._commit_now(id, listed)
                 except CorruptData as error:
                     if above is not None and (parent := self._parent_now(above, id)) != id:
-                        above, id = None, parent  # once only: a store that gives another parent each time would never end
+                        above, id = None, parent  # only once, because a store could return another parent each time
                         continue
                     commit = Commit(id, None, 0, "", {"_ERROR": str(error)})
                 found[id] = commit

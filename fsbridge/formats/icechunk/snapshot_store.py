@@ -83,7 +83,7 @@ class SnapshotStore(StoreAbilities):
             self._repository.fetch(chunk, first, length)
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Do nothing, because a manifest lists all chunks anyway."""
+        """Do nothing, because a manifest has all chunks anyway."""
 
     def opened(self, key: Key) -> None:
         """Do nothing, because the manifest describes the chunk."""
@@ -256,7 +256,7 @@ class SnapshotStore(StoreAbilities):
             raise IsADirectory(self.describe(key))
         return self._chunk(snapshot, key, below)
 
-    # ---- what is told of it
+    # ---- stats and bytes
 
     def _directory(self, snapshot: Snapshot) -> Stat:
         return Stat(True, 0, snapshot.commit.written_ns, snapshot.commit.id)

@@ -33,7 +33,7 @@ class VirtualObjects:
     """The objects below what `config.allow_external` names. Thread-safe."""
 
     def __init__(self, config: Config, containers: Callable[[], Mapping[str, str]]) -> None:
-        """`containers` returns URLs by the names that locations may begin with instead."""
+        """`containers` returns URL prefixes by the names that may stand for them in locations."""
         self._config = config
         self._containers = containers
         self._locations = [parse_url(url) for url in config.external_urls]

@@ -1,8 +1,8 @@
-"""Where the chunks of a keyed array (N5, Zarr v2 and v3) are stored, and which of them exist.
+"""Finds and lists the stored chunk files of a keyed array (N5, Zarr v2 and v3).
 
-Two kinds of placing exist: nested (`0/4/1`, `c/0/4/1`), where each directory is listed when it is asked for, and flat
-(`0.4.1`), in `flatchunks.py`. Not here: the spelling of keys (`chunkkeys.py`), the bytes of a chunk and their decoding (the
-formats), shards' inner chunks.
+There are two kinds of places: nested (`0/4/1`, `c/0/4/1`), where each directory is listed when it is needed, and flat
+(`0.4.1`), in `flatchunks.py`. Not here: the spelling of keys (`chunkkeys.py`), the bytes of a chunk and their decoding
+(the formats), shards' inner chunks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class NestedChunkFiles(PlacedChunkFiles):
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
         depth = len(prefix)
         directory = self._prefix_key(prefix)
-        if prefix:  # the listing of many a chunk directory begins
+        if prefix:  # many chunk directories will probably be listed
             self.store.foresee(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
             if prefix and self.counts[depth] <= FEW_MEMBERS and not self.store.prefixes:
@@ -96,7 +96,7 @@ class NestedChunkFiles(PlacedChunkFiles):
 
     def _names(self, directory: Key, depth: int) -> Iterator[Sequence[str]]:
         if depth == len(self.counts) - 1:
-            # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
+            # A directory in place of a chunk is listed. Opening it is an error; hiding it would mean the fill value.
             yield from self.store.names(directory, self._cuts(ChunkKeys("/"), self.counts[depth:]))
             return
         directories = (entry.name for entry in self.store.list(directory) if entry.is_dir or entry.hidden)

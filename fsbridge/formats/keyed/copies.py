@@ -72,9 +72,9 @@ def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator
             document = documents.read(key / name if name == "zarr.json" else key)
         except NotFound:
             document = None
-        except FsbridgeError:  # opening it tells the error
+        except FsbridgeError:  # opening it reports the error
             continue
-        if document is None and copy == {}:  # attributes of a group that has none, which need no document
+        if document is None and copy == {}:  # a group without attributes needs no document
             continue
         if document is None:
             yield f"{name} has a copy of {path}, which is not there"

@@ -126,7 +126,7 @@ class KeyedGroup(GroupAbilities):
             with found:
                 return self.hierarchy.brief(key, found)
         except (FsbridgeError, OSError):
-            return None  # opening it tells the error
+            return None  # opening it reports the error
 
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name

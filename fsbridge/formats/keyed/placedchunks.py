@@ -110,7 +110,7 @@ class PlacedChunkFiles(ABC):
         for directory, names in wanted.items():
             if len(names) < LEAST_NAMES:
                 continue
-            with suppress(FsbridgeError, OSError):  # a look at each one tells the error
+            with suppress(FsbridgeError, OSError):  # looking up each chunk reports the error
                 lacking = self.store.lacking(Key(directory), names, MEMBERS_EACH * len(names))
                 found.update(map(names.__getitem__, lacking or ()))
         return found

@@ -102,7 +102,7 @@ class ChunkListing:
             numbers = np.concatenate([np.empty(0, np.uint64), *self.found])
             numbers.sort()  # in place: of ten million chunks each copy takes 80 MB
             self.stored = StoredChunks(numbers)
-        except Exception as error:  # not judged here: `wait` raises it
+        except Exception as error:  # `wait` raises it for every reader
             self._error = error
         self.state = "failed" if self.stored is None else "done"
 

@@ -60,5 +60,5 @@ class UnlistedChunks:
             return self._store.stat(Key(f"{self._directory}/{below}" if self._directory else below), (0, 1)).mtime_ns
         except NotFound:
             return None
-        except CorruptData:  # an empty object: opening it says so
+        except CorruptData:  # an empty object: opening it reports the error
             return 0

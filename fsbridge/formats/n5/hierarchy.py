@@ -59,7 +59,7 @@ DECODERS: Mapping[str, Callable[[], Decoder]] = {
 
 
 class _Element(NamedTuple):
-    """What a `dataType` means: the element, and whether blocks have any number of elements."""
+    """The meaning of a `dataType`: the type of an element, and whether blocks may hold any number of elements."""
 
     dtype: DataType
     varlength: bool = False

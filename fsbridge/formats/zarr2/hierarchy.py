@@ -159,7 +159,7 @@ class Zarr2Hierarchy:
         unprobed: ChunkGrid | None,
         later: LateAttributes | None,
     ) -> Callable[[], bool]:
-        """Return what tells whether these documents are unchanged."""
+        """Return a function that is true while these documents are unchanged."""
         first, second = document.stat, None if attributes is None else attributes.stat  # the documents may be large
         check: Callable[[], bool]
         if later is None:

@@ -261,4 +261,4 @@ ARRAY_CODECS: Mapping[str, Callable[[ArrayPhase, Fields], ArrayPhase]] = {
     PREFIX + "quantize": quantize,
     PREFIX + "astype": astype,
 }
-"""What each codec makes of the array before it. Raises Unsupported if it cannot."""
+"""Functions by codec name that return the array after the codec, or raise Unsupported."""

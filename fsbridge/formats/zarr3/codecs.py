@@ -36,7 +36,7 @@ OWN = ("blosc", "crc32c", "gzip", "zstd")
 
 @dataclass(frozen=True, slots=True)
 class CodecPipeline:
-    """How the stored chunks of an array are read.
+    """The parsed `codecs` list of an array: everything needed to read its stored chunks.
 
     `dtype`: elements of a decoded chunk; `order`: its memory order (None: C order), as in `ArrayMetadata`. `levels`: the
     shards around the chunks, outermost first; `chunk_shape`: the inner chunks, or the stored ones without shards. `chain`

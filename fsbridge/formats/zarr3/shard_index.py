@@ -154,7 +154,7 @@ class ShardIndex:
 
 
 ShardCache: TypeAlias = LRU[Hashable, "ShardIndex | bytes | str"]
-"""By version, in bytes: indexes, whole decoded shards if codecs surround them, and errors of damaged indexes."""
+"""Cache by version: shard indexes, whole decoded shards if codecs surround them, errors of damaged indexes."""
 
 
 def divide(lengths: tuple[int, ...], cell: tuple[int, ...]) -> tuple[int, ...]:

@@ -71,7 +71,7 @@ class InnerGrid:
 
 
 READ_ATTEMPTS = 3
-"""How often a shard is looked at that is replaced between the look at its version and the read of its index."""
+"""Attempts to read a shard's index while the shard is replaced between the look-up and the read."""
 
 MERGED_SECONDS = 0.02
 """Listings found within this time are handed on together. It is longer than reading the indexes of some shards takes."""

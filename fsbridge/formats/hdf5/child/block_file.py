@@ -23,7 +23,7 @@ DATA_BYTES = 512 << 10
 MOST_DATA_BYTES = 16 << 20
 """Most bytes of data in one question to the daemon."""
 GROUPS = 64
-"""How many groups of blocks that are needed together are remembered."""
+"""Most remembered groups of blocks that are needed together."""
 
 GROUP_NODE, CHUNK_NODE = 0, 1
 """Node types of version 1 B-trees."""

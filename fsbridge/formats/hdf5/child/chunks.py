@@ -22,8 +22,10 @@ from fsbridge.formats.hdf5.child.opened import Refusal
 VERIFY_BYTES = 16 << 20
 """Most bytes that are read to verify the addresses of one table. Larger chunks are not used for it."""
 CHUNKS_VERIFIED_AT_FIRST, CHUNKS_VERIFIED, CHUNKS_VERIFIED_IF_DUBIOUS = 6, 2, 64
-"""How many chunks of a table are compared with what HDF5 reads: in the first tables of each kind of index in a file, in
-later tables, and in a table that has chunks outside the array's shape.
+"""Numbers of chunks of a table that are compared with what HDF5 reads.
+
+They apply to the first tables of each kind of index in a file, to later tables, and to tables with chunks outside the
+array's shape.
 """
 
 _get_chunk_index_type = function(h5d, "H5Dget_chunk_index_type", ID, ctypes.POINTER(ctypes.c_int))
@@ -50,7 +52,7 @@ class ChunkColumns:
 
 @dataclass(frozen=True, slots=True)
 class TableChecks:
-    """How chunks are compared with what HDF5 reads. `tables` counts this file's tables by kind of index.
+    """Settings for comparing chunks with what HDF5 reads. `tables` counts this file's tables by kind of index.
 
     `read(address, length)` returns bytes of the file. If `is_remote`, reading takes requests, so only one chunk of the
     first table of a kind is compared, unless the file has a user block: more would only find faults of HDF5 itself.

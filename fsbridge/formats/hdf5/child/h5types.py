@@ -176,11 +176,11 @@ def form(described: dict[str, Any]) -> str:
 
 
 _KEPT_TYPES, _KEPT_BYTES = 256, 1024
-"""How many types are kept, and how long the encoding of a kept type may be in bytes."""
+"""Most types that are kept, and most bytes of the encoding of a kept type."""
 
 
 class KnownType:
-    """What HDF5 says about one type. Most attributes of a file have one of a few types, so the answers are kept."""
+    """Facts about one type from HDF5. They are kept, because most attributes of a file have one of a few types."""
 
     def __init__(self, tid: Any) -> None:
         """Describe the type. Raises NestedTooDeep."""
@@ -198,12 +198,12 @@ class KnownType:
 
     @cached_property
     def dtype(self) -> Any:
-        """The type as h5py has it. Raises TypeError if h5py has none."""
+        """The numpy type that h5py uses for such elements. Raises TypeError if there is none."""
         return self._tid.dtype
 
     @cached_property
     def memory(self) -> Any:
-        """The type of elements in a numpy array of `dtype`."""
+        """The HDF5 type of elements in a numpy array of `dtype`."""
         return h5t.py_create(self.dtype)
 
 

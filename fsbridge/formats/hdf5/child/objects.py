@@ -37,12 +37,12 @@ ATTRIBUTE_STORAGE_BYTES = 8 << 20
 """Largest attribute, in stored bytes, that is read."""
 
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
-"""What h5py raises for damaged objects, depending on the damage."""
+"""Exceptions that h5py raises for damaged objects, depending on the damage."""
 
 NAME, KIND = 0, 1
 """Positions in a member's list."""
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
-"""How netCDF-4 begins NAME of a dataset that only tells an extent (nc4hdf.c, DIM_WITHOUT_VARIABLE)."""
+"""First words of the attribute NAME of a dataset that is only a netCDF-4 dimension (nc4hdf.c, DIM_WITHOUT_VARIABLE)."""
 
 _NO_SUCH = "no such object"
 

@@ -66,7 +66,7 @@ class OpenedFile:
     """One opened file."""
 
     def __init__(self, asker: Asker | None = None, prefetcher: Callable[[str, BlockFile], Prefetcher] | None = None) -> None:
-        """`asker` requests blocks of a file that this process cannot open. `prefetcher` makes what prefetches them."""
+        """`asker` requests blocks of a file that this process cannot open. `prefetcher` makes the prefetcher of a file."""
         self._asker = asker
         self._make_prefetcher = prefetcher
         self.prefetcher: Prefetcher | None = None

@@ -29,7 +29,7 @@ class Others(Generic[F]):
     """The other files of one opened file, by the names that it has for them."""
 
     def __init__(self, ask: Asker, own: BlockFile, opener: Callable[[str, BlockFile], F]) -> None:
-        """`own` are the blocks of the file itself. `opener` has HDF5 open the file at a place."""
+        """`own`: the blocks of the file itself. `opener` lets HDF5 open a file, given its URL and its blocks."""
         self._ask = ask
         self._own = own
         self._opener = opener
@@ -47,7 +47,7 @@ class Others(Generic[F]):
             self._opened.popitem()[1].file.close()
 
     def look(self, names: Iterable[str]) -> None:
-        """Look files up for this question, if the daemon allows all of them."""
+        """Look up files for the present question. Raises Refusal (denied), or OSError if one cannot be read."""
         unknown = [name for name in dict.fromkeys(names) if name not in self._looked and name != "."]
         if not unknown:
             return

@@ -29,12 +29,12 @@ BATCH = 128
 SAMPLE = 3
 """If the first objects of a batch lack nothing, the rest is not tried."""
 FIRST_OBJECTS, MOST_OBJECTS = 128, 1024
-"""How many objects of further groups are prefetched in a walk: at first, and at most after growth by `GROWTH`."""
+"""Objects of further groups that are prefetched in a walk: at first, and at most. Grows by the factor `GROWTH`."""
 GROWTH = 8
 NEAR = 4
 """A walk is expected to continue with one of this many groups that it saw last."""
 WAITING_GROUPS = 10_000
-"""How many groups are remembered because a walk may come to them."""
+"""Most remembered groups that a walk has not reached yet."""
 
 Path = tuple[bytes, ...]
 

@@ -63,7 +63,7 @@ class Sources(Objects):
         super().reopen_after_refusal()
 
     def _other(self, place: str, blocks: BlockFile) -> Sources:
-        """Have HDF5 open another file of the same remote store."""
+        """Let HDF5 open another file of the same remote store, and return it."""
         found = type(self)()
         found.path, found.blocks = place, blocks
         found.file = open_blocks(place, blocks)[0]
