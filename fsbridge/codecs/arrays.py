@@ -19,7 +19,7 @@ from fsbridge.errors import CorruptData
 
 @dataclass(frozen=True, slots=True)
 class Untranspose(CodecAbilities):
-    """Undoes a transpose by `order`. The result, an array of `shape`, is what was stored before it."""
+    """Undoes a transpose by `order`. `shape` is that of the transposed array, which is decoded to the original one."""
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
@@ -37,7 +37,7 @@ class Untranspose(CodecAbilities):
 
 
 def untranspose(shape: tuple[int, ...], order: tuple[int, ...], itemsize: int) -> Decoder:
-    """Return the decoder for an array that was transposed by `order` into one of `shape`."""
+    """Return the decoder for an array that has `shape` after it was transposed by `order`."""
     return Untranspose(shape, order, itemsize)
 
 

@@ -15,7 +15,7 @@ from fsbridge.codecs.chain import Buffer
 from fsbridge.errors import CorruptData
 
 BATCH_ELEMENTS = 1 << 20
-"""Bytes that are bit-unshuffled at a time, because they are copied once on the way."""
+"""Bytes that are bit-unshuffled at a time, because a copy of them is needed meanwhile."""
 PIECE_ELEMENTS = 1 << 13
 """Elements that are unpacked at a time (a multiple of 8), because one byte for each bit is needed meanwhile."""
 

@@ -40,14 +40,14 @@ SNAPPY = 2
 KNOWN = frozenset({0, 1, SNAPPY, 3, 4})
 
 SNAPPY_BYTES = 1 << 20
-"""Decoded bytes of Snappy's blocks that are given to numcodecs together, unless one has more: these are in memory twice."""
+"""Decoded bytes of Snappy blocks in one call of numcodecs, or of one larger block. They are in memory twice."""
 LARGEST_SNAPPY_BLOCK = 32 << 20
-"""Decoded bytes of a block of Snappy at most; c-blosc makes them of some 100 KB, unless it is told to."""
+"""Most decoded bytes of a Snappy block; c-blosc makes blocks of some 100 KB unless told otherwise."""
 MAX_SNAPPY_STREAMS = 1 << 20
-"""Streams of a frame of Snappy: some seconds' work. Of 2 GB in blocks of 32 KB there are as many."""
+"""Most Snappy streams in a frame, for some seconds of work. A frame of 2 GB in blocks of 32 KB has as many."""
 
 _alone = threading.Lock()
-"""Held while blocks of Snappy above SNAPPY_BYTES are decoded, so that they are in memory twice for one thread only."""
+"""Held while Snappy blocks above SNAPPY_BYTES are decoded, so that only one thread has such a block in memory twice."""
 
 MAX_PART_BLOCKS = 64
 """Most blocks that are read one by one.
@@ -58,7 +58,7 @@ For more, such as the tiny ones of a hostile frame, decoding everything is faste
 
 @dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Frame:
-    """A checked header with its block offsets, `head`, of a frame of `cbytes` bytes. `blocks` is 0 for verbatim data."""
+    """A frame of `cbytes` bytes. `head`: its checked header and block offsets; `blocks`: how many, 0 for verbatim data."""
 
     read: Read
     cbytes: int
@@ -114,7 +114,7 @@ class Frame:
             raise CorruptData(f"Blosc blocks of {self.blocksize} bytes cannot be split by elements of {self.typesize}")
         if not self.blocks:
             return
-        if self.blocks <= MAX_PART_BLOCKS:  # for so few this takes a fifth of numpy's time
+        if self.blocks <= MAX_PART_BLOCKS:  # for so few blocks a fifth of numpy's time
             few = struct.unpack_from(f"<{self.blocks}I", self.head, HEADER.size)
             least, most = min(few), max(few)
         else:
@@ -130,7 +130,7 @@ class Frame:
 
     @property
     def starts(self) -> npt.NDArray[np.uint32]:
-        """Offsets of the blocks, in any order."""
+        """Offsets by block number. They need not ascend."""
         return np.frombuffer(self.head, "<u4", self.blocks, HEADER.size)
 
     def length(self, block: int) -> int:
@@ -195,7 +195,7 @@ class Frame:
         return b"".join([self._head(first, last, ends[:-1], ends[-1]), *stored])
 
     def decode_snappy(self, out: memoryview) -> None:
-        """Decode a frame of Snappy, which numcodecs lacks: numcodecs gets some blocks at a time, their streams decoded."""
+        """Decode a Snappy frame. numcodecs lacks Snappy, so it gets some blocks at a time with their streams decoded."""
         if self.blocksize > LARGEST_SNAPPY_BLOCK:
             raise TooLarge(f"a Blosc block of {self.blocksize} bytes by Snappy, the limit is {LARGEST_SNAPPY_BLOCK}")
         if self.blocks * self.streams(0) > MAX_SNAPPY_STREAMS:
@@ -210,7 +210,7 @@ class Frame:
                 _decompress(self._plain(whole, first, starts[first : first + together], len(target)), len(target), target)
 
     def _plain(self, whole: memoryview, first: int, starts: Sequence[int], nbytes: int) -> memoryview:
-        """Blocks from `first` on as a frame of streams that are stored as they are, as c-blosc stores noise."""
+        """Return the blocks from `first` on as a frame with decoded streams, a form that c-blosc has for noise."""
         body = HEADER.size + U32.size * len(starts)
         frame = bytearray(body + nbytes + U32.size * sum(self.streams(first + i) for i in range(len(starts))))
         ends, end = [], body

@@ -69,7 +69,7 @@ class Delta(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class PackBits(CodecAbilities):
-    """Booleans as bits, most significant first, behind one byte that counts the unused bits of the last byte."""
+    """Decodes booleans from bits, most significant first, after one byte that counts the unused bits of the last byte."""
 
     name: str = "packbits"
 
@@ -89,7 +89,7 @@ class PackBits(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Base64(CodecAbilities):
-    """Bytes as text."""
+    """Decodes bytes that are stored as Base64 text."""
 
     name: str = "base64"
 
@@ -110,7 +110,7 @@ class Base64(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Verbatim(CodecAbilities):
-    """A filter that only changes what is written, or that had nothing to do."""
+    """A filter that decoding need not undo: it changes only what is written, or had nothing to do."""
 
     name: str
 
@@ -182,7 +182,7 @@ def number(spelling: Any) -> np.dtype[Any]:
 
 
 def elements(data: Buffer, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return `data` as elements. Raises CorruptData if they are not whole."""
+    """Return `data` as elements. Raises CorruptData if the last one is incomplete."""
     if len(data) % dtype.itemsize:
         raise CorruptData(f"{len(data)} bytes are no whole elements of {dtype.itemsize}")
     return np.frombuffer(data, dtype)
@@ -191,9 +191,9 @@ def elements(data: Buffer, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def prepare(
     count: int, dtype: np.dtype[Any], size: int | None, limit: int, out: memoryview | None
 ) -> tuple[bytearray | memoryview, np.ndarray[Any, Any]]:
-    """Return memory for `count` decoded elements, and the same as an array.
+    """Return memory for `count` decoded elements, and an array over it.
 
-    Raises CorruptData if `size` or `limit` differs.
+    Raises CorruptData if their bytes differ from `size` or exceed `limit`.
     """
     total = count * dtype.itemsize
     if total > limit or (size is not None and total != size):

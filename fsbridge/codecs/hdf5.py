@@ -111,7 +111,7 @@ class ScaleOffset(CodecAbilities):
             if len(content) != total:
                 raise CorruptData(f"{len(content)} bytes where {total} were expected")
             return self._ordered(np.frombuffer(content, f"<u{self.itemsize}"))
-        # With 0 bits there are no bytes to check a size with, but HDF5 writes one.
+        # With 0 bits a number there should be no bytes, but HDF5 writes one.
         packed = bits.unpack(content, self.count, minbits, self.itemsize)
         missing = packed == packed.dtype.type((1 << minbits) - 1) if self.fill is not None else None
         values = self._integers(packed, minimum) if self.decimals is None else self._floats(packed, minimum)
@@ -120,7 +120,7 @@ class ScaleOffset(CodecAbilities):
         return self._ordered(values)
 
     def _integers(self, packed: np.ndarray[Any, Any], minimum: int) -> np.ndarray[Any, Any]:
-        """Return the sums. They wrap around, so that signed and unsigned are the same."""
+        """Return `minimum` plus each number. Sums wrap around, so signed and unsigned integers need no distinction."""
         sums: np.ndarray[Any, Any] = packed + packed.dtype.type(minimum & ((1 << 8 * self.itemsize) - 1))
         return sums
 

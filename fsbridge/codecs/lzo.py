@@ -1,7 +1,7 @@
 """LZO1X, which PyTables wrote into HDF5 files for many years (filter 305). Not here: whether the library is installed.
 
 The library (`lzallright`, safe Rust) decodes as long as there is input, whatever size is expected, up to 255 bytes for
-each byte. So it only gets what cannot grow to much, one thread at a time.
+each byte. So it only gets input that cannot grow large, from one thread at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LZO(CodecAbilities):
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is None or size > LARGEST_CHUNK:
             raise Unsupported(f"LZO chunk of {size} bytes: only up to {LARGEST_CHUNK} are decoded")
-        if len(data) > size + size // 16 + 67:  # the most that LZO makes of incompressible data
+        if len(data) > size + size // 16 + 67:  # the longest stream that LZO makes, from incompressible data
             raise CorruptData(f"LZO stream of {len(data)} bytes for {size}")
         library = native.lzo()
         with _turn:

@@ -25,7 +25,7 @@ HEAPS, HEAP_BYTES = 2, 32 << 20
 """Number of heaps of glibc's malloc, and bytes that each keeps free at its end; larger buffers than half of that are
 mapped.
 
-The kept bytes are in no budget. With a heap of 64 MiB per processor, strings of 30 MiB a chunk took 270 MiB on four
+The kept bytes count in no memory budget. With a heap of 64 MiB per processor, strings of 30 MiB a chunk took 270 MiB on four
 processors, 590 on 64, and 216 on two; 214 are promised (P6).
 """
 
@@ -100,7 +100,7 @@ def inflate(container: Literal["gzip", "zlib"], data: Buffer, out: memoryview) -
 
     True if its checksum is right and it fills exactly `out` and nothing is left.
 
-    If false, `out` holds anything. Other threads run meanwhile.
+    If false, the content of `out` is undefined. Other threads run meanwhile.
     """
     library = _libdeflate()
     if library is None or not len(data):

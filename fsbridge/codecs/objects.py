@@ -162,7 +162,7 @@ class Categorize(CodecAbilities):
         if self.fixed is None:
             return encode((table[i] for i in numbers.tolist()), size, limit)
         _bound(len(numbers) * self.fixed.itemsize, size, limit)
-        if len(table) > len(numbers):  # labels that no element has would take more than all elements
+        if len(table) > len(numbers):  # as an array, unused labels could take more memory than all elements
             used, numbers = np.unique(numbers, return_inverse=True)
             table = tuple(table[i] for i in used.tolist())
         fixed: bytes = np.array([label.decode() for label in table], self.fixed)[numbers].tobytes()

@@ -58,7 +58,7 @@ class Optional(CodecAbilities):
         if not present and not len(view):
             return b""
         last = self.data.steps[-1] if self.data.steps else None
-        if isinstance(last, Optional):  # only `present` tells the size of its mask
+        if isinstance(last, Optional):  # its mask has `present` elements
             chain = CodecChain((*self.data.steps[:-1], replace(last, items=present)))
             return bytes(chain.decode(view, None, limit))
         found = bytes(self.data.decode(view, present * self.itemsize if self.itemsize else None, limit))

@@ -1,8 +1,8 @@
 """Bounded decoding with the standard library's decompressor objects. Not here: which compressors there are.
 
 Output is taken in pieces of at most 1 MiB, so a decompression bomb costs at most that much beyond the expected size.
-Input is given in windows that grow, so many tiny members in one chunk cost linear time: each decompressor copies what it
-leaves.
+Input is given in windows that grow, because each decompressor copies the input that it leaves: so many tiny members in one
+chunk cost linear time.
 """
 
 from __future__ import annotations

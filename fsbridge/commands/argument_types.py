@@ -1,4 +1,4 @@
-"""Types of the command line's arguments: a text to a value, or one line that says what is wrong with it.
+"""Types of command line arguments: each turns a text into a value, or says in one line what is wrong with it.
 
 Not here: which options there are (`arguments.py`, and each command), the language of `-o` (`mount_options.py`).
 """
@@ -17,14 +17,14 @@ from fsbridge.layouts.files.filetypes import CHOICES
 
 
 def path(text: str) -> str:
-    """A path that is not empty, because an unset variable of a shell would mean the working directory."""
+    """Return a path. It must not be empty, because an unset shell variable would mean the working directory."""
     if not text:
         raise argparse.ArgumentTypeError("a path is needed, and an empty text is given")
     return text
 
 
 def pattern(text: str) -> str:
-    """A pattern for paths. It must not be empty, because an empty one would match nothing."""
+    """Return a pattern for paths. It must not be empty, because an empty one would match nothing."""
     if not text.strip("/"):
         raise argparse.ArgumentTypeError(f"{text!r} is no pattern of a path in the store; write 'volumes/*'")
     return text

@@ -1,4 +1,4 @@
-"""Arguments that several commands share: SOURCE, how it is opened and shown, where it lies; and what they mean.
+"""Arguments that several commands share: SOURCE, how it is opened and shown, where it lies.
 
 Not here: arguments of one command only (its own module), the types of single arguments (`argument_types.py`).
 """
@@ -20,7 +20,7 @@ USAGE = 1
 """The exit code of mount(8) for wrong usage."""
 
 FORMATS = ("auto", "zarr3", "zarr2", "n5", "hangar", "icechunk", "hdf5", "zip", "collection")
-"""What `--format` takes, as `formats.open.NAMES` has it."""
+"""Values of `--format`, the same as `formats.open.NAMES`."""
 
 SOURCE = "a store: a directory (of several, too), an HDF5 or zip file, or a URL as s3://BUCKET/PATH"
 
@@ -30,7 +30,7 @@ SOURCE_AND_PATH = f"{SOURCE}; with //PATH the group or array there is what is mo
 
 
 class _HelpOfLines(argparse.HelpFormatter):
-    """Keeps the lines of a text apart, and wraps each."""
+    """Keeps the line breaks of a help text, and wraps each line."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n".join(super(_HelpOfLines, self)._fill_text(line, width, indent) for line in text.splitlines())
@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def group(self, title: str) -> argparse._ArgumentGroup:
-        """The group of options of that title, which is made if need be."""
+        """Return the group of options with that title. It is made if there is none."""
         found = (group for group in self._action_groups if group.title == title)
         return next(found, None) or self.add_argument_group(title)
 
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         for word in self._words if message.startswith("the following arguments are required") else ():
             option = word.partition("=")[0]
             if option.startswith("--") and len(option) > 2 and option not in self._option_string_actions:
-                unknown, message = option, f"unrecognized arguments: {option}"  # perhaps it stands for what is missing
+                unknown, message = option, f"unrecognized arguments: {option}"  # misspelt, it may be the missing one
                 break
         near = nearest(unknown, self._option_string_actions) if unknown.startswith("-") else ""
         raise SetupError(message, f"perhaps {near}? see: {self.prog} --help" if near else f"see: {self.prog} --help", USAGE)
@@ -74,7 +74,7 @@ def add_format(parser: Parser) -> None:
 
 
 def add_tree(parser: Parser) -> None:
-    """Add the options that say which files the tree has and what making them may take."""
+    """Add the options for which files the tree has, and for the resources that making them may take."""
     add = parser.group(SHOW).add_argument
     add("--layout", metavar="NAME,...", help="which files: zarr3 (default), zarr2, n5, files")
     add(
@@ -165,7 +165,7 @@ def add_remote(parser: Parser) -> None:
 
 
 def remote(args: argparse.Namespace) -> Remote:
-    """What the options of remote stores say."""
+    """Return the Remote that the options of remote stores describe."""
     return Remote(
         anonymous=args.anonymous,
         profile=args.profile,
@@ -188,7 +188,7 @@ def add_shared(parser: Parser) -> None:
 
 
 def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: Any) -> Config:
-    """The Config of a command that has all shared options, for the source `given`; `more` are its other fields."""
+    """Return the Config of a command with all shared options, for the source `given`. `more`: other fields of it."""
     optional = {name: getattr(args, name) for name in ("cache_size", "files", "spill_size")}
     more |= {name: value for name, value in optional.items() if value is not None}
     if "include_nodes" in args:
@@ -233,7 +233,7 @@ def source_and_path(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def below(source: str, place: str) -> str:
-    """The place that `NAME//PATH` means, where NAME stands for `source`, which may have a //PATH of its own."""
+    """Return the place that `NAME//PATH` means if NAME stands for `source`, which may have a //PATH of its own."""
     path = parse_place(place)[1]
     if not path:
         return source
@@ -256,7 +256,7 @@ def source(text: str) -> str:
 
 
 def not_misspelt(path: str) -> str:
-    """`path`, unless it names nothing and looks like a URL: `s3:/bucket/path`, `zip::s3://bucket/path`."""
+    """Return `path`; SetupError if it does not exist and looks like a URL: `s3:/bucket/path`, `zip::s3://bucket/path`."""
     from fsbridge.store.remote.urls import KINDS
 
     scheme, separator, _ = path.rpartition("::")[2].replace("//", ":", 1).partition(":")
@@ -278,7 +278,7 @@ def absolute(path: str) -> str:
 
 
 def folders(given: Sequence[str] | None) -> tuple[str, ...]:
-    """The directories and URLs that an option named."""
+    """Return the directories, as absolute paths, and URLs that an option named."""
     from fsbridge.store.remote.urls import is_url
 
     return tuple(source(path) if is_url(path) else absolute(path) for path in given or ())

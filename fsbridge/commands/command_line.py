@@ -1,7 +1,7 @@
 """The command line of a command that opens sources, with the settings that are in force for each of them.
 
-A source has settings of its own, so the words are parsed once for each source: its settings stand before them. Only options
-of `mount` can be set, and a command takes those that mean the same to it: `--include` of `export` is another option.
+A source has settings of its own, so the words are parsed once for each source, with its settings before them. Settings are
+options of `mount`. A command uses those that mean the same to it, so `export` does not use `--include`.
 
 Not here: the command line of `mount` (`mount.py`), where settings stand (`settings.py`), what options mean (`arguments.py`).
 """
@@ -19,20 +19,20 @@ from fsbridge.config import Config, parse_place
 
 
 class Source(NamedTuple):
-    """What the SOURCE of a place stands for."""
+    """A source, and the options in force for it."""
 
     args: argparse.Namespace
-    """The options in force for it."""
+    """The options in force for this source."""
     text: str
     """A path or URL: what a name stands for, or what was given."""
     is_named: bool
 
 
 class CommandLine:
-    """A command's words: `args` as they stand there, and each source with its settings."""
+    """A parsed command line: `args` without any settings, and each source with its own."""
 
     def __init__(self, parser: Parser, words: Sequence[str], left_out: Collection[str] = ()) -> None:
-        """`left_out`: options that hold only if the command line has them; they are ignored in the settings."""
+        """`left_out`: options that are ignored in the settings, so that only the command line can give them."""
         self.args = parser.parse_args(words)
         self._parser, self._words, self._left_out = parser, words, left_out
         self._sources: dict[str, Source] = {}

@@ -49,12 +49,12 @@ FEW_FILES = 1024
 """Open files that a daemon with many readers may need."""
 
 CLOCK_SECONDS = 5.0
-"""Seconds that the clock and a file system may differ by, because a change's age is judged by the object's time."""
+"""Most seconds between our clock and a file system's: the age of a change is computed from both."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found about one subject; `mend` is a command or change."""
+    """A finding about one subject. `mend`: the command or change that helps."""
 
     subject: str
     state: State
@@ -172,7 +172,7 @@ def _libraries() -> Iterator[Diagnosis]:
 
 
 def versions() -> list[str]:
-    """A line for each piece of software that may matter to a report."""
+    """Return a line for each piece of software that may matter in a bug report."""
     lines = [f"fsbridge {__version__}", f"Python {platform.python_version()} ({sys.executable})"]
     for name in (*LIBRARIES, *OPTIONAL):
         try:
@@ -257,7 +257,7 @@ def mounts() -> Iterator[Diagnosis]:
 
 
 def source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:
-    """Findings of `look` about a source; what it raises is one more."""
+    """Yield the findings of `look` about a source. An error that it raises becomes a finding, too."""
     try:
         yield from look()
     except SetupError as error:
@@ -268,7 +268,7 @@ def source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagn
 
 
 def findings(path: str, look: Callable[[], Iterator[Diagnosis]] | None) -> Iterator[Diagnosis]:
-    """All findings, those about a source only if there is one."""
+    """Yield all findings; `look` makes those about a source, if one was named."""
     yield from machine()
     yield from mounts()
     if look is not None:

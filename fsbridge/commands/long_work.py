@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Make: TypeAlias = Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]]
 
 REMOTE_THREADS = 32
-"""Units at a time of a remote store, where each waits for a server."""
+"""Units at a time for a remote store, where each unit waits for a server."""
 
 END_SECONDS = 1.0
 """Seconds that an interrupted command waits for its threads; those that still wait for a server are left behind."""
@@ -41,12 +41,12 @@ def add_options(parser: Parser) -> None:
 
 
 class LongWork:
-    """One command's work on the sources of some places: begun, watched, ended."""
+    """Begins, watches and ends one command's work on the sources of some places."""
 
     def __init__(self, line: CommandLine, places: Sequence[str], waits: bool = False, far: bool = False) -> None:
         """`waits`: a unit reads its objects one after the other, so a remote source needs many threads.
 
-        `far`: each unit waits for a server besides.
+        `far`: each unit waits for a server even if the source is local.
         """
         self.progress = Progress(line.args.quiet)
         self._line = line

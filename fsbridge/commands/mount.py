@@ -79,7 +79,7 @@ def parser(program: str) -> Parser:
 
 
 def option_names(parser: argparse.ArgumentParser) -> dict[str, bool]:
-    """The long options of `parser` as `-o` knows them: with underscores, and whether they take a value."""
+    """Return the long options of `parser` as `-o` spells them, with underscores, and whether each takes a value."""
     return {
         long[2:].replace("-", "_"): action.nargs != 0
         for long, action in parser._option_string_actions.items()
@@ -128,7 +128,7 @@ def parse(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
 
 
 def helper(program: str, argv: Sequence[str]) -> int:
-    """What mount(8) runs as mount.TYPE: `SOURCE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`."""
+    """Do what mount(8) asks of mount.TYPE: `SOURCE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`."""
     parser = Parser(prog=program, add_help=False, allow_abbrev=False)
     parser.add_argument("source")
     parser.add_argument("mountpoint")

@@ -1,6 +1,6 @@
 """Mount options: the `-o a=b,c` language of mount(8), and which options are fsbridge's and which the kernel's.
 
-Not here: fsbridge's own options and their meaning (`mount.py`), from which this module's caller brings the names.
+Not here: fsbridge's own options and their meaning (`mount.py`). The caller passes in their names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IGNORED = frozenset(
     {"auto", "noauto", "user", "nouser", "users", "owner", "group", "defaults", "_netdev", "nofail"}
     | {"relatime", "strictatime", "lazytime", "dev", "suid", "rw", "async", "atime", "exec"}
 )
-"""Bookkeeping of fstab and mount(8), and the kernel's defaults: nothing to do. A mount is always ro, nosuid and nodev."""
+"""Options of fstab and mount(8) only, and the kernel's defaults: ignored. A mount is always ro, nosuid and nodev."""
 
 _IGNORED_PATTERN = re.compile(r"(x-|X-|comment=)")
 
@@ -34,7 +34,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.AS
 
 
 class Sorted(NamedTuple):
-    """`own`: as command line words (`--cache-size=64M`); `kernel`: as libfuse takes them."""
+    """Options by owner. `own`: fsbridge's, as command line words (`--cache-size=64M`); `kernel`: as libfuse takes them."""
 
     own: list[str]
     kernel: list[str]
@@ -63,7 +63,7 @@ def split(text: str) -> list[str]:
 
 
 def sort(options: Iterable[str], own: Mapping[str, bool], sloppy: bool = False) -> Sorted:
-    """Tell fsbridge's options from the kernel's; SetupError names an unknown one, unless `sloppy`.
+    """Separate fsbridge's options from the kernel's; SetupError names an unknown one, unless `sloppy`.
 
     `own` maps our option names, spelled with underscores, to whether they take a value.
     """
@@ -88,7 +88,7 @@ def sort(options: Iterable[str], own: Mapping[str, bool], sloppy: bool = False) 
 
 
 def environment(options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
-    """The other options, and the variables that `env.NAME=VALUE` and `env_file=PATH` set; what comes later wins."""
+    """Return all other options, and the variables that `env.NAME=VALUE` and `env_file=PATH` set. Later ones win."""
     others, found = [], dict[str, str]()
     for option in options:
         name, _, value = option.partition("=")

@@ -1,4 +1,4 @@
-"""Standard output as commands write to it, into pipes too: a reader may close one early. Not here: the content."""
+"""Standard output of commands, which may be a pipe that its reader closes early. Not here: the content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write(data: bytes | bytearray | memoryview) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports an error when it ends
         if not isinstance(error, BrokenPipeError):
             raise SetupError(f"standard output: {error.strerror}", exit_code=SYSTEM) from None
         raise ReaderGone from None

@@ -27,7 +27,7 @@ def size(count: float) -> str:
 
 
 class Progress:
-    """Shows bytes that are done, the rate, the present path, and the time left once `expect` has set the total."""
+    """Shows how many bytes are done, the rate, the present path, and the time left if `expect` has set the total."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet or sys.stderr is None

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Told
 
 Values = Callable[[Mapping[str, Any]], Mapping[tuple[str, str], float]]
-"""Takes a daemon's answer to the numbers of one metric, by name and value of a further label; both empty if there is none.
-"""
+"""Turns a daemon's answer into the numbers of one metric, by name and value of an extra label (both empty for none)."""
 
 
 class Metric(NamedTuple):

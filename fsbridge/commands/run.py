@@ -1,7 +1,8 @@
-"""`fsbridge run`: a program with a mount of its own, which ends with it. Not here: namespaces (`mount/namespace.py`).
+"""`fsbridge run`: run a program with a mount that ends when the program does. Not here: namespaces (`mount/namespace.py`).
 
-Where the kernel allows it the mount is in a mount namespace of the program's: no other program sees it, no fusermount3 is
-needed, and nothing is left of it, however the program ends. Elsewhere it is an ordinary mount in a private folder.
+If the kernel allows it, the program gets a mount namespace of its own with the mount: no other program sees it, no
+fusermount3 is needed, and nothing is left of it, however the program ends.
+Otherwise it is an ordinary mount in a private folder.
 """
 
 from __future__ import annotations

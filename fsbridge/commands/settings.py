@@ -1,6 +1,6 @@
 """Options of `mount` from files and the environment, and sources that have a name; the command line wins.
 
-In force, the later ones first: the command line, `FSBRIDGE_<OPTION>`, the named source, `[mount]` of the user's file, of
+Precedence, the highest first: the command line, `FSBRIDGE_<OPTION>`, the named source, `[mount]` of the user's file, of
 `/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), which ones other commands take (`command_line.py`), what
 is printed (`config.py`).
 """
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What is in force besides the command line, by option; `source`: what a named source stands for, else None."""
+    """The settings in force besides the command line, by option. `source`: what a named source stands for, else None."""
 
     options: dict[str, Setting]
     source: Setting | None
@@ -63,7 +63,7 @@ def user_file() -> str:
 
 
 def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
-    """What is in force for `source`, a name perhaps, or SOURCE//PATH; SetupError names the file and the key that is wrong.
+    """Return the settings for `source`, which may be a name or SOURCE//PATH; SetupError names the wrong file and key.
 
     `parser` is that of `mount`.
     """
@@ -91,7 +91,7 @@ def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
 
 
 def options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    """The long options that may be set, by name."""
+    """Return the long options that settings may have, by name."""
     left_out = {"help", "foreground", "debug"}
     return {
         option[2:]: action
@@ -101,7 +101,7 @@ def options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 
 def spelled(setting: Setting) -> list[str]:
-    """The words of the command line for a setting."""
+    """Return a setting as words of the command line."""
     if isinstance(setting.value, bool):
         return [f"--{setting.option}"] if setting.value else []
     values = setting.value if isinstance(setting.value, list) else [setting.value]

@@ -1,4 +1,4 @@
-"""`fsbridge status`: what mounts are doing, once or again and again, for people and for programs.
+"""`fsbridge status`: what mounts are doing, once or repeatedly, for people and for programs.
 
 Not here: how daemons are asked (`mount/running.py`), what they tell (`mount/report.py`), the text format for Prometheus
 (`prometheus.py`).
@@ -29,7 +29,7 @@ ADVICE = {
     SILENT: "its daemon is stopped or hangs: kill -9 {pid}; fsbridge umount --lazy {point}",
     UNKNOWN: "it is another user's, or has no control socket: ask as the user who mounted it, or as root",
 }
-"""What the states without an answer of a daemon mean, and what helps."""
+"""What each state without an answer from a daemon means, and what helps."""
 
 
 def parser(program: str) -> Parser:
@@ -57,7 +57,7 @@ def parser(program: str) -> Parser:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The answers of the mounts at one time."""
+    """The answers of all mounts at one time."""
 
     when: float
     told: list[Told]

@@ -54,7 +54,7 @@ def _draw(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
 
 
 def _below(args: argparse.Namespace, tree: VirtualTree, path: str, indent: str, depth: int, problems: Problems) -> None:
-    """Draw what is in a directory: a member is known to be the last only when none comes behind it."""
+    """Draw what is in a directory. A member is drawn when the next one is known, because the last one looks different."""
     if args.depth is not None and depth > args.depth:
         return
     before: Listed | None = None

@@ -24,7 +24,7 @@ def parser(program: str) -> Parser:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Unmount what `argv` names, all that can be."""
+    """Unmount each mount that `argv` names, even if another one cannot be unmounted."""
     args = parser(program).parse_args(argv)
     from fsbridge.mount.preflight import unmount
 

@@ -40,7 +40,7 @@ def parser(program: str) -> Parser:
 
 def run(program: str, argv: Sequence[str]) -> int:
     """Print all findings."""
-    # Checksums that were not checked are not well, whatever settings say of mounts.
+    # Settings are for mounts: only the command line can turn off the check of checksums here.
     line = CommandLine(parser(program), argv, left_out={"no-verify"})
     args = line.args
     work = LongWork(line, [args.place], waits=True)
