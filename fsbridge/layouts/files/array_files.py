@@ -24,7 +24,7 @@ class ArrayFiles(ArrayDirectory):
     """An array as a directory of its files."""
 
     def __init__(self, path: PathDirectory, array: Array, opened: OpenArray, wanted: Sequence[str], store: str) -> None:
-        """`store`: what the whole store is called."""
+        """`store`: name of the whole store, for the title of its page."""
         super().__init__(path, array)
         self._opened = opened
         self._wanted = wanted

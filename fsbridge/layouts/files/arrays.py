@@ -39,25 +39,25 @@ from fsbridge.model import Array, Group
 from fsbridge.workers import Workers
 
 COORDINATE_VALUES = 65536
-"""Elements of a coordinate that are looked at: a longer one gives its unit, but no spacing."""
+"""Most elements of a coordinate that is read. A longer coordinate gives its unit, but no spacing."""
 
 _WHOLE_BYTES = 256 * MIB
-"""Bytes of elements that are in memory at once: a few bytes of metadata can tell of texts of a GB each (P6)."""
+"""Most bytes of elements in memory at once: a small document can declare elements of a GB each (P6)."""
 
 _KEPT_ARRAYS = 256
-"""Arrays remembered beyond what the kernel knows, so that looking one up twice gives the same one."""
+"""Arrays kept although the kernel no longer refers to them, so that a second look-up gives the same object."""
 
 _NAMED_ARRAYS = 4096
 """Arrays that were listed without being opened and are remembered, so that the next listing shows the same files."""
 
 _LABEL_GROUPS = 2
-"""Groups above an array that may tell of its labels: the levels of Paintera's are in a group of their own."""
+"""Number of groups above an array that may describe its labels. Paintera has the levels in a group below that one."""
 
 VARIABLE_BYTES = 64 * MIB
 """Most bytes of elements of variable length in memory, which are Python objects."""
 
 GENERATED_BYTES = 64 * MIB
-"""Bytes of a file that is made as a whole when it is opened."""
+"""Most bytes of a file that is made as a whole when it is opened."""
 
 _numbers = itertools.count(1)
 
@@ -72,7 +72,7 @@ class Shared:
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
         self.made = MadeFiles(config.cache_size)
         self.alike: LRU[Hashable, tuple[ArrayMetadata, Axes, object]] = LRU(_KEPT_ARRAYS)
-        """What a listing has found of arrays that share their metadata and axes (`listing.py`)."""
+        """What listings have found for arrays that share their metadata and axes (`listing.py`)."""
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
@@ -120,7 +120,7 @@ class Variable(NamedTuple):
 
 
 class Surroundings:
-    """What stands around the members of a group: attributes of the groups above, and coordinates beside an array."""
+    """The context of a group's members: attributes of the groups above them, and coordinate arrays beside them."""
 
     def __init__(self, above: Callable[[], Sequence[GroupAbove]], member: Callable[[str], Array], context: Context) -> None:
         """`above`: the group and those above it, the nearest first; `member` raises NotFound."""
@@ -146,7 +146,7 @@ class Surroundings:
 
     @property
     def impartial(self) -> bool:
-        """True if what groups above say holds for every member, so that members that share their metadata share axes."""
+        """True if the groups above describe all members alike, so that members that share metadata share axes."""
         if self._impartial is None:
             self._impartial = all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
         return self._impartial
@@ -154,7 +154,7 @@ class Surroundings:
     def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool, shared: bool = True) -> Axes:
         """The axes of the member at the path `names`, in its own order.
 
-        Found once for members that share their metadata, unless what a group above says may be of one of them only.
+        They are found once for members that share their metadata, unless a group above may describe single members.
         """
         with holding(self._lock):
             if not (shared and self.impartial):
@@ -166,13 +166,13 @@ class Surroundings:
             return known[1]
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-        """A 1-D array of the group: its values if they are numbers and not too many, and its attributes."""
+        """Return a 1-D array of the group: its values (None if they are not numbers, or too many), and its attributes."""
         if name not in self._coordinates:
             self._coordinates[name] = self._read(name)
         return self._coordinates[name]
 
     def variable(self, name: str) -> Variable | None:
-        """A 1-D or 2-D array of numbers in the group, if it has not too many elements to look at."""
+        """Return a 1-D or 2-D array of numbers in the group; None if there is none, or it has too many elements."""
         try:
             array = self._member(name)
             values = None if len(array.metadata.shape) not in (1, 2) else self._values(array)
@@ -183,7 +183,7 @@ class Surroundings:
             return None  # see `_read`
 
     def _values(self, array: Array) -> NDArray[np.generic] | None:
-        """All elements of an array in C order; None if they are no numbers, or too many to look at."""
+        """Return all elements of an array in C order; None if they are not numbers, or too many to read."""
         metadata = array.metadata
         dtype, shape = metadata.dtype.numpy, metadata.shape
         if dtype is None or dtype.kind not in "iuf" or metadata.varlength or math.prod(shape) > 2 * COORDINATE_VALUES:
@@ -221,7 +221,7 @@ class OpenArray:
         above: Surroundings,
         number: int,
     ) -> None:
-        """`number`: unique to the array, and the one that listings have shown for it."""
+        """`number`: unique to this version of the array, and the same that listings have used for it."""
         self.shared = shared
         self.names = names
         self.name = name
@@ -244,16 +244,16 @@ class OpenArray:
 
     @property
     def identity(self) -> Hashable:
-        """Equal identities: the metadata, and what is known of the axes, are the same (does not block)."""
+        """Equal identities mean that the metadata and all that is known about the axes are the same (does not block)."""
         return self.array.version if self.shared.config.immutable else self._number
 
     @property
     def token(self) -> Hashable:
-        """Equal tokens: the files have had the same bytes whenever they were opened (does not block)."""
+        """Equal tokens mean that the files had the same bytes each time they were opened (does not block)."""
         return self.array.version if self.shared.config.immutable else (self.array.version, self._token)
 
     def current(self, token: Hashable) -> ArrayVersion:
-        """The present version of the array with all its chunks; Stale when it is no longer that of `token`."""
+        """Return the present version of the array and its chunks; Stale if it is no longer the version of `token`."""
         found = self.chunks.whole()
         with self._lock:
             if self._whole is not found:
@@ -265,7 +265,7 @@ class OpenArray:
         return found
 
     def touched(self, token: Hashable) -> Touched | None:
-        """Return the chunks that readers of the version `token` have used, for `resume`; None: none.
+        """Return the chunks that readers of the version `token` have used, for `resume`; None if none were used.
 
         Stale if any has changed.
         """
@@ -276,7 +276,7 @@ class OpenArray:
         return None if version is None or self.shared.config.immutable else version.touched()
 
     def resume(self, token: Hashable, touched: Touched | None) -> None:
-        """Go on with an array that had been forgotten; Stale unless the chunks `touched` before are unchanged."""
+        """Continue with an array that was dropped from memory; Stale if one of the chunks `touched` before has changed."""
         version = self.current(token)
         if touched is not None:
             version.resume(touched)
@@ -307,7 +307,7 @@ class OpenArray:
             return self.array.mtime_ns
 
     def view(self, selection: Selection | None = None, name: str | None = None) -> View:
-        """The array, or a region of it, for a format."""
+        """Return the array, or a region of it, as file types see it."""
         if selection is None and name is None and self._view is not None:
             return self._view
         chosen, around = selection or whole(self.metadata.shape), self.above
@@ -320,7 +320,7 @@ class OpenArray:
         return view
 
     def labels(self, view: View, dimensions: Sequence[int]) -> Labels:
-        """Return the coordinates of those dimensions of a view that have a coordinate array of numbers other than this."""
+        """Return the coordinates of the given dimensions of a view, where another array of numbers has them."""
         found: dict[int, NDArray[np.generic]] = {}
         for dimension in dimensions:
             name, number = view.axes[dimension].name, view.selection.kept[dimension]
@@ -333,7 +333,7 @@ class OpenArray:
         return Labels(self.name, found)
 
     def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:
-        """Elements of a region in a memory order; TooLarge without room for a band of chunks."""
+        """Return a reader of a region in a memory order; TooLarge if there is no room for a band of chunks."""
         kept = selection.kept
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         full = (*dropped, *(kept[i] for i in order))
@@ -348,9 +348,9 @@ class OpenArray:
     def elements(
         self, version: ArrayVersion, selection: Selection, order: Sequence[int], most: int = VARIABLE_BYTES
     ) -> NDArray[Any]:
-        """All elements of a region, dimensions in `order`: for files that are made as a whole; TooLarge.
+        """Return all elements of a region, dimensions in `order`, for files that are made as a whole.
 
-        `most`: bytes of elements of variable length.
+        TooLarge above `_WHOLE_BYTES`, or `most` bytes of elements of variable length.
         """
         nbytes = selection.size * self.metadata.dtype.itemsize
         if nbytes > _WHOLE_BYTES:

@@ -1,6 +1,6 @@
-"""How elements of the source become those of a file, where its header cannot say what the source has.
+"""Conversion of the source's elements to a file's type, if its header cannot state the source's type.
 
-The closed list of what is done; anything else is refused, because bytes by another name would be wrong values.
+The list of conversions is closed. Anything else is refused, because bytes of a wrong type would be wrong values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Conversion: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def conversion(native: np.dtype[Any], shown: np.dtype[Any]) -> Conversion | None:
-    """Return what makes elements of type `shown` from the bits of `native` ones; None if both are the same bytes.
+    """Return a function that converts the bits of `native` elements to the type `shown`; None if both have the same bytes.
 
     Numbers change their byte order, and become wider if every value stays what it is; compounds change both field by field.
     Whole numbers of 64 bits may become narrower ones, with Misfit for an element that does not fit. Other elements of equal

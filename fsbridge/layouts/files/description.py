@@ -32,16 +32,16 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 """Names that are spelled alike in JSON, Python and C."""
 
 _SOMEBODY = "\ua66e".encode()
-"""Placeholder of such a name in remembered text. It is spelled the same way in JSON, Python and C, too."""
+"""Placeholder for a plain name in cached text. It is spelled the same way in JSON, Python and C, too."""
 
 _NAMING = frozenset(("name", "files", "h5", "region", "raw"))
-"""Members that contain the name. All other text of the array in them, as fields of its type, is in other members, too."""
+"""JSON members that contain the array's name. All other text in them, such as field names, is in other members as well."""
 
 
 def description(view: View, collisions: Sequence[str]) -> bytes:
     """The document. `collisions`: one sentence for each file name that something else has taken.
 
-    All but the name, the axes and the attributes is made once for arrays that are alike.
+    Everything but the name, the axes and the attributes is made only once for similar arrays.
     """
     parts = None if collisions else _parts(Described(view))
     if parts is None:
@@ -52,7 +52,7 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
 
 
 class Length(NamedTuple):
-    """Bytes of a description: `fixed`, and `named` times the name's."""
+    """Size of a description in bytes: `fixed` plus `named` times the length of the array's name."""
 
     fixed: int
     named: int
@@ -72,12 +72,12 @@ def length(alike: Described) -> Length | None:
 
 
 def is_plain(name: str) -> bool:
-    """True if the name is spelled the same way everywhere in an array's description, and no format has to refuse it."""
+    """True if the name is spelled the same way everywhere in an array's description, and every file type accepts it."""
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
 
 
 def _parts(alike: Described) -> tuple[_Around, bytes, bytes] | None:
-    """Return the text around axes and attributes, and the text of both; None if the description is not made of them."""
+    """Return the text around axes and attributes, and the text of both; None if the description must be made as a whole."""
     view = alike.view
     if not is_plain(view.name):
         return None
@@ -110,7 +110,7 @@ class Described(Alike):
 
 @lru_cache(maxsize=256)
 def _around(key: Described) -> _Around:
-    """Return it for all arrays like that. Raises ValueError if a text of the description contains the name's placeholder."""
+    """Return the text that arrays equal to `key` share. ValueError if the description contains the placeholder."""
     view = key.view
     named_axes = tuple(Axis(axis.name) for axis in view.axes)
     bare = replace(view, name=_SOMEBODY.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
@@ -159,7 +159,7 @@ def _axes(view: View) -> list[JSON]:
 
 
 def _text(document: dict[str, JSON]) -> bytes:
-    """One line for each member, by the standard library's encoder: a listing makes one for each array."""
+    """Encode one line for each member with the standard library, which is fast: a listing makes a document for each array."""
     try:
         return _lines(_members(document)).encode()
     except (ValueError, TypeError):  # NaN, which JSON has not, and text that UTF-8 has not
@@ -195,7 +195,7 @@ def _pictures(view: View) -> str:
 
 
 def reading_lines(view: View) -> Mapping[str, JSON]:
-    """How to read the raw file, a line for each language; for Python only where others would not take the name as text."""
+    """Return code that reads the raw file, by language; only Python's if the name must be quoted in the others."""
     name, dtype = f"{view.file_name}.raw", view.dtype
     if dtype is None or dtype.names is not None:  # as np.dtype takes it: fields are tuples
         kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else np.lib.format.dtype_to_descr(dtype)

@@ -1,7 +1,7 @@
-"""The extent map of a file: at which offset its own bytes lie and at which the array's elements, and what it is made from.
+"""Descriptions of a file's contents: where its own bytes lie, where the array's elements lie, and what it is made from.
 
-Frozen descriptions, no I/O. They import no library, because `fsbridge --help` names the file types, which need them. Not
-here: how elements are read (`elements/`), what a file type writes where (`filetypes/`).
+Frozen, no I/O. This module imports no library, because `fsbridge --help` names the file types, which import it. Not here:
+how elements are read (`elements/`), what a file type writes where (`filetypes/`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fsbridge.metadata import JSON, ArrayMetadata, Axes
 
 MAX_SIZE = 2**63 - 1
-"""Bytes that a file of Linux can have."""
+"""Most bytes of a file in Linux."""
 
 
 class Unfit(Exception):
@@ -40,9 +40,9 @@ class View:
 
     `dtype`: of one element in the decoded bytes; None if numpy has no such type. `axes`: one per dimension of the region,
     in the array's order. `x_first`: the array's first dimension is x (N5), else its last one is. `fortran`: in memory the
-    first dimension is the fastest. `image`: what is said of the image that the array is a level of. `labels`: elements
-    are numbers of objects. `greatest`: a number that no element exceeds, if one is known. `coordinate`: finds a coordinate
-    beside the array.
+    first dimension is the fastest. `image`: the image that the array is a level of. `labels`: each element is the number
+    of an object. `greatest`: a number that no element exceeds, if one is known. `coordinate`: finds a coordinate beside
+    the array.
     """
 
     name: str
@@ -75,7 +75,7 @@ class View:
 
     @cached_property
     def packing(self) -> tuple[float, float] | None:
-        """Factor and offset that make quantities of the stored numbers."""
+        """Factor and offset that turn stored numbers into the quantity; None if nothing is packed."""
         from fsbridge.layouts.conventions import packing
 
         return packing(self.metadata)
@@ -104,7 +104,7 @@ class View:
 
     @property
     def natural(self) -> tuple[int, ...]:
-        """The region's dimensions, slowest first, as in the source's memory if that is Fortran order; else in C order."""
+        """The region's dimensions, slowest first: reversed if the source is in Fortran order, else as they are."""
         dimensions = tuple(range(len(self.shape)))
         return dimensions[::-1] if self.fortran else dimensions
 
@@ -129,8 +129,8 @@ class View:
 class Elements:
     """All elements of the region, one after the other, from `offset` on.
 
-    `order`: dimensions of the region, slowest first. `dtype`: as the file has them, which is how the source has them
-    wherever a header can say so.
+    `order`: dimensions of the region, slowest first. `dtype`: the type in the file, which is the source's own type
+    whenever the header can state it.
     """
 
     offset: int
@@ -140,7 +140,7 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class FileMap:
-    """A file of exactly `size` bytes: `pieces` of its own by offset, elements, and zeros where neither is."""
+    """A file of exactly `size` bytes: its own `pieces` (offset, bytes), the elements, and zeros everywhere else."""
 
     size: int
     elements: Elements | None = None
@@ -148,7 +148,7 @@ class FileMap:
 
 
 class Labels(NamedTuple):
-    """What a table says beside its elements: the array's name, and coordinates by the dimensions of the region.
+    """The labels of a table: the array's name, and coordinates by dimension of the region.
 
     `values` has one coordinate for each index of a dimension; dimensions without a coordinate array are not in it.
     """
@@ -159,7 +159,7 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A file that is made as a whole when it is opened. `size` in bytes; None: only making it tells.
+    """A file that is made as a whole when it is opened. `size` in bytes; None: unknown until the file is made.
 
     `make` gets the region's elements with its dimensions in the order `order`, the coordinates of those dimensions in
     `labelled` that have any, and a limit in bytes above which it raises TooLarge. `sample`: the part of the elements that
@@ -179,7 +179,7 @@ Plan: TypeAlias = FileMap | Generated
 
 @dataclass(slots=True)
 class Recorder:
-    """A writable file that keeps what is written, and leaves out what is only skipped over: for writers of headers."""
+    """A writable file object for writers of headers. It keeps what is written, and no bytes for gaps that are skipped."""
 
     pieces: dict[int, bytes] = field(default_factory=dict)
     position: int = 0
@@ -204,7 +204,7 @@ class Recorder:
         return self.position
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing, because nothing is buffered."""
 
     def merged(self) -> tuple[tuple[int, bytes], ...]:
         """Return the bytes written, the last ones at each place, as pieces that do not overlap, by offset."""

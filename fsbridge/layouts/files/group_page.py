@@ -1,4 +1,4 @@
-"""What `index.html` tells of a group, or of a store that is one array: members as they are now, from metadata alone.
+"""The content of `index.html` for a group, or for a store that is one array: its present members, from metadata alone.
 
 Not here: the HTML (`page.py`).
 """
@@ -64,7 +64,7 @@ def array_page(array: OpenArray, store: str, format: str) -> bytes:
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
-    """Sorts names with numbers in them by those: `s2` before `s10`."""
+    """Return a sort key that orders numbers in names by value: `s2` before `s10`."""
     return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 

@@ -1,4 +1,4 @@
-"""Groups as their arrays need them: what stands around an array, and where in the source links lead.
+"""Groups as the context of their arrays (attributes above, neighbours), and where links in the source lead.
 
 Not here: which files groups and arrays are shown as (`layout.py`).
 """
@@ -29,7 +29,7 @@ names.
 """
 
 _MAX_HOPS = 40
-"""Links followed from one to the next, as the kernel does."""
+"""Most links in a chain that are followed, the same limit as in the kernel."""
 
 _MOST_MEMBERS = 1000
 """Members of a group among which levels are looked for."""
@@ -38,17 +38,17 @@ _NO_GROUP = GroupAbove({}, None)
 
 
 STORE_DOCUMENT = "store.json"
-"""The file of the root's attributes; that of another group is called like the group."""
+"""File of the root group's attributes. For any other group it is `GROUP.json`."""
 
 
 class SourceTree:
-    """The source's groups and arrays by their paths. `root`: the directory at the empty one, once there is one."""
+    """Finds the source's groups and arrays by path. `root`: the directory of the root, once it has been made."""
 
     def __init__(self) -> None:
         self.root: PathDirectory | None = None
 
     def resolve(self, names: Sequence[str], link: Link) -> Node | None:
-        """What a link in the group at `names` leads to; None if to nothing that can be opened."""
+        """Return the target of a link in the group at `names`; None if it cannot be opened."""
         here, target = list(names), link.target
         try:
             for _ in range(_MAX_HOPS):
@@ -63,7 +63,7 @@ class SourceTree:
         return None
 
     def at(self, names: Sequence[str]) -> Node:
-        """What is at a path."""
+        """Open the group, array or link at a path."""
         assert self.root is not None
         node: Node = self.root.member.present()
         for name in names:
@@ -88,14 +88,14 @@ class SourceTree:
 
 
 class Around(NamedTuple):
-    """What stands around the arrays of a group."""
+    """The context of a group's arrays: attributes and coordinates around them, and names that could be their files'."""
 
     surroundings: Surroundings
     neighbours: Neighbours
 
 
 class OpenGroup(GroupDirectory):
-    """A group that opens its arrays with what stands around them."""
+    """A group that opens its arrays together with their context (`Around`)."""
 
     def __init__(self, path: PathDirectory, group: Group, shared: Shared, tree: SourceTree) -> None:
         super().__init__(path, group)
@@ -104,7 +104,7 @@ class OpenGroup(GroupDirectory):
         self._kept = Kept[Around]()
 
     def opened(self, name: str, array: Array, around: Around | None = None) -> OpenArray:
-        """Open an array of the group. `around`: what stands around it, if it is known; else it is looked up."""
+        """Open an array of the group. `around`: its context, if known already; else it is looked up."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
@@ -113,14 +113,14 @@ class OpenGroup(GroupDirectory):
         )
 
     def reopened(self, name: str, version: Hashable) -> OpenArray:
-        """An array of the group that its virtual file shows; Stale when it is another one by now."""
+        """Open again an array that the group's virtual file shows; Stale if its version is not `version` any more."""
         array = self.member_array(name)
         if array.version != version:
             raise Stale(f"{name!r} has changed since the group's file was made")
         return self.opened(name, array)
 
     def resolved(self, link: Link) -> Node | None:
-        """What a link of the group leads to; None if to nothing that can be opened."""
+        """Return the target of a link in this group; None if it cannot be opened."""
         return self._tree.resolve(self.path.member.names, link)
 
     def below(self, path: tuple[str, ...]) -> OpenArray:
@@ -139,7 +139,7 @@ class OpenGroup(GroupDirectory):
         return here
 
     def pyramid(self) -> JSON:
-        """What `GROUP.ome.tif` consists of; None if nothing tells that the group is an image of levels."""
+        """Describe what `GROUP.ome.tif` consists of; None if no attributes or names say that the group is a pyramid."""
         names, attributes = (child.name for child in islice(self.group.children(), _MOST_MEMBERS)), self.group.attributes()
         if not levels(attributes, lambda: names) and not listed(attributes):
             return None
@@ -151,7 +151,7 @@ class OpenGroup(GroupDirectory):
             return {"not_possible": str(error)}
 
     def fresh(self) -> Around:
-        """What stands around the arrays of this group, which is listed for it."""
+        """Return the context of this group's arrays. The group is listed unless the last listing is recent enough."""
         return self._kept.get(self._look_around, listing=True)
 
     def _look_around(self) -> Around:
@@ -161,15 +161,15 @@ class OpenGroup(GroupDirectory):
             return self.around(())
 
     def last_around(self) -> Around:
-        """What the last complete look found, however old it is; a new look if there was none."""
+        """Return the context found last, however old it is; a new one if there was none."""
         return self._kept.last or self.fresh()
 
     def look_around(self, members: Iterable[Child]) -> Around:
-        """What stands around the arrays of the group, among all its `members`, which are being listed."""
+        """Return and keep the context of the group's arrays, given all its `members` from a listing."""
         return self._kept.put(self.around(members))
 
     def around(self, members: Iterable[Child]) -> Around:
-        """What stands around the arrays of the group. `members`: those that may take names; none if that does not matter."""
+        """Return the context of the group's arrays. `members`: members that may have names of files; empty if irrelevant."""
         above = partial(self._tree.groups_above, self.path.member.names)
         neighbours = Neighbours.among(child.name for child in members)
         return Around(Surroundings(above, self.member_array, self.path.member.context), neighbours)

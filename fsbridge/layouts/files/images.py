@@ -1,4 +1,4 @@
-"""What OME-NGFF says of an image beside its axes: its name, and the names, colours and windows of its channels.
+"""OME-NGFF's metadata of an image other than axes: its name, and the names, colours and windows of its channels.
 
 Pure functions over attributes. Not here: axes (`axes.py`), headers that tell it to programs (`filetypes/`). Source: OME-NGFF
 0.4 and 0.5, `multiscales` and `omero`.
@@ -16,7 +16,7 @@ from fsbridge.metadata import JSON
 
 
 class Channel(NamedTuple):
-    """One channel: `color` is red, green and blue; `window` the values that are shown as black and as full colour."""
+    """One channel. `color`: red, green and blue; `window`: the values that are shown as black and as full colour."""
 
     label: str | None = None
     color: tuple[int, int, int] | None = None
@@ -52,7 +52,7 @@ def image_of(groups: Sequence[Mapping[str, JSON]], names: Sequence[str]) -> Imag
 
 
 def is_labels(groups: Sequence[Mapping[str, JSON]]) -> bool:
-    """Return whether the group of an array, or the one above, says that the image is one of labels; `groups` as above."""
+    """Return whether the array's group, or the next one above, marks it as an image of labels. `groups`: nearest first."""
     ome = [attributes.get("ome") for attributes in groups[:2]]
     holders = [*groups[:2], *(one for one in ome if isinstance(one, dict))]
     return any("image-label" in holder for holder in holders)

@@ -50,7 +50,7 @@ _GROUP_FILES = frozenset(("json", *(suffix for suffix, one in FILE_TYPES.items()
 """Suffixes of files that a group may have."""
 
 _LISTED_ONCE = 20_000
-"""Members of a group that are kept while it is listed: each takes some 200 bytes."""
+"""Most members of a group that are kept in memory while it is listed. Each takes some 200 bytes."""
 
 _TAKEN = frozenset[bytes]()
 
@@ -76,7 +76,7 @@ class Files:
         return True
 
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]]:
-        """The files of an array that a listing shows, and those that open by their names; without a name, of the root."""
+        """Return an array's files: those listed, and those that only open by name. Without `name`: the root's files."""
         selection = whole(metadata.shape)
         view = View(name or self.root_name, metadata, selection, (Axis(),) * len(metadata.shape), False)
         shown = ["json", *listed(view, self.wanted)]
@@ -124,9 +124,9 @@ class FilesGroup(OpenGroup):
         self._unopened: set[str] = set()  # members of the last listing that could not be opened: what they are is unknown
 
     def members(self, group: Group) -> Iterable[Child]:
-        """The members; it must be known first which of their names could be those of files.
+        """Return the members, after finding which of their names could be those of an array's files.
 
-        If there are few, one listing serves for both.
+        If there are fewer than `_LISTED_ONCE`, one listing of the store is enough for both.
         """
         self._unopened = set()
         self._rows = Rows() if "html" in self._files.wanted else None
@@ -139,7 +139,7 @@ class FilesGroup(OpenGroup):
         return chain(first, members)
 
     def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
-        """A group's directory, the files of an array, links to either."""
+        """Return the entries of a member: a group's directory and files, an array's files, or links to these."""
         name, rows = file_name(child.name, _TAKEN), self._rows
         if rows is not None:
             rows.member(child)
@@ -200,7 +200,7 @@ class FilesGroup(OpenGroup):
         return node is None or (found is not None and as_array(found) is not None)
 
     def _entered(self, name: str) -> PathDirectory:
-        """The directory of a member that could not be opened when it was listed."""
+        """Return the directory of a member that could not be opened when it was listed; Stale if it is not a group."""
         node = self.group.child(name)
         if isinstance(node, Link) or as_array(node) is not None:
             raise Stale(f"{name!r} could not be opened when it was listed, and is no group")
@@ -241,8 +241,8 @@ class FilesGroup(OpenGroup):
     def found(self, group: Group, name: str) -> AnyNode:
         """A group, a link, or the file that the name stands for.
 
-        If each look takes requests (`Group.costly`), members that were not listed are looked for last. A name that may be
-        that of an array's file has the group listed, which opening the array needs anyway.
+        If each look-up needs requests (`Group.costly`), members that were not listed are looked for last. If the name may be
+        that of an array's file, the group is listed, which opening the array needs anyway.
         """
         group.foresee()  # the axes of an array are told by the groups above it
         lacks = group.lacks if group.costly else None
@@ -267,7 +267,7 @@ class FilesGroup(OpenGroup):
         raise NotFound(f"{name!r} is no file of this group")
 
     def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
-        """As `found`, without the members that the group `lacks`; None if there is nothing of that name."""
+        """Like `found`, but without looking for members for which `lacks` is true; None if nothing has that name."""
         node = child_or_none(group, name, lacks)
         found = None if node is None else self._called(group, name, node)
         if found is not None:
@@ -280,7 +280,7 @@ class FilesGroup(OpenGroup):
         return None
 
     def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
-        """What the member `name` is shown as under just that name; mostly None for an array, or a link to one."""
+        """Return what a member's exact name shows: mostly nothing (None) for an array, or a link to one."""
         if isinstance(node, Link):
             resolved = self._tree.resolve(self.path.member.names, node)
             if resolved is None or as_array(resolved) is None:
@@ -298,7 +298,7 @@ class FilesGroup(OpenGroup):
         return file_of(opened, None, chosen[-1], name)
 
     def _read(self, group: Group, name: str, reading: ParsedName, node: Node) -> AnyNode | None:
-        """The file that `name`, read so, means of the member `node`; None if it has none such."""
+        """Return the file of the member `node` that `name`, parsed as `reading`, stands for; None if there is none."""
         all_of_it = reading.region is None
         if isinstance(node, Link):
             resolved = self._tree.resolve(self.path.member.names, node)
@@ -321,7 +321,7 @@ class FilesGroup(OpenGroup):
         return file_of(opened, reading.region, reading.suffix, name)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """The root's own HDF5 file first, if these are asked for, and its `store.json` last; a member's files go before."""
+        """Yield the members' entries; before them the root's HDF5 file, if wanted, and after them the group's own files."""
         group, files, mtime_ns = self.group, self._files, self.group.mtime_ns
         if not self.path.member.names and "h5" in files.wanted:
             name = files.full_root_name if has_child(group, files.root_name) else files.root_name
@@ -346,7 +346,7 @@ class FilesGroup(OpenGroup):
         return shown._page() if isinstance(shown, FilesGroup) else None
 
     def as_file(self, suffix: str, name: str) -> AnyNode | None:
-        """The group, which is called `name`, as one file; None if it has no such preview."""
+        """Return the group, which is called `name`, as one file; None if a preview is wanted and it has none."""
         if suffix in ("json", "csv"):
             return group_document(self) if suffix == "json" else table_of(self)
         if suffix == PREVIEW:
@@ -367,7 +367,7 @@ class FilesGroup(OpenGroup):
         return files.find(names, lambda: Making(name, partial(group_file, self, names, depth), files.room))
 
     def _again(self, name: str) -> DescriptionFile | None:
-        """The description of an array as it is now."""
+        """Return the description of an array as it is now; None if the array is gone."""
         node = child_or_none(self.group, name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         return None if array is None else self._description(self.opened(name, array), name)

@@ -19,10 +19,10 @@ A = TypeVar("A")
 Path = tuple[str, ...]
 
 _ENOUGH = 64
-"""Levels of an image: each is half of the one before."""
+"""Most levels of an image. This is more than enough, because each level halves the one before."""
 
 _HINTS = ("downsamplingFactors", "scales", "multiScale", "pixelResolution", "resolution")
-"""Attributes of N5's groups of levels."""
+"""Attributes that mark an N5 group as one of levels."""
 
 
 def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[list[A]]:

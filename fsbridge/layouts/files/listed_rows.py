@@ -1,6 +1,6 @@
-"""What a listing finds of a group's members, for the page of the group: it costs little more than the listing then.
+"""What a listing finds about a group's members, kept for the group's page, which then costs little extra.
 
-Rows of arrays that are alike are made once, and put together with each one's name and axes. Not here: rows of single members
+The row of similar arrays is made once; each array's name and axes are then put in. Not here: rows of single members
 (`group_page.py`), their HTML (`page.py`).
 """
 
@@ -40,7 +40,7 @@ class Rows:
 
     def __init__(self) -> None:
         self.members: list[Child] = []
-        """The first ones, in the order of the listing."""
+        """The first `MOST_ROWS` + 1 members, in the order of the listing."""
         self._groups: dict[str, Group] = {}
         self._arrays: dict[str, _Seen] = {}
 
@@ -50,7 +50,7 @@ class Rows:
             self.members.append(child)
 
     def array(self, view: View, alike: Described) -> None:
-        """Remember what is known of an array. `alike`: the description of an array like it."""
+        """Remember an array's view. `alike`: the key under which similar arrays share a description and a row."""
         if len(self._arrays) <= MOST_ROWS:
             self._arrays[view.name] = _Seen(view, alike)
 
@@ -60,7 +60,7 @@ class Rows:
             self._groups[name] = group
 
     def opener(self, name: str) -> Opener | None:
-        """Return what gives a remembered group without opening it again; None if it is not remembered."""
+        """Return a function that returns a remembered group without opening it; None if it is not remembered."""
         group = self._groups.get(name)
         return None if group is None else lambda: group
 
@@ -93,7 +93,7 @@ def array_row(name: str, view: View, neighbours: Neighbours, remark: str | None 
 
 @lru_cache(maxsize=256)
 def _somebodys(alike: Described) -> str | None:
-    """The row of arrays like that, with placeholders; None if one of its own texts contains a placeholder."""
+    """Return the row of arrays equal to `alike`, with placeholders; None if its own text contains a placeholder."""
     view = replace(alike.view, name=_NAME)
     dtype = view.metadata.dtype
     told = (dtype.native, dtype.name, repr(dtype.numpy), view.metadata.codec)

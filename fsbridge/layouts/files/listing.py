@@ -1,7 +1,7 @@
-"""The files of an array as a listing shows them: names, sizes and times, from its metadata alone and without making any.
+"""Directory entries of an array's files: names, sizes and times, from its metadata alone. No file is made for them.
 
-Most arrays of a store are like others of it; what is told of them is found once for those that share their metadata. Not
-here: the files (`nodes.py`), their names (`names.py`), which file types fit (`fitting.py`).
+Most arrays of a store resemble others, so sizes are computed once for all arrays that share their metadata. Not here: the
+files (`nodes.py`), their names (`names.py`), which file types fit (`fitting.py`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from fsbridge.model import Brief
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
-"""Finds the description of an array anew; None when there is no such array any more."""
+"""Returns the present description of an array; None if the array no longer exists."""
 
 
 class _SharedLengths(NamedTuple):
-    """What arrays with plain names and the same metadata and axes share: length of the description, suffixes and lengths.
+    """Sizes that arrays with plain names and the same metadata and axes share: of the description, and by suffix.
 
-    A length is None if it must be found for each array. `alike`: the description of one of the arrays.
+    A length is None if it must be found for each array. `alike`: the key of one of the arrays.
     """
 
     alike: Described
@@ -48,7 +48,7 @@ def listed_files(
 ) -> list[Entry]:
     """The entries of an array's files. Files with names that something else has taken are left out.
 
-    `rows`: gets the array, for the page of the group.
+    `rows`: collects the array for the group's page.
     """
     told, mtime_ns = _told(array.shared, array.view(), wanted), array.mtime_ns()
     if rows is not None:
@@ -109,7 +109,7 @@ def listed_briefly(
 
 
 def listed_group(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
-    """Return the entry of a group's file. A listing makes none, so the kernel asks for its size."""
+    """Return the entry of a group's file. Its size is unknown, because a listing does not make the file."""
     return Entry(name + b"." + suffix.encode(), Attrs("file", None, mtime_ns), opener)
 
 
@@ -138,15 +138,15 @@ def _of_its_own(view: View, wanted: Sequence[str]) -> _SharedLengths:
 
 
 class _Headed(Alike):
-    """A view that is equal to another if the headers of their files differ in the name at most.
+    """A key for a view: equal to another key if the headers of their files differ at most in the array's name.
 
-    Of an array's attributes, headers have the packing, the unit, the missing value, and the place on the earth.
+    The only attributes in headers are the packing, the unit, the missing value, and the geographic reference.
     """
 
     def __init__(self, view: View, other: Alike) -> None:
         super().__init__(view, other)
         name = None if is_plain(view.name) else view.name
-        # 1.0 and 1 are equal, and are written apart.
+        # `repr`, because 1.0 and 1 are equal but are written differently.
         said = [tell(view.metadata) for tell in (packing, element_unit, missing_value)]
         told = repr((view.axes, said, view.image, georeference(view)))
         self.beside = (*self.beside, view.selection, told, name)
@@ -159,7 +159,7 @@ def _lengths(key: _Headed, wanted: tuple[str, ...]) -> tuple[tuple[str, Length |
 
 
 def _length(view: View, suffix: str) -> Length | None:
-    """Bytes of the file of an array like this one; None if they do not follow from the length of its name."""
+    """Return a file's size by the length of the array's name; None if the size depends on anything else."""
     if suffix == "h5":
         return None  # it has room for the array's own attributes
     if not FILE_TYPES[suffix].names_array:
@@ -172,6 +172,6 @@ def _length(view: View, suffix: str) -> Length | None:
 
 
 def _key(view: View, name: str | None) -> Hashable:
-    """Return the key of what is remembered. `name`: given if it is not plain, because some formats cannot hold it."""
+    """Return the key of shared lengths. `name`: given if it is not plain, because some file types cannot hold it."""
     metadata, axes = id(view.metadata), id(view.axes)  # unique while we hold the objects
     return metadata, axes, view.x_first, name, view.image, view.greatest

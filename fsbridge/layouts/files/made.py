@@ -1,6 +1,6 @@
 """Memory of files that are made as a whole when they are opened (`.csv`, `.png`).
 
-All open ones together have a limit, and those that are being made another one.
+One limit applies to all open files together, another one to all files being made.
 
 Not here: how such a file is made (`nodes.py`), what is in it (`filetypes/`).
 """
@@ -30,7 +30,7 @@ class MadeHandle(BytesHandle):
 
 
 STALLED_SECONDS = 10.0
-"""Seconds after which a file that is being made does not count: its store may hang, and must not stop others."""
+"""Seconds after which a file that is still being made no longer counts, because a hanging store must not block others."""
 
 _AGAIN_SECONDS = 0.5
 
@@ -38,8 +38,8 @@ _AGAIN_SECONDS = 0.5
 class MadeFiles:
     """The files of a mount that are made as a whole. Thread-safe.
 
-    Open ones take at most half of the cache, or other requests would wait for a program to close one. Files that are being
-    made take as much again, or are a single one.
+    Open files take at most half of the cache; with more, other requests might wait until a program closes one. Files being
+    made take at most the same amount again, unless there is only one.
     """
 
     def __init__(self, cache_size: int) -> None:
@@ -69,7 +69,7 @@ class MadeFiles:
         return sum(needed for needed, begun in self._at_work.values() if begun > late)
 
     def handle(self, content: memoryview, version: Hashable) -> MadeHandle:
-        """A handle of one that has been made; OutOfBudget beside too many others."""
+        """Return a handle of a finished file; OutOfBudget if the open files take too much memory."""
         key = id(content.obj)  # stays what it is while a handle has it
         with self._lock:
             handles, size = self._open.get(key, (0, len(content)))

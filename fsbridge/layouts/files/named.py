@@ -1,4 +1,4 @@
-"""The file of an array that a name stands for: one of a file type, or the directory of its planes.
+"""The file of an array that a name stands for: a file of some type, or the directory of the array's planes.
 
 Not here: how a name is read (`names.py`), which arrays there are (`layout.py`), what the files hold (`nodes.py`).
 """

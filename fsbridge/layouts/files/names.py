@@ -1,6 +1,6 @@
 """File names of arrays: `NAME.suffix`, `NAME[region].suffix` and `NAME@region.suffix`.
 
-The last is for programs to which brackets mean something else. Of two readings the longer array name wins.
+The last form is for programs that treat brackets specially. If a name can be read in two ways, the longer array name wins.
 
 Pure. Not here: which arrays there are.
 """
@@ -28,7 +28,7 @@ class ParsedName(NamedTuple):
 
 
 def readings(name: str) -> Iterator[ParsedName]:
-    """All ways to read a file name, the longest array name first; without a region before with one."""
+    """Yield all ways to read a file name: longest array name first, those without a region before those with one."""
     bases = [
         (name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in _SHORTEST_FIRST if name.endswith(f".{suffix}")
     ]
@@ -46,7 +46,7 @@ def readings(name: str) -> Iterator[ParsedName]:
 class Neighbours:
     """Members of a group with names that could be those of an array's files.
 
-    `claims`: for each array, the members with names that read as one of its files.
+    `claims`: for each array, the members with names that can be read as those of its files.
     """
 
     names: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Neighbours:
         return cls(frozenset(odd), {array: tuple(found) for array, found in claims.items()})
 
     def leave(self, name: str, suffix: str) -> bool:
-        """True if `name.suffix` is the array's file: no member has that name, and it fits no array with a longer name."""
+        """True if `name.suffix` is the array's file, and not a member or the file of an array with a longer name."""
         if not self.names:
             return True
         full, names = f"{name}.{suffix}", self.names
@@ -71,7 +71,7 @@ class Neighbours:
         return not (full in names or taken)
 
     def collisions(self, name: str) -> tuple[str, ...]:
-        """What `NAME.json` says of members with names like those of files of the array."""
+        """Return sentences for `NAME.json` about members that have the names of files of the array."""
         claimed = self.claims.get(name, ())
         return tuple(f"{other} is a member of this group: its name is not that of a file of {name}" for other in claimed)
 
@@ -82,7 +82,7 @@ def full_store_name(source: str) -> str:
 
 
 def store_name(source: str) -> str:
-    """What the root's files are called: the store's name without its suffix (`brain.n5`, `brain.zarr.zip`: `brain`)."""
+    """Return the name of the root's files: the store's name without its suffix (`brain.n5`, `brain.zarr.zip`: `brain`)."""
     name = full_store_name(source)
     stem = name[:-4] if name.lower().endswith(".zip") else name
     return stem.rpartition(".")[0] or stem

@@ -1,6 +1,6 @@
 """The files of an array, and their handles.
 
-They are a format's own bytes and elements, or made when the file is opened; `NAME.json` describes the array.
+A file consists of a header and elements, or is made as a whole when it is opened. `NAME.json` describes the array.
 
 Not here: which files there are (`layout.py`), what headers say (`filetypes/`), how elements are read (`source.py`).
 """
@@ -22,14 +22,14 @@ from fsbridge.layouts.nodes import BytesHandle, SingleFile
 from fsbridge.tree import Attrs, Buffer, Entry
 
 SAMPLE_SECONDS = 10.0
-"""Seconds for which a preview is waited for."""
+"""Seconds that a request waits for a preview to be made."""
 
 CELL_BYTES = 32
 """Bytes that a number takes in a text, at most."""
 
 
 def planned(view: View, suffix: str) -> Plan:
-    """What the file of that type consists of; NotFound when it cannot hold the array."""
+    """Return what the file of that type consists of; NotFound if the type cannot hold the array."""
     one = FILE_TYPES[suffix]
     try:
         if not one.quick:
@@ -40,9 +40,9 @@ def planned(view: View, suffix: str) -> Plan:
 
 
 class DescriptionFile(SingleFile):
-    """`NAME.json`. A listing that knows its size does not make its bytes.
+    """`NAME.json`. If a listing gives the size, the bytes are only made when they are read.
 
-    Its version is that of the array as it was found first: other arrays that describe its axes are not watched.
+    Its version is that of the array when it was first found. Changes of other arrays that describe its axes do not count.
     """
 
     __slots__ = ("_again", "_collisions", "_size", "array", "version")
@@ -54,7 +54,7 @@ class DescriptionFile(SingleFile):
         again: Callable[[], DescriptionFile | None],
         size: int | None = None,
     ) -> None:
-        """`again` finds the file anew (None: it is gone), because an open must see the store as it is then."""
+        """`again` finds the present file (None: it is gone), because an open must see the present store."""
         self.array = array
         self.version: Hashable = described_version(array.identity, collisions)
         self._collisions = collisions
@@ -79,12 +79,12 @@ class DescriptionFile(SingleFile):
 
 
 def described_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
-    """The version of the `NAME.json` of an array of that identity."""
+    """Return the version of the `NAME.json` of an array with that `OpenArray.identity`."""
     return ("json", identity, *collisions)
 
 
 def file_version(suffix: str, selection: Selection | None, token: Hashable) -> Hashable:
-    """The version of an `ArrayFile` of an array of that token."""
+    """Return the version of an `ArrayFile` of an array with that `OpenArray.token`."""
     return (suffix, selection, token)
 
 
@@ -101,9 +101,9 @@ class ArrayFile(SingleFile):
         name: str | None = None,
         token: Hashable = None,
     ) -> None:
-        """Raise NotFound if the format cannot hold it.
+        """Raise NotFound if the file type cannot hold the array.
 
-        `name`: what the file is called without its suffix; `token`: of the version to show, if not the present one.
+        `name`: the file's name without its suffix; `token`: of the version to show, if it is not the present one.
         """
         self.array = array
         self.suffix = suffix
@@ -176,7 +176,7 @@ class ArrayFile(SingleFile):
         with array.shared.made.making(taken + 2 * most):
             found = cache.peek(key)  # others had their turn meanwhile
             if found is None:
-                # They are read before room is made for the file: chunks go for it, and none has to wait for it.
+                # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.
                 elements = [array.elements(version, selection, plan.order, limit)]
                 found = cache.get_all(key, make, min(most, cache.budget // 2))
             return found, key[-1]
@@ -197,11 +197,11 @@ class MapHandle:
 
     @property
     def window(self) -> int:
-        """Bytes to make ready at a time."""
+        """Bytes that are prefetched at a time."""
         return 0 if self._source is None else self._source.window
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """The file's own bytes are always there; elements are assembled by `read`."""
+        """Return the bytes if they are the file's own or have been assembled already; else None."""
         stop = min(offset + size, self.size)
         if offset < self._stop and stop > self._start:
             if self._source is None or offset < self._start or stop > self._stop:
@@ -210,7 +210,7 @@ class MapHandle:
         return self.read(offset, size)
 
     def read(self, offset: int, size: int) -> Buffer:
-        """The bytes; what is neither the file's own nor an element is zero."""
+        """Return the bytes. Those that are neither the file's own nor elements are zero."""
         stop = min(offset + size, self.size)
         if offset >= stop:
             return b""

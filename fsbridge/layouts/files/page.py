@@ -47,21 +47,21 @@ _POLICY = (
 )
 
 _LONGEST_TEXT, _LONGEST_PRE = 300, 65536
-"""Characters that are shown of a name, and of attributes."""
+"""Most characters that are shown of a name, and of the attributes."""
 
 _UNBROKEN = 24
-"""Characters of a shape or a size that stay on one line."""
+"""Most characters of a shape or a size that are kept on one line."""
 
 _OPEN_LINES = 12
-"""Lines of attributes that are shown without being asked for."""
+"""Most lines of attributes that are shown unfolded."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
     """A member of the group. `path`: the beginning of its files' names, or its directory's name; None: there are none.
 
-    `suffixes`: of its files; `preview`: suffix of its picture; `lines`: how to read it, by language; `remark`: about a link,
-    a pyramid, or what is wrong; `html`: the row itself, if it has been made.
+    `suffixes`: of its files; `preview`: suffix of its picture; `lines`: code that reads it, by language; `remark`: about a
+    link, a pyramid, or an error; `html`: the finished row, if it has been made already.
     """
 
     name: str
@@ -79,7 +79,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """What a page tells. `above`: names of the groups from the root down to the one above.
+    """The content of a page. `above`: names of the groups from the root down to the one above.
 
     `more`: some members are left out. `picture`: name of the file with a picture of the whole group.
     """
@@ -132,7 +132,7 @@ def _parts(told: WebPage) -> Iterator[str]:
 
 
 def _counts(arrays: int, groups: int) -> str:
-    """How many there are of either, if any."""
+    """Return text with the number of arrays and of groups, if there are any."""
     return ", ".join(_count(n, thing) for n, thing in ((groups, "group"), (arrays, "array")) if n) or "empty"
 
 
@@ -141,13 +141,13 @@ def _count(number: int, thing: str) -> str:
 
 
 def shown(text: str, longest: int = _LONGEST_TEXT) -> str:
-    """Return text from anywhere as HTML. What is not printable is spelled out, so that it turns nothing round."""
+    """Return text from a store as HTML. Unprintable characters are written as escapes, so that none can reverse the line."""
     cut = text if len(text) <= longest else text[:longest] + "…"
     return f"<bdi>{escape(printable(cut))}</bdi>" if not cut.isascii() else escape(printable(cut))
 
 
 def link(name: bytes) -> str:
-    """Return a relative link to a file of the same directory: never an address with a scheme, never one above."""
+    """Return a relative link to a file in the same directory. It can never have a scheme or lead upwards."""
     return "./" + quote(name, safe="")
 
 
@@ -162,7 +162,7 @@ def _attributes(attributes: Mapping[str, JSON]) -> Iterator[str]:
 
 
 def _json(attributes: Mapping[str, JSON]) -> str:
-    """The attributes laid out for people, as far as they are shown."""
+    """Return indented JSON of the attributes, cut soon after the longest text that is shown."""
     found: list[str] = []
     size = 0
     for piece in json.JSONEncoder(ensure_ascii=False, indent=2).iterencode(dict(attributes)):
@@ -174,7 +174,7 @@ def _json(attributes: Mapping[str, JSON]) -> str:
 
 
 def _lines(text: str) -> str:
-    """HTML of text with its lines kept, and nothing else that is not printable."""
+    """Return text as HTML with its line ends kept and all other unprintable characters written as escapes."""
     return escape("\n".join(printable(line) for line in text.split("\n")))
 
 
@@ -223,7 +223,7 @@ def _edge(edge: int | tuple[int, ...]) -> str:
 
 
 def axes_text(axes: Axes) -> str:
-    """Return what a row says of axes; an empty text if nothing is known of them."""
+    """Return a row's text about axes; empty if nothing is known about them."""
     known = any(axis != Axis() for axis in axes)
     return "; ".join([_axis(axis, number) for number, axis in enumerate(axes)]) if known else ""
 

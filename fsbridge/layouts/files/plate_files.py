@@ -1,4 +1,4 @@
-"""The files of a group that is a plate: `plate.png` and `PLATE.companion.ome`, of the wells and fields as they are now.
+"""The files of a group that is a plate: `plate.png` and `PLATE.companion.ome`, made from its present wells and fields.
 
 Not here: what metadata say of plates (`plates.py`), how the picture is put together (`previews/plates.py`).
 """

@@ -1,4 +1,4 @@
-"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): what their metadata say, and the OME-XML that makes one plate of images.
+"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): their metadata, and the OME-XML that joins the images to one plate.
 
 `PLATE.companion.ome` places the files `A/1/0.ome.tif` as wells and fields; Bio-Formats opens it as one plate. Not here: the
 picture of a plate (`previews/plates.py`), the files of its fields (`pyramids.py`).
@@ -21,9 +21,9 @@ COMPANION = "companion.ome"
 PICTURE = "plate.png"
 
 MOST_SIDE = 64
-"""Rows and columns of a plate: those of 1,536 wells are 32 by 48."""
+"""Most rows, and most columns, of a plate. A plate of 1,536 wells has 32 by 48."""
 MOST_FIELDS = 4096
-"""Fields of a plate that are opened for its OME-XML."""
+"""Most fields of a plate that are opened for its OME-XML."""
 
 _OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 
@@ -82,7 +82,7 @@ def fields_of(attributes: Mapping[str, JSON]) -> list[tuple[str, ...]]:
 
 
 def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tuple[str, Pyramid]]]]) -> bytes:
-    """Return the OME-XML. `name`: of the plate; `fields`: for each well the path and the content of each field's file."""
+    """Return the OME-XML. `name`: of the plate; `fields`: for each well, the path and the plan of each field's file."""
     if sum(len(images) for _, images in fields) > MOST_FIELDS:
         raise TooLarge(f"a plate of more than {MOST_FIELDS} fields")
     ElementTree.register_namespace("", _OME)
@@ -112,7 +112,7 @@ def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tup
 
 
 def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
-    """The first image of a file, as image number `number` of the plate."""
+    """Return the OME-XML of a file's first image, renumbered as image `number` of the plate."""
     found = ElementTree.fromstring(plan.description.rstrip(b"\0"))
     image = found.find(f"{{{_OME}}}Image")
     assert image is not None
@@ -141,14 +141,14 @@ def _part(attributes: Mapping[str, JSON], name: str) -> dict[str, Any] | None:
 
 
 def _names(told: JSON) -> tuple[str, ...]:
-    """The names of rows or columns; empty if one has no name, or there are too many."""
+    """Return the names of rows or columns; empty if one has no name, or if there are too many."""
     found = [text(one.get("name")) if isinstance(one, dict) else None for one in told] if isinstance(told, list) else []
     named = tuple(name for name in found if name is not None)
     return named if len(named) == len(found) <= MOST_SIDE else ()
 
 
 def _path(told: JSON) -> tuple[str, ...] | None:
-    """Split a path that leads down; None for any other."""
+    """Split a relative path; None if it is empty or contains `.` or `..`."""
     parts = tuple((text(told) or "").strip("/").split("/"))
     return None if any(part in ("", ".", "..") for part in parts) else parts
 

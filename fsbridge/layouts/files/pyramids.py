@@ -26,12 +26,12 @@ from fsbridge.tree import Attrs, Buffer, Entry
 
 
 def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
-    """What the file of these images consists of; Unfit if TIFF cannot hold it."""
+    """Return the plan of the file of these images; Unfit if TIFF cannot hold them."""
     return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
 
 
 def described(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
-    """What `GROUP.json` says of the images in the file: the levels of each; or why there is no file."""
+    """Return the entry of `GROUP.json` for the file: the levels of each image, or why there is no file."""
     try:
         plan = pyramid_of(images)
     except Unfit as error:
@@ -52,7 +52,7 @@ class PyramidFile(SingleFile):
     """All levels of an image in one file. Its version consists of its arrays' tokens and of its description."""
 
     def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
-        """`again` finds the file anew, to see changes when it is opened. NotFound if TIFF cannot hold the image."""
+        """`again` makes a node of the present file, to detect changes at an open. NotFound if TIFF cannot hold the image."""
         before_waiting()  # the header asks for a library
         if not images:
             raise NotFound(f"{name}: the group is no image of several levels")
@@ -92,7 +92,7 @@ class PyramidFile(SingleFile):
 
 
 class _Tiles:
-    """The tiles of one level as bytes of the file, from `start` on."""
+    """The tiles of one level as bytes of the file, which begin at offset `start`."""
 
     def __init__(self, start: int, level: Level, reader: ElementReader, supply: ChunkSupply) -> None:
         self.start = start
@@ -104,7 +104,7 @@ class _Tiles:
         self._convert = conversion(level.view.dtype, level.dtype)
 
     def read_into(self, out: memoryview, first: int) -> None:
-        """The bytes from `first` on; where a tile reaches beyond the picture they are zero."""
+        """Fill `out` with the bytes from `first` on. Parts of tiles beyond the picture are zero."""
         level = self._level
         (height, width), (down, across), size = level.tile, level.grid, level.row_bytes
         position = first
@@ -156,12 +156,12 @@ class PyramidHandle:
         self._levels = levels
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """The head is always there."""
+        """Return the bytes if they are in the head, which is in memory; else None."""
         stop = min(offset + size, self.size)
         return memoryview(self._head)[offset:stop] if stop <= len(self._head) else None
 
     def read(self, offset: int, size: int) -> Buffer:
-        """The bytes; what is between head and levels is zero."""
+        """Return the bytes. Gaps between the head and the levels are zero."""
         stop = min(offset + size, self.size)
         if offset >= stop:
             return b""
@@ -178,6 +178,6 @@ class PyramidHandle:
         """Prefetch nothing, because readers of tiles jump."""
 
     def close(self) -> None:
-        """Give back what was spilt."""
+        """Close the readers, which frees the disk space of spilled chunks."""
         for level in self._levels:
             level.supply.close()

@@ -14,13 +14,13 @@ from typing import NamedTuple
 from fsbridge.metadata import Axes, Axis
 
 LONGEST_STEP = 1 << 20
-"""Longest step. A longer one, beyond the dimension, picks the same one element, and no header could hold its spacing."""
+"""Longest step. A longer step beyond the dimension's end picks the same element, and its spacing would fit no header."""
 
 _ITEM = re.compile(r"\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*)?)?")
 
 
 class Pick(NamedTuple):
-    """What is taken of one dimension: `start`, `start + step`, ..., `length` of them. `dropped`: one, and no axis."""
+    """The `length` positions `start`, `start + step`, ... of one dimension. `dropped`: the index is an integer."""
 
     start: int
     step: int
@@ -29,7 +29,7 @@ class Pick(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """True if it is a dimension from its first element on, without gaps."""
+        """True if the dimension is kept, and its positions begin at 0 and have no gaps."""
         return self.start == 0 and self.step == 1 and not self.dropped
 
 
@@ -41,7 +41,7 @@ class Selection:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Numbers of the array's dimensions that the region has too."""
+        """Numbers of the array's dimensions that are not dropped."""
         return tuple(i for i, pick in enumerate(self.picks) if not pick.dropped)
 
     @property
@@ -55,11 +55,11 @@ class Selection:
         return math.prod(pick.length for pick in self.picks)
 
     def axes(self, axes: Axes) -> Axes:
-        """The region's axes, one per dimension that is kept: steps widen the spacing, a start moves the offset."""
+        """Return the region's axes, one per kept dimension, with spacing and offset changed by the steps and starts."""
         return tuple(_moved(axes[i], self.picks[i]) for i in self.kept)
 
     def at(self, dimension: int, position: int) -> Selection:
-        """The plane at `position` of the region's dimension `dimension`, an index into `picks`."""
+        """Return the region with `dimension` (an index into `picks`) reduced to the one `position`, and dropped."""
         pick = self.picks[dimension]
         one = Pick(pick.start + position * pick.step, 1, 1, True)
         return Selection((*self.picks[:dimension], one, *self.picks[dimension + 1 :]))
@@ -72,7 +72,7 @@ def whole(shape: tuple[int, ...]) -> Selection:
 
 
 def parse_region(text: str, shape: tuple[int, ...]) -> Selection:
-    """What numpy's `array[text]` selects by integers, slices and one `...`. ValueError says what is wrong."""
+    """Parse what numpy's `array[text]` selects by integers, slices and one `...`. ValueError says what is wrong."""
     items = text.split(",")
     if len(items) > 1 and not items[-1].strip():
         items.pop()  # as in a[1:2,]

@@ -1,6 +1,6 @@
-"""`NAME.slices/`: the planes of an array over the last two axes of a picture, a directory for each other axis but the last.
+"""`NAME.slices/`: files of an array's planes (rows and columns of a picture), in directories along the remaining axes.
 
-Planes are numbered, never remembered: a movie has millions. Not here: the files themselves (`nodes.py`).
+A plane's node is made from its number and not kept, because a movie has millions. Not here: the files (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LISTED_TYPES = ("tif", "png", "npy")
 """A listing shows planes in the first of these that can hold them."""
 
 _SUFFIXES = tuple(suffix for suffix, one in FILE_TYPES.items() if one.plan is not None)
-"""Each plane has a number in each of these."""
+"""Suffixes of plane files. The number of a file's node depends on its place here."""
 
 _BATCH_ENTRIES = 1000
 
@@ -34,7 +34,7 @@ class PlaneSpace(Numbering):
     """
 
     def __init__(self, array: OpenArray, selection: Selection | None) -> None:
-        """`selection`: the region. NotFound for fewer than three dimensions."""
+        """`selection`: the region; None: the whole array. NotFound for fewer than three dimensions."""
         self.array = array
         self.token: Hashable = array.token
         self.identity: Hashable = ("planes", array.names, selection, self.token)
@@ -50,7 +50,7 @@ class PlaneSpace(Numbering):
 
     @property
     def depth(self) -> int:
-        """Number of coordinates that a plane has."""
+        """Number of coordinates of a plane: all dimensions but rows and columns."""
         return len(self._dimensions)
 
     @cached_property
@@ -67,7 +67,7 @@ class PlaneSpace(Numbering):
         return selection
 
     def spelled(self, axis: int, coordinate: int) -> str:
-        """A coordinate in the name of a directory or file."""
+        """Return a coordinate as it appears in names: with leading zeros."""
         return f"{coordinate:0{max(4, len(str(self.counts[axis] - 1)))}d}"
 
     def node(self, position: int) -> AnyNode:
@@ -128,7 +128,7 @@ class SlicesDirectory(NodeAbilities):
         self.space.array.settled()
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """Sizes and times are those of the first plane: all planes have the same."""
+        """Yield the members. Sizes and times are those of the first plane, because all planes have the same."""
         space, suffix = self.space, "" if self._deeper else self.space.listed
         if not self.extent or suffix is None:
             return
@@ -150,7 +150,7 @@ class SlicesDirectory(NodeAbilities):
 
 
 class PlaneFile(NodeAbilities):
-    """One plane in one file type. Its header is not made while only its number is needed."""
+    """One plane in one file type. Its header is only made when more than the node's number is needed."""
 
     __slots__ = ("_at", "_file", "_space", "_suffix", "version")
 

@@ -1,4 +1,4 @@
-"""The elements of an open file as bytes: assembled when they are asked for, or a window at a time ahead of a reader.
+"""The elements of an open file as bytes, assembled on request, or prefetched for a sequential reader in windows.
 
 Not here: how elements are put together from chunks (`elements/reading.py`), a file's own bytes (`nodes.py`).
 """
@@ -22,41 +22,41 @@ from fsbridge.layouts.files.extents import Elements
 from fsbridge.tree import Buffer
 
 WINDOW_BYTES, SMALL_WINDOW_BYTES = 16 * MIB, 4 * MIB
-"""Bytes made ready at a time ahead of a reader, at most: the larger, the larger are the parts of small chunks. And where
-chunks are large: the smaller, the more of it is in the processor's cache when the kernel takes it."""
+"""Most bytes of a window for small chunks, and for large ones. A large window contains larger parts of small chunks; of a
+small window, more is still in the processor's cache when the kernel copies it."""
 
 PART_BYTES = 64 * 1024
-"""Bytes of a chunk's part of a window that are worth the calls for it."""
+"""Bytes of a chunk's part in a window from which on the calls for that part cost little in comparison."""
 
 WINDOW_PART = 16
 """A window takes at most this part (a sixteenth) of the cache."""
 
 _STREAMING = MIB
-"""A reader that has read so many bytes is expected to read the whole file."""
+"""Bytes read in a row after which the whole file is expected to be read."""
 
 _FIRST = MIB // 2
-"""So many bytes read in a row suggest that more will be read: a header is less."""
+"""Bytes read in a row after which more is expected to be read. A header is shorter."""
 
 _OPEN_WINDOWS, _OPEN_BYTES = 6, 48 * MIB
-"""Windows of one open file, or bytes of small ones, that may be in memory: more than are asked for ahead, because what is
-left out is made for its reader alone, of chunks that may have gone."""
+"""Most windows of one open file in memory, or bytes if windows are small. The kernel requests fewer ahead: without a window,
+each read would be assembled alone, from chunks that may have been evicted."""
 
 _OVERTAKEN_BYTES = 2 * MIB
-"""Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
+"""Most bytes by which the kernel's requests are out of order. A window this far behind the reader is no longer needed."""
 
 _PASSED_BYTES = 4 * WINDOW_BYTES
-"""Bytes before the last one passed with bands of chunks that may still be there: windows are ready in any order."""
+"""Bytes before the reader's position in which chunks may still be in the cache, because windows finish in any order."""
 
 _FEW = 16 * 1024
-"""Bytes of a request that the event loop itself puts together from chunks in memory: a page for a reader through `mmap`."""
+"""Most bytes of a request that the event loop assembles itself from chunks in memory: enough for a page of `mmap`."""
 
 
 class ElementSource:
     """The elements of a file as bytes. Thread-safe.
 
-    A window is what lies between two multiples of `window`, so that it holds whole planes (or rows) of the file: each chunk
-    then has one part in it. Its bytes are in the cache until the reader has passed them; a reader that wants them earlier
-    waits there.
+    A window is the range between two multiples of `window`. It holds whole planes (or rows) of the file, so that each chunk
+    has one part in it. Its bytes stay in the cache until the reader has passed them. A reader that needs them while they are
+    being made waits for the cache.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class ElementSource:
     def __init__(
         self, elements: Elements, reader: ElementReader, supply: ChunkSupply, native: np.dtype[Any] | None, cache: ChunkCache
     ) -> None:
-        """`native`: elements of the source, None if numpy has no such type."""
+        """`native`: type of the source's elements; None if numpy has no such type."""
         self._elements = elements
         self._reader = reader
         self._supply = supply
@@ -98,10 +98,10 @@ class ElementSource:
         """Bytes of all elements, as the file has them."""
         wanted = min(max(SMALL_WINDOW_BYTES, reader.chunks_across * PART_BYTES), WINDOW_BYTES)
         self.window = self._unit(min(wanted, cache.budget // WINDOW_PART))
-        """Bytes to make ready at a time; 0: the file is not long enough."""
+        """Bytes that are prefetched at a time; 0 if the file is not longer than one window."""
 
     def _unit(self, most: int) -> int:
-        """The most whole elements, rows, planes ... that `most` bytes hold."""
+        """Return the bytes of all whole elements, rows or planes that fit into `most`; 0 if no element or all fit."""
         if self.size <= most or most < self._width:
             return 0
         unit = self._width
@@ -112,7 +112,7 @@ class ElementSource:
         return most // unit * unit
 
     def peek(self, start: int, stop: int) -> Buffer | None:
-        """Bytes [start, stop) if they have been assembled, or are few and of chunks in memory. Never blocks."""
+        """Return bytes [start, stop) if they are assembled already, or are few and their chunks in memory. Never blocks."""
         if not self._ahead:
             return self._peek_few(start, stop) if stop - start <= _FEW else None
         parts: list[Buffer] = []
@@ -127,7 +127,7 @@ class ElementSource:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _made(self, number: int, start: int, stop: int) -> Buffer | None:
-        """Bytes [start, stop) of a window, if it is in memory."""
+        """Return bytes [start, stop) of a window if it is in memory, else None."""
         if self._ahead.get(number):
             view = self._cache.peek((self, number))
             if view is not None:
@@ -148,7 +148,7 @@ class ElementSource:
     def prefetch(self, start: int, stop: int) -> None:
         """Prefetch the windows of bytes [start, stop).
 
-        Not for a reader of only a few bytes: a window may touch thousands of chunks.
+        Does nothing for a reader of only a few bytes, because a window may touch thousands of chunks.
         """
         if self._progress < _STREAMING or not self.window or self._closed:
             return
@@ -192,7 +192,7 @@ class ElementSource:
         return out[start - first * self._width : stop - first * self._width]
 
     def _expect(self, start: int, stop: int) -> None:
-        """Prefetch what comes next for a sequential reader: at first a band or two."""
+        """Prefetch the next stored chunks for a sequential reader: at first those of a band or two."""
         follows = abs(start - self._end) <= _OVERTAKEN_BYTES
         self._run = self._run + stop - start if follows else 0
         self._end = stop
@@ -241,14 +241,14 @@ class ElementSource:
             raise error.named(self._reader.index([int(at) for at in place])) from None
 
     def _forget(self, before: int) -> None:
-        """Drop the windows in front of one; their buffers are the next to be filled."""
+        """Drop the windows before number `before`. Their buffers are reused first."""
         for number in list(self._ahead):
             if number < before:
                 self._ahead.pop(number, None)
                 self._cache.discard((self, number))  # views live on until they have been sent
 
     def close(self) -> None:
-        """Forget what was assembled, give back what was spilt."""
+        """Drop the assembled windows and free the disk space of spilled chunks."""
         self._closed = True
         for number in list(self._ahead):
             self._ahead.pop(number, None)

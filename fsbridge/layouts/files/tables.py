@@ -1,8 +1,8 @@
 """`GROUP.csv`: the one-dimensional arrays of a group that share a dimension, as the columns of one table.
 
 The group says which columns there are (`colnames` of NWB's tables, `column-order` of AnnData's frames); else they are the
-arrays along the dimension that most of them have. A column that a table cannot hold makes the file an error by name: none is
-left out. Not here: `NAME.csv` of one array (`filetypes/text.py`), which names stand for such a file (`layout.py`).
+arrays along the dimension that most of them have. No column is left out: one that a table cannot hold makes the file an
+error that names it. Not here: `NAME.csv` of one array (`filetypes/text.py`), names of such files (`layout.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_COLUMNS = 1024
 MAX_CELLS = 1 << 22
 """Most cells of a table: its elements are in memory while it is made."""
 _BATCH_CELLS = 1 << 14
-"""Cells that are made text of at a time: each takes some hundred bytes."""
+"""Most cells that are converted to text at a time. Each takes some hundred bytes of memory."""
 
 _CELL_BYTES = 32
 """Bytes that a number takes in a text, at most."""
@@ -52,7 +52,7 @@ class Cells(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column, or several that begin with the same name. `read` reads their elements."""
+    """A member that is one column, or several with a common prefix in their names. `read` reads their elements."""
 
     name: str
     arrays: tuple[OpenArray, ...]
@@ -84,7 +84,7 @@ def table_of(directory: OpenGroup) -> TableFile:
 
 
 class TableFile(SingleFile):
-    """The table as it was found. Its version is that of all its columns."""
+    """The table file. Its version consists of the tokens of all its columns."""
 
     def __init__(self, directory: OpenGroup, columns: Sequence[Column]) -> None:
         self._directory = directory
@@ -99,7 +99,7 @@ class TableFile(SingleFile):
         return Attrs("file", len(self._made()), self.attrs().mtime_ns)
 
     def open(self) -> MadeHandle:
-        """Open the table; Stale if a column, or which columns there are, has changed."""
+        """Open the table; Stale if a column has changed, or columns were added or removed."""
         before_waiting()
         if table_of(self._directory).version != self.version:
             raise Stale(f"{self._directory.path.member}: the table's columns have changed")
