@@ -159,7 +159,7 @@ def _axes(view: View) -> list[JSON]:
 
 
 def _text(document: dict[str, JSON]) -> bytes:
-    """Encode one line for each member with the standard library, which is fast: a listing makes a document for each array."""
+    """Encode one line per member with the standard library, because it is fast and a listing encodes every array."""
     try:
         return _lines(_members(document)).encode()
     except (ValueError, TypeError):  # NaN, which JSON has not, and text that UTF-8 has not

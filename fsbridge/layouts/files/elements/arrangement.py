@@ -18,20 +18,20 @@ def native_order(metadata: ArrayMetadata) -> tuple[int, ...]:
 
 
 def kept_order(metadata: ArrayMetadata, selection: Selection, order: Sequence[int]) -> tuple[int, ...]:
-    """Return the order to keep a chunk in for a file in `order`: its own if elements follow along the same dimension."""
+    """Return the order in which chunks are kept for a file in `order`: their own if both have the same fastest dimension."""
     native = native_order(metadata)
     kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
     return native if _streams(metadata, native, kept) == _streams(metadata, order, kept) else tuple(order)
 
 
 def _streams(metadata: ArrayMetadata, order: Sequence[int], kept: set[int]) -> int | None:
-    """The dimension of the region along which elements of a chunk follow one another in memory."""
+    """Return the fastest dimension in `order` that the region keeps and in which chunks are longer than 1, if any."""
     edges = metadata.grid.edges
     return next((i for i in reversed(order) if edges[i] != 1 and i in kept), None)
 
 
 class Arrangement:
-    """Chunks of an array in memory in that `order` of dimensions, slowest first."""
+    """The memory order in which chunks of an array are kept: `order` has the dimensions, slowest first."""
 
     def __init__(self, metadata: ArrayMetadata, order: tuple[int, ...]) -> None:
         self.order = order
@@ -56,7 +56,7 @@ class Arrangement:
         return np.frombuffer(view, self._bits).reshape(extents).transpose(self._inverse)
 
     def arrange(self, decoded: memoryview, index: Index, out: memoryview) -> None:
-        """The elements of a chunk, as it has them, into `out`."""
+        """Copy a decoded chunk to `out`, in this memory order."""
         shape = self._metadata.grid.chunk_shape(index)
         source = np.frombuffer(decoded, self._bits).reshape([shape[i] for i in self._native])
         target = np.frombuffer(out, self._bits).reshape([shape[i] for i in self.order])
@@ -64,5 +64,5 @@ class Arrangement:
 
 
 def bits(itemsize: int) -> np.dtype[Any]:
-    """Return a dtype of that many bytes with elements that numpy copies as they are, as fast as it can."""
+    """Return the dtype of `itemsize` bytes that numpy copies fastest without changing any bits."""
     return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(itemsize, f"V{itemsize}"))

@@ -1,4 +1,4 @@
-"""Arithmetic of the reading engine: a range of elements as boxes, a box as parts of chunks. Pure; whole numbers only."""
+"""Index arithmetic of the reading engine: splits a range of elements into boxes, and a box into parts of chunks. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Span = tuple[int, int]
 class Run(NamedTuple):
     """Consecutive positions of one dimension of the region that lie in the same chunk.
 
-    `first`, `length`: the positions; `chunk`: the coordinate of the chunk in the grid; `start`, `step`: elements within it.
+    `first`, `length`: the positions; `chunk`: the chunk's coordinate in the grid; `start`, `step`: places in the chunk.
     """
 
     first: int
@@ -28,15 +28,15 @@ class Run(NamedTuple):
 
     @property
     def inside(self) -> slice:
-        """The elements within the chunk."""
+        """Return the positions within the chunk as a slice."""
         stop = self.start + self.length * self.step
         return slice(self.start, stop if stop >= 0 else None, self.step)
 
 
 def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, tuple[Span, ...]]]:
-    """Elements [start, stop) of an array of `shape` in C order as boxes, each with the number of its first element.
+    """Split elements [start, stop) of an array in C order into boxes, each with the number of its first element.
 
-    Each box is contiguous in C order; there are at most twice as many as dimensions.
+    Each box is contiguous in C order. There are at most twice as many boxes as dimensions.
     """
     if start >= stop:
         return
@@ -62,7 +62,7 @@ def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, tu
 
 
 def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> Iterator[Run]:
-    """The positions [span) of what is picked of one dimension, cut where another chunk begins."""
+    """Split the positions `span` of one dimension's pick into runs, each within one chunk."""
     edge = grid.edges[dimension]
     bounds = None if isinstance(edge, int) else [0, *accumulate(edge)]
     position, end = span
@@ -84,9 +84,10 @@ def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> Iterator[Ru
 def band(
     grid: ChunkGrid, selection: Selection, dimensions: Sequence[int], shape: Sequence[int], element: int
 ) -> tuple[tuple[Span, ...], int | None]:
-    """One box that touches all chunks of the band that holds `element`, and the first element of the next band, if any.
+    """Return a box that touches all chunks of the band of `element`, and the next band's first element, if any.
 
-    A band is what one position of the slowest dimension touches in which chunks have more than one element.
+    Take the slowest dimension in which chunks are longer than one element. The chunks at one position of it, and of all
+    slower dimensions, are a band.
     """
     cell: list[int] = []
     following: int | None = None

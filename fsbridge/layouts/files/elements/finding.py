@@ -16,7 +16,7 @@ REMEMBERED_CHUNKS = 65536
 """Most chunks that an open file remembers, so that they are not looked up again at each read."""
 
 Known: TypeAlias = OrderedDict[Index, DecodedChunk | None]
-"""What was found of chunks in one version of an array; None: the chunk is not stored."""
+"""Chunks of one version of an array that have been looked up; None: the chunk is not stored."""
 
 
 class FoundChunks:
@@ -28,13 +28,13 @@ class FoundChunks:
         known: Known | None = None,
         together: Together = nullcontext,
     ) -> None:
-        """`known`: what has been found of this version by others. `together`: see `tree.together`."""
+        """`known`: chunks that other readers of this version have found. `together`: see `tree.together`."""
         self.version = version
         self.known: Known = OrderedDict() if known is None else known
         self._together = together
 
     def all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
-        """Chunks in this version of the array; None for one that is not stored. Raises Stale if that has changed."""
+        """Return the wanted chunks of this version; None for one that is not stored. Stale if the array has changed."""
         found: dict[Index, DecodedChunk | None] = {}
         for index in wanted:
             if (before := self.known.get(index, self)) is not self:  # itself: nothing is known

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fsbridge.config import MIB
 
 RANGE_BYTES = 8 * MIB
-"""Bytes that are read at once, at most: they are the process's own, beside the cache."""
+"""Most bytes that are read at once. They are in memory besides the cache."""
 
 Ranges = Callable[[int, int], bytes]
 """Bytes [start, stop) of the chunk, or an error."""
@@ -23,10 +23,10 @@ Ranges = Callable[[int, int], bytes]
 def copy_part(
     out: NDArray[Any], source: Sequence[slice | int], shape: Sequence[int], order: Sequence[int], read: Ranges
 ) -> None:
-    """`chunk[source]` into `out`, dimensions in the array's order.
+    """Copy `chunk[source]` to `out`, dimensions in the array's order.
 
-    `shape`: of the chunk; `order`: its dimensions, slowest first, as they lie in memory. `read` is asked for what lies
-    between the first and the last element wanted, along as many dimensions as fit.
+    `shape`: of the chunk; `order`: its dimensions, slowest first, as they lie in memory. `read` gets ranges from the first
+    to the last wanted element. The region is split along its slowest dimensions until each range fits into `RANGE_BYTES`.
     """
     strides = [0] * len(shape)
     stride = out.itemsize
@@ -50,7 +50,7 @@ def _copy(
     base: int,
     read: Ranges,
 ) -> None:
-    """`picks`: start, step and count for each dimension of `out`; `ranks`: their places in memory, slowest first."""
+    """Copy a part. `picks`: start, step and count for each dimension of `out`; `ranks`: its place in memory (0: slowest)."""
     if 0 in out.shape:
         return
     ends = [sorted((start * stride, (start + (count - 1) * step) * stride))

@@ -34,21 +34,21 @@ _GROUP_CHUNKS = 1024
 """Most chunks of such a group, because copying a small chunk takes more memory than its bytes."""
 
 _SENT_CHUNKS, _SENT_BYTES = 64, 256 * MIB
-"""Chunks, or decoded bytes of small ones, that are prefetched ahead of a reader of a remote store: as many as are on their
-way at a time."""
+"""Most chunks, or decoded bytes if chunks are small, that are prefetched ahead of a reader of a remote store: as many as are
+requested at a time."""
 
 _MOST_SENT = 512
 """Most chunks that are prefetched ahead of a reader, however small."""
 
 _FEW = 64
-"""Chunks of a read that the event loop answers, at most."""
+"""Most chunks in a read that the event loop answers."""
 
 _REMEMBERED_BANDS = 16
-"""Most bands that are given up at a time: if there are many, each is small."""
+"""Most bands that one call of `passed` gives up. If there are more, each is small."""
 
 
 class _ChunkPart(NamedTuple):
-    """What one chunk has of a box: where it goes in the box, and where it lies in the chunk."""
+    """The part of a box that lies in one chunk: its place in the box, and its place in the chunk."""
 
     chunk: Index
     target: tuple[slice, ...]
@@ -56,12 +56,12 @@ class _ChunkPart(NamedTuple):
 
 
 class ElementReader:
-    """The elements of a region in one memory order. `order`: dimensions of the region, slowest first."""
+    """Reads the elements of a region in one memory order. `order`: dimensions of the region, slowest first."""
 
     def __init__(
         self, metadata: ArrayMetadata, selection: Selection, order: Sequence[int], supply: ChunkSupply, room: int
     ) -> None:
-        """`room`: bytes of the cache."""
+        """`room`: size of the cache in bytes."""
         self._metadata = metadata
         self._selection = selection
         self._supply = supply
@@ -109,7 +109,7 @@ class ElementReader:
         return out
 
     def peek(self, start: int, stop: int) -> NDArray[Any] | None:
-        """Elements [start, stop) if they are of a few chunks, all of them in memory. Never blocks."""
+        """Return elements [start, stop) if they lie in a few chunks, all of them in memory; else None. Never blocks."""
         out = np.empty(stop - start, bits(self._size))
         left = _FEW
         for first, box in boxes(self._shape, start, stop):
@@ -157,9 +157,9 @@ class ElementReader:
         self._supply.prefetch(chunks, most)
 
     def send(self, element: int, bands: int) -> None:
-        """Prefetch the stored bytes of the band that holds an element, and of those behind it.
+        """Prefetch the stored bytes of the band that holds `element`, and of the bands after it.
 
-        `bands`: how many. No more than `most_sent` chunks are prefetched.
+        `bands`: number of bands, with at most `most_sent` chunks altogether.
         """
         left, start = self.most_sent, cast("int | None", element)
         while left > 0 and bands > 0 and start is not None:
@@ -170,9 +170,9 @@ class ElementReader:
             bands -= 1
 
     def passed(self, start: int, stop: int) -> int:
-        """Note that elements [start, stop) will not be read again: whole bands of them may be dropped.
+        """Note that elements [start, stop) will not be read again, so that the whole bands among them may be dropped.
 
-        Returns the element up to which bands have been given up.
+        Returns the first element of the first band that was kept.
         """
         for _ in range(_REMEMBERED_BANDS):
             box, following = self._band(start)
@@ -209,7 +209,7 @@ class ElementReader:
         return out
 
     def _fill(self, out: NDArray[Any], box: tuple[Span, ...]) -> None:
-        """A box that is many chunks long is filled part by part."""
+        """Fill `out` with a box, part by part if the box has many chunks."""
         if out.size > self._least_step:
             for along, ((low, high), step) in enumerate(zip(box, self._steps, strict=True)):
                 if high - low > step:

@@ -1,9 +1,9 @@
-"""Large chunks in slabs: parts that a codec can decode by themselves.
+"""Large chunks, cut into slabs: parts that a codec can decode separately.
 
-A plane takes the slabs that it touches, and a band of planes takes little memory.
+A plane then needs only the slabs that it touches, and a band of planes takes little memory.
 
-A slab is some positions along the slowest dimension of a chunk in memory, so its elements lie together. Not here: how slabs
-and chunks get into memory (`supply.py`), decoding itself.
+A slab is a range of positions along the slowest dimension of a chunk in memory, so that its elements are contiguous. Not
+here: how slabs and chunks get into memory (`supply.py`), decoding itself.
 
 Measured in pairs: one plane of 1024 x 1024 as a region of chunks of 8 MiB in Blosc-LZ4 takes 0.4 times as long with it, and
 0.3 times the processor time (row `files XY large chunks` of `scripts/bench`).
@@ -22,19 +22,19 @@ from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import ChunkInfo
 
 LONG_SLAB_BYTES, SLAB_BYTES = 2 * MIB, MIB // 2
-"""Least bytes of a slab: for a reader of many slabs, so that each is worth its calls; for a reader of a few."""
+"""Least bytes of a slab, for a reader of many slabs (each must be worth its calls) and for a reader of few."""
 
 LEAST_SLABS = 4
-"""A chunk that would have fewer is decoded whole."""
+"""Least slabs of a chunk. A chunk with fewer is decoded whole."""
 
 _MOST_SLABS = 1024
 """Most slabs of a chunk."""
 
 _FEW = 4
-"""A reader that wants less than this part (a quarter) of a chunk wants few of its slabs."""
+"""A reader of at most this part (a quarter) of a chunk's slowest extent counts as a reader of few slabs."""
 
 _LONG_BYTES = 16 * MIB
-"""Bytes of a file from which on it is not made of all its chunks at once."""
+"""Bytes of a file from which on its chunks are decoded in slabs, because they are not all needed at once."""
 
 
 @runtime_checkable
@@ -46,15 +46,15 @@ class InParts(Protocol):
         """True if some chunk may be decoded in parts."""
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:
-        """Decoded bytes of a chunk that are decoded together; None: all."""
+        """Return the decoded bytes of the smallest part that can be decoded alone; None: only the whole chunk."""
 
     def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
-        """As many bytes of a chunk as `out` has, from `start` on. Raises what `read_into` raises."""
+        """Fill `out` with decoded bytes of a chunk from `start` on. Raises what `read_into` raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`size` decoded bytes from `start` on of a chunk: all of them, or a slab. `index`: its place in the grid of pieces."""
+    """The decoded bytes [start, start + size) of a chunk: all of it, or a slab. `index`: its place in the grid of pieces."""
 
     index: Index
     chunk: DecodedChunk
@@ -83,18 +83,18 @@ class Slabs:
         return ChunkGrid(grid.shape, tuple(edges))
 
     def chunk(self, index: Index) -> Index:
-        """The chunk that the piece at `index` is of."""
+        """Return the index of the chunk that contains the piece at `index`."""
         return self._moved(index, index[self.dimension] // self.count) if self.count > 1 else index
 
     def piece(self, index: Index, chunk: DecodedChunk) -> Piece:
-        """The piece at `index`, of its chunk."""
+        """Return the piece at `index`, which is a part of `chunk`."""
         if self.count == 1:
             return Piece(index, chunk, 0, chunk.size)
         size = chunk.size // self.count
         return Piece(index, chunk, index[self.dimension] % self.count * size, size)
 
     def whole(self, chunk: DecodedChunk) -> Piece:
-        """The chunk as one, which has a place of its own where others are slabs."""
+        """Return a whole chunk as one piece. If chunks are cut into slabs, its index differs from all slabs' indices."""
         return Piece((*chunk.index, -1) if self.count > 1 else chunk.index, chunk, 0, chunk.size)
 
     def all(self, chunk: DecodedChunk) -> Iterator[Piece]:
@@ -108,7 +108,7 @@ class Slabs:
 
 
 def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int]) -> Slabs:
-    """How chunks that may be decoded in parts are cut for a file of these elements. `order`: theirs, slowest first."""
+    """Choose how to cut chunks for a file of the region `selection`. `order`: memory order of chunks, slowest first."""
     grid, itemsize = metadata.grid, metadata.dtype.itemsize
     dimension = next((i for i in order if grid.edges[i] != 1), None)
     if dimension is None or not grid.regular or not itemsize or metadata.varlength:
@@ -124,5 +124,5 @@ def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int])
 
 
 def cut(metadata: ArrayMetadata, slabs: Slabs) -> ArrayMetadata:
-    """The array, its chunks being slabs."""
+    """Return the array's metadata with the grid of slabs in place of chunks."""
     return metadata if slabs.count == 1 else replace(metadata, grid=slabs.grid(metadata.grid))

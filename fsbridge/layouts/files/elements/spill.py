@@ -1,7 +1,7 @@
-"""Decoded chunks in an unlinked file, for readers with a working set larger than the cache, so that none is decoded often.
+"""Decoded chunks in an unlinked file, for working sets larger than the cache, so that no chunk is decoded many times.
 
-Not here: which chunks go there (`supply.py`). The space is claimed before it is used, so that a full disk is an error when a
-file is opened and no signal while one is read.
+Disk space is allocated before it is used, so that a full disk is an error when a file is opened, and not a signal while it
+is read. Not here: which chunks are spilled (`supply.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
 
 LEAVING_SECONDS = 2.0
-"""Seconds to wait for room that a file is giving back: freeing gigabytes takes a local disk some tenths of a second."""
+"""Seconds to wait for space that is being freed: for gigabytes, a local disk needs some tenths of a second."""
 
 
 class Spill:
-    """The room that one mount may take in `directory`: at most `limit` bytes. Thread-safe."""
+    """The disk space that one mount may use in `directory`: at most `limit` bytes. Thread-safe."""
 
     def __init__(self, directory: str, limit: int) -> None:
         self.directory = directory
@@ -46,19 +46,19 @@ class Spill:
             return True
 
     def give(self, amount: int) -> None:
-        """Give bytes back."""
+        """Count `amount` bytes as free again."""
         with self._changed:
             self._taken -= amount
 
     def leaves(self, files: int) -> None:
-        """Count files that are about to give back what they took: `files` more, or fewer if negative."""
+        """Change the number of files that are about to free their space by `files`."""
         with self._changed:
             self._leaving += files
             self._changed.notify_all()
 
 
 class SpillFile:
-    """Slots of `slot` bytes in a file without a name. The chunk that was not used for the longest time makes room."""
+    """Slots of `slot` bytes in a file without a name. If it is full, the least recently used chunk is dropped."""
 
     def __init__(self, spill: Spill, slot: int, reserved: int = 0) -> None:
         """`reserved`: slots that must be there from the beginning; TooLarge if there is no room for them."""
@@ -71,7 +71,7 @@ class SpillFile:
         self._count = 0
         self._file = -1
         try:
-            # Opened outside the confinement: threads need no access to a folder that every user writes to.
+            # Opened outside the confinement, so that no thread needs access to a folder that every user can write to.
             self._file = confinement.outside(
                 lambda: os.open(spill.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             )
@@ -91,7 +91,7 @@ class SpillFile:
         return TooLarge(f"{needed} bytes of decoded chunks must be kept beside the cache, {words}")
 
     def _grow(self, slots: int) -> bool:
-        """Claim more slots (the lock is held, or no other thread knows the file yet)."""
+        """Allocate more slots (the lock is held, or no other thread knows the file yet)."""
         amount = slots * self._slot
         if not self._spill.take(amount):
             return False
@@ -110,7 +110,7 @@ class SpillFile:
 
     @contextlib.contextmanager
     def using(self, key: Hashable, size: int) -> Iterator[memoryview | None]:
-        """The chunk of that key while it is looked at; None if it is not there. Only then does it count as our memory."""
+        """Yield the bytes of a chunk, mapped into memory only while the context lasts; None if it is not there."""
         with self._lock:
             slot, found = self._used.get(key), None
             if slot is not None:
@@ -163,7 +163,7 @@ class SpillFile:
                     self._free.append(slot)
 
     def _make_room(self) -> bool:
-        """Forget the chunk unused for the longest time, if there is one without readers (the lock is held)."""
+        """Drop the least recently used chunk without readers, if there is one (the lock is held)."""
         old = next((key for key, slot in self._used.items() if slot not in self._pinned), None)
         if old is None:
             return False
@@ -179,13 +179,13 @@ class SpillFile:
                 self._free.append(slot)
 
     def _unpin(self, slot: int) -> None:
-        """Say that one user of a slot is done (the lock is held)."""
+        """Note that one user of a slot is done (the lock is held)."""
         self._pinned[slot] -= 1
         if not self._pinned[slot]:
             del self._pinned[slot]
 
     def leave(self) -> None:
-        """`close` by a thread of its own: it takes as long as the disk takes, for which the event loop must not wait."""
+        """Call `close` in another thread, because freeing disk space is slow and the event loop must not wait for it."""
         if self._file >= 0:
             self._spill.leaves(1)
             confinement.start(self._leave, "fsbridge-spill")
@@ -197,7 +197,7 @@ class SpillFile:
             self._spill.leaves(-1)
 
     def close(self) -> None:
-        """Give the room back; chunks in use stay readable while they are used."""
+        """Free the disk space. Chunks in use stay readable until their readers are done."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)

@@ -1,10 +1,10 @@
-"""The chunks of one version of an array as a file of its elements needs them: in its memory order, each decoded once.
+"""Supplies a file with the chunks of one version of an array: in the file's memory order, each decoded only once.
 
 Not here: which chunks a read touches (`reading.py`), finding them (`finding.py`), the order that they are kept in
 (`arrangement.py`), the cache itself.
 
-A file's reader goes through the chunks of one band (those that one plane touches) again for every plane of it. A band that
-the cache cannot hold goes to a spill file; so does any chunk that has to be decoded a second time.
+A file's reader needs the chunks of one band (those that one plane touches) again for every plane in it. A band that the
+cache cannot hold goes to a spill file, and so does any chunk that has to be decoded a second time.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.workers import Workers
 
 _WINDOWS_PART = 4
-"""Part of the cache (a quarter) that is left to windows of files if a chunk takes more than half of it."""
+"""Part of the cache (a quarter) that is reserved for windows of files if a chunk takes more than half of the cache."""
 
 _DAMAGED_CHUNKS = 64
-"""Most damaged chunks with an error that an open file remembers instead of decoding them for each of their pages."""
+"""Most damaged chunks for which an open file remembers the error, instead of decoding them again for each page."""
 
 
 class ChunkSupply:
@@ -45,7 +45,7 @@ class ChunkSupply:
     def __init__(
         self, found: FoundChunks, selection: Selection, order: Sequence[int], helpers: Workers, spill: Spill
     ) -> None:
-        """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band."""
+        """`order`: all dimensions of the array, slowest first, as in the file. TooLarge if there is no room for a band."""
         self._found = found
         self._version = version = found.version
         self._cache = version.chunks.cache
@@ -70,7 +70,7 @@ class ChunkSupply:
             self._slots = SpillFile(spill, self._largest(), needed)
 
     def _cutting(self, selection: Selection) -> Slabs:
-        """How chunks are cut that can be kept as they are."""
+        """Choose how chunks are cut into slabs; not at all for a remote store, or for chunks too large for the cache."""
         of = self._version.chunks
         chunks = of.array.chunks
         whole = self.far or not isinstance(chunks, InParts) or not chunks.in_parts
@@ -80,16 +80,16 @@ class ChunkSupply:
 
     @property
     def metadata(self) -> ArrayMetadata:
-        """The array as its reader is to see it: with pieces of chunks in place of chunks, if those are cut into slabs."""
+        """The array's metadata for its reader: if chunks are cut into slabs, the grid is that of the slabs."""
         return self._metadata
 
     @property
     def far(self) -> bool:
-        """True if the store is remote: stored bytes take long to come, however fast they are decoded."""
+        """True if the store is remote, so that fetching chunks takes longer than decoding them."""
         return self._version.chunks.array.fetch is not None
 
     def close(self) -> None:
-        """Give back what is spilt. Never blocks."""
+        """Free the disk space of spilled chunks. Never blocks."""
         if self._slots is not None:
             self._slots.leave()
 
@@ -99,7 +99,7 @@ class ChunkSupply:
         return math.prod(edges) * self._metadata.dtype.itemsize
 
     def _band(self, selection: Selection, order: Sequence[int]) -> int:
-        """Chunks for which a spill file is needed, because one band of them does not fit into half of the cache."""
+        """Return how many chunks a spill file must hold: 0 if a band fits into half of the cache, or a single chunk does not."""
         grid = self._metadata.grid
         kept = [i for i in order if not selection.picks[i].dropped]
         while kept and grid.edges[kept[0]] == 1:
@@ -132,7 +132,7 @@ class ChunkSupply:
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
         """Return whether a piece is ready, and its bytes. Never blocks.
 
-        Ready are pieces with decoded bytes in memory, and those known to be not stored, which have no bytes (None).
+        A piece is ready if its decoded bytes are in memory, or if it is known to be absent from the store (bytes: None).
         """
         chunk = self._found.known.get(self._slabs.chunk(index), self)  # itself: nothing is known
         if chunk is self or chunk is None:
@@ -178,7 +178,7 @@ class ChunkSupply:
         return True
 
     def prepare(self, pieces: Sequence[Piece]) -> None:
-        """Decode several pieces by all processors; what fails will fail again when it is asked for."""
+        """Decode several pieces on all processors. Errors are ignored, because reading the piece will raise them again."""
         slots = self._slots
         wanted = [
             piece for piece in pieces
@@ -189,7 +189,7 @@ class ChunkSupply:
             self._helpers.share([partial(self._quietly, piece) for piece in wanted])
 
     def send(self, indices: Iterable[Index]) -> None:
-        """Prefetch the stored bytes of chunks of a remote store, once each."""
+        """Prefetch the stored bytes of chunks from a remote store, each chunk once."""
         fetch = self._version.chunks.array.fetch
         if fetch is None:
             return
@@ -213,7 +213,7 @@ class ChunkSupply:
                 self._slots.passed(self._key(piece))
 
     def prefetch(self, indices: deque[Index], most: int) -> None:
-        """Decode up to about `most` bytes of chunks ahead, as far as there is room; those done leave `indices`."""
+        """Decode up to about `most` bytes of chunks if there is room. Finished ones are removed from `indices`."""
         with contextlib.suppress(IndexError):
             while most > 0:
                 index = indices.popleft()
@@ -229,7 +229,7 @@ class ChunkSupply:
                     return
 
     def _missing(self, index: Index) -> Piece | None:
-        """The piece, if it is stored and not in memory."""
+        """Return the piece if it is stored and neither in memory, nor spilled, nor damaged; else None."""
         try:
             piece = self.find(index)
         except FsbridgeError:
@@ -294,7 +294,7 @@ class ChunkSupply:
                 return self._load(self._slabs.whole(piece.chunk), patient)[piece.start : piece.start + piece.size]
             view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece), patient)
         except FsbridgeError as error:
-            # Only damage is remembered: other errors may have passed when the chunk is wanted again.
+            # Only damage is remembered, because other errors may be gone at the next read.
             if type(error) is CorruptData and len(self._damaged) < _DAMAGED_CHUNKS:
                 self._damaged[index] = error.anew()
             raise
@@ -303,7 +303,7 @@ class ChunkSupply:
         return view
 
     def _keep(self, piece: Piece, view: memoryview) -> None:
-        """Spill a piece of a band that the cache cannot hold, or one that has to be decoded a second time."""
+        """Copy a piece to the spill file if the cache cannot hold its band, or if it was decoded before."""
         again = piece.index in self._decoded
         self._decoded.add(piece.index)
         if len(self._decoded) > REMEMBERED_CHUNKS:

@@ -1,4 +1,4 @@
-"""Elements of variable length, out of the `vlen-utf8` and `vlen-bytes` encoding of decoded chunks."""
+"""Decodes elements of variable length from chunks in the encodings `vlen-utf8` and `vlen-bytes`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def decode_items(kind: str, data: memoryview, count: int) -> list[str | bytes]:
-    """The first `count` items of a chunk; text as str where it is UTF-8. CorruptData when they are not there."""
+    """Return the first `count` items of a chunk; invalid UTF-8 in text as surrogate escapes. CorruptData if there are fewer."""
     if len(data) < _LENGTH.size or _LENGTH.unpack_from(data)[0] < count:
         raise CorruptData(f"a chunk of {len(data)} bytes does not hold {count} items")
     items: list[str | bytes] = []
@@ -29,7 +29,7 @@ def decode_items(kind: str, data: memoryview, count: int) -> list[str | bytes]:
 
 
 def fill_item(kind: str, fill: bytes | str | None) -> str | bytes:
-    """What an element has that is not stored."""
+    """Return the value of an element that is not stored."""
     if kind == "vlen-utf8":
         return fill if isinstance(fill, str) else (fill or b"").decode("utf-8", "replace")
     return fill if isinstance(fill, bytes) else b""
