@@ -99,7 +99,7 @@ class ChunkSupply:
         return math.prod(edges) * self._metadata.dtype.itemsize
 
     def _band(self, selection: Selection, order: Sequence[int]) -> int:
-        """Return how many chunks a spill file must hold: 0 if a band fits into half of the cache, or a single chunk does not."""
+        """Return how many chunks a spill file must hold: 0 if half of the cache holds a band, or not even one chunk."""
         grid = self._metadata.grid
         kept = [i for i in order if not selection.picks[i].dropped]
         while kept and grid.edges[kept[0]] == 1:

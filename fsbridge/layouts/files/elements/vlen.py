@@ -10,7 +10,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def decode_items(kind: str, data: memoryview, count: int) -> list[str | bytes]:
-    """Return the first `count` items of a chunk; invalid UTF-8 in text as surrogate escapes. CorruptData if there are fewer."""
+    """Return the first `count` items of a chunk, invalid UTF-8 as surrogate escapes. CorruptData if there are fewer."""
     if len(data) < _LENGTH.size or _LENGTH.unpack_from(data)[0] < count:
         raise CorruptData(f"a chunk of {len(data)} bytes does not hold {count} items")
     items: list[str | bytes] = []

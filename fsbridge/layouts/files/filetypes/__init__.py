@@ -1,4 +1,4 @@
-"""The file types of the layout `files` in one table; all that is known of one is in its record (`filetype.py`).
+"""The table of all file types of the layout `files`. Each type is one record (`filetype.py`).
 
 A new file type is a module here and a line of the table. "Format" always means N5, Zarr and the like.
 """
@@ -23,13 +23,13 @@ FILE_TYPES: Mapping[str, FileType] = {
 """File types by suffix, in the order of a listing and of `NAME.json`."""
 
 SEVERAL = {"preview": (previews.PICTURE.suffix, previews.CURVES.suffix), "html": ()}
-"""What `--files` can name that is no suffix of an array's files: several of them, and the page of a group."""
+"""Values of `--files` that are no file suffix: `preview` for several types, and `html` for the pages of groups."""
 
 CHOICES = (*(suffix for suffix, one in FILE_TYPES.items() if one.chosen), *SEVERAL)
-"""What `--files` can name."""
+"""All values that `--files` accepts."""
 
 ALIASES = {alias: suffix for suffix, one in FILE_TYPES.items() for alias in one.aliases}
-"""Other suffixes of the same file, each with the one that it stands for."""
+"""Alternative suffixes, each with the suffix that it stands for."""
 
 SUFFIXES = tuple(sorted([*FILE_TYPES, *ALIASES, "json"], key=len, reverse=True))
-"""All that follows an array's name and a dot, the longest first."""
+"""Everything that can follow an array's name and a dot, the longest first."""

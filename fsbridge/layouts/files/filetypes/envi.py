@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _TYPES = {"u1": 1, "i2": 2, "i4": 3, "f4": 4, "f8": 5, "c8": 6, "c16": 9, "u2": 12, "u4": 13, "i8": 14, "u8": 15}
 
 MAX_BANDS = 4096
-"""Bands up to which each is named."""
+"""Most bands of a picture for which the header names each band."""
 
 
 def envi(view: View) -> FileMap:
@@ -53,7 +53,7 @@ def envi_header(view: View) -> FileMap:
 
 
 def _band_names(view: View, bands: int) -> list[str]:
-    """Names of channels, or where each plane lies along the first axis."""
+    """Return the names of channels, or each plane's position along the first axis."""
     axis, channels = view.picture_axes[0], view.image.channels if view.image is not None else ()
     if is_channel(axis) and len(channels) == bands:
         names = [channel.label or f"Band {i + 1}" for i, channel in enumerate(channels)]
@@ -66,15 +66,15 @@ def _band_names(view: View, bands: int) -> list[str]:
 
 
 def _plain(char: str) -> str:
-    """A character of a name; braces and commas would end it."""
+    """Return a character that is safe in a name, because braces and commas would end the name."""
     return char if char.isascii() and char.isprintable() and char not in ",{}" else " "
 
 
 def _map_info(axes: Axes) -> str | None:
-    """Where the picture lies: the tie point is the outer corner of the first pixel, and lines go from north to south.
+    """Return ENVI's `map info`: the tie point is the outer corner of the first pixel, and lines go from north to south.
 
-    ENVI can say nothing else, so a picture with lines in the other direction has no place, unless it is no map at all: then
-    its offset and spacing are told as those of lines that go down.
+    ENVI cannot express another direction. So a map with lines from south to north has no `map info`. A picture that is no
+    map has its offset and spacing as if its lines went down.
     """
     if len(axes) < 2 or any(axis.scale is None for axis in axes[-2:]):
         return None

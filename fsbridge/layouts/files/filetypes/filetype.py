@@ -23,10 +23,10 @@ Check = Callable[[View], None]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most of something that a file can hold; `reason` tells a person why an array beyond it has no such file.
+    """The most that a file can hold of what `measure` returns. `reason`: why an array above it has no such file, for people.
 
-    Listings look at the shape of an array only through the limits of all file types: arrays on the same side of each are
-    alike to them. So a check that looks at the shape otherwise must be a `Limit`.
+    Listings treat arrays as equal if all limits of all file types give the same results for their shapes. So a check that
+    depends on the shape in any other way must be a `Limit`.
     """
 
     measure: Callable[[View], int]
@@ -39,18 +39,18 @@ class FileType:
     """A kind of whole-array file. A new one is a module that exports a record like this, and a line in `FILE_TYPES`.
 
     `suffix`: follows the array's name and a dot. `aliases`: other suffixes of the same file.
-    `plan`: makes the header, for a view that `refusal` has nothing against; None if `h5/` makes the file.
-    `types`: numpy's types of elements that it can hold, as `u2`; None: `check` tells.
+    `plan`: makes the header, for a view for which `refusal` is None; None if `h5/` makes the file.
+    `types`: element types that it can hold, as numpy spells them (`u2`); None: `check` decides.
     `ranks`: the fewest and the most dimensions, none of them empty; None: any.
-    `limits`, `check`: what else it cannot hold; `check` raises Unfit, and imports no library.
-    `can_name`: whether a name of an array can stand in the file; None: any can.
-    `names_array`: the file says the array's name or another file's, so its length depends on the name's.
-    `quick`: the header takes microseconds and no library, so the event loop may make it.
-    `beside`: suffixes that a listing shows with it, because its files come in twos.
-    `instead`: what a listing shows in its place, the first that can hold the array, where it cannot.
+    `limits`, `check`: further conditions; `check` raises Unfit, and imports no library.
+    `can_name`: returns whether the file can contain an array's name; None: it can contain any.
+    `names_array`: the file contains the array's name or another file's, so its size depends on the length of the name.
+    `quick`: making the header takes microseconds and no library, so the event loop may do it.
+    `beside`: suffixes that are listed together with it, because one file refers to the other.
+    `instead`: suffixes to list if this type cannot hold the array; the first that can is listed.
     `groups`: a group may have such a file, too.
-    `narrows`: elements of 64 bits are of fewer in it where all are known to fit (`narrowed`).
-    `chosen`: `--files` can name it; else it is listed beside another one only.
+    `narrows`: elements of 64 bits are stored in fewer bits if all are known to fit (`narrowed`).
+    `chosen`: `--files` can name it; else it is only listed beside another type.
     """
 
     suffix: str
@@ -78,7 +78,7 @@ class FileType:
         return None
 
     def planned(self, view: View) -> Plan:
-        """What the file consists of. Unfit where it cannot hold the array."""
+        """Return what the file consists of; Unfit if it cannot hold the array."""
         self._check(view)
         assert self.plan is not None, f"{self.suffix} is made elsewhere"
         return self.plan(view)
@@ -102,7 +102,7 @@ class FileType:
 
 
 def plain(view: View, *allowed: str) -> np.dtype[Any]:
-    """Return the dtype of elements of a kind that the file type knows; Unfit for others.
+    """Return the dtype of the view's elements; Unfit unless the file type allows it.
 
     `allowed`: numpy's `u2`, `f4`, ...
     """
@@ -133,8 +133,8 @@ def narrow(view: View) -> np.dtype[Any] | None:
 def narrowed(view: View, *allowed: str) -> np.dtype[Any]:
     """Return the dtype as `plain` does, but 32 bits for elements of 64 bits that are known to fit.
 
-    It is 16 bits if they fit and the file type has no 32. Programs that know labels know no wider ones. Each element is
-    checked when it is read.
+    It has 16 bits if the elements fit and the file type lacks types of 32. Programs that read labels support no wider
+    types. Each element is checked when it is read.
     """
     small = narrow(view)
     if small is None or not {"u2", "u4"} & {*allowed}:
@@ -177,9 +177,9 @@ def nbytes(view: View) -> int:
 
 
 def planes(view: View) -> int:
-    """Pictures over the last two axes."""
+    """Return the number of planes over the last two axes."""
     return math.prod(view.picture_shape[:-2])
 
 
 TOO_LARGE = Limit(nbytes, MAX_SIZE - 2**32, "2^63 bytes and more are no file")
-"""A limit of all file types; the difference is room for headers."""
+"""Limit of all file types. The difference to `MAX_SIZE` is room for headers."""

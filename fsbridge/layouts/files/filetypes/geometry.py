@@ -1,7 +1,7 @@
-"""Which axes of a picture are space, in which order and unit a file has them: what the headers of picture formats share.
+"""Which axes of a picture are spatial, and their order and unit in a file, for the headers of all picture formats.
 
-Places are those of DICOM and ITK: left, posterior, superior, in millimeters. Without a unit of length, numbers stay as they
-are.
+Coordinates are those of DICOM and ITK: left, posterior, superior, in millimeters. Without a unit of length, numbers stay
+unchanged.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def is_space(axis: Axis) -> bool:
 _PRIMARIES = ((255, 0, 0), (0, 255, 0), (0, 0, 255))
 _COLOR_NAMES = (("r", "g", "b"), ("red", "green", "blue"))
 _LEAST_PICTURE = 5
-"""Pixels in width and height from which a last axis of 3 or 4 without a name is taken for colours."""
+"""Least width and height of a picture for an unnamed last axis of length 3 or 4 to count as colours."""
 
 
 def color_axis(view: View) -> int | None:
     """The dimension of a picture of bytes that holds red, green, blue (and alpha) in 3 or 4 elements; None if there is none.
 
-    It is an axis with the name of channels, or the last of three axes without names. Where channels are described they must
-    be called red, green and blue or have these colours and no other names: microscopes have three channels often enough.
-    Stacks are no colour pictures; axes of length 1 do not count.
+    It is an axis that is named as channels, or the last of three axes without names. If channels are described, they must be
+    called red, green and blue, or have these colours and no names, because three microscope channels are not a colour
+    picture. Stacks are no colour pictures either. Axes of length 1 are ignored.
     """
     dtype, places = view.dtype, _extended(view)
     if dtype is None or dtype != "u1" or len(places) != 3:
@@ -64,14 +64,14 @@ def color_axis(view: View) -> int | None:
 
 
 def color_order(view: View, axis: int) -> tuple[int, ...]:
-    """Axes of length 1, then rows, columns, colours: the region's dimensions as picture formats interleave them."""
+    """Return the region's dimensions for interleaved colours: axes of length 1, then rows, columns, colours."""
     places = _extended(view)
     ones = [i for i in view.picture if i not in places]
     return (*ones, *(i for i in view.picture if i in places and i != axis), axis)
 
 
 def _extended(view: View) -> list[int]:
-    """Dimensions of more than one element; all of an array that has at most three."""
+    """Return the dimensions longer than one element; all dimensions if there are at most three."""
     every = list(range(len(view.shape)))
     return every if len(every) <= 3 else [i for i in every if view.shape[i] != 1]
 
@@ -97,9 +97,9 @@ def _starts(axis: Axis, name: str, units: tuple[str, ...]) -> bool:
 
 
 def volume(view: View) -> tuple[int, ...]:
-    """The region's dimensions, slowest first, as formats of volumes want them: axes named x, y and z change to that order.
+    """Return the region's dimensions, slowest first, for volume formats: axes named x, y and z are put in that order.
 
-    A format that says by name which axis is x would then have another place for an element than one that counts axes.
+    Formats that name the x axis and formats that count axes then give each element the same place.
     """
     places = [i for i in view.picture if is_space(view.axes[i])]
     named = {(view.axes[i].name or "").casefold(): i for i in places}
@@ -110,7 +110,7 @@ def volume(view: View) -> tuple[int, ...]:
 
 
 def spacing(axis: Axis, unit: str | None) -> float:
-    """The axis' scale in `unit`; as it is where its own unit is not known, 1 without a scale."""
+    """Return the axis' scale in `unit`; unconverted if its own unit is unknown, and 1 if it has no scale."""
     scale = 1.0 if axis.scale is None else axis.scale
     found = None if unit is None else converted(scale, axis.unit, unit)
     return scale if found is None else found
@@ -128,5 +128,5 @@ def length_unit(axes: Axes) -> str | None:
 
 
 def number(value: float) -> str:
-    """The shortest decimal text that is the same double, whole numbers without a point."""
+    """Return the shortest decimal text that reads back as the same double; whole numbers without a point."""
     return repr(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)

@@ -1,8 +1,8 @@
-"""GeoTIFF: where on the earth the pixels of a picture lie, as tags of a TIFF. GDAL, QGIS, ArcGIS, R. Pure.
+"""GeoTIFF: the geographic position of a picture as tags of a TIFF, for GDAL, QGIS, ArcGIS and R. Pure.
 
-The place is that of the coordinates, which must be evenly spaced; the system is the one that a CF grid mapping tells, else
-WGS 84 for latitudes and longitudes in degrees. Sources: OGC 19-008r4 (GeoTIFF 1.1), CF 1.11, 5.6. Not here: pictures
-(`tiff.py`).
+The position comes from the coordinates, which must be evenly spaced. The reference system comes from a CF grid mapping; for
+latitudes and longitudes in degrees without one it is WGS 84. Sources: OGC 19-008r4 (GeoTIFF 1.1), CF 1.11, 5.6. Not here:
+pictures (`tiff.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON, Axis
 
 Tag = tuple[int, str, int, object, bool]
-"""Code, type, count and value of a tag, and True if only the first page has it: as tifffile's writer takes it."""
+"""A tag for tifffile's writer: code, type, count, value, and True if only the first page has it."""
 
 _WGS84 = 4326
 _EARTH = [6378137, 298.257223563, None]
@@ -67,7 +67,7 @@ def georeference(view: View) -> list[Tag]:
 
 
 def _edge(axis: Axis) -> tuple[float, float]:
-    """The outer edge of the first pixel (its center is the first coordinate), and the step; kilometers as EPSG's meters."""
+    """Return the first pixel's outer edge (its center is the first coordinate) and the step; kilometers become meters."""
     assert axis.scale is not None
     factor = 1000.0 if axis.unit == "kilometer" else 1.0
     step = axis.scale * factor
@@ -75,7 +75,7 @@ def _edge(axis: Axis) -> tuple[float, float]:
 
 
 def _short(value: float) -> float:
-    """Round a sum to 15 digits, which removes the noise of its last ones."""
+    """Round a sum to 15 digits, which removes floating-point noise."""
     return float(f"{value:.15g}")
 
 
@@ -88,7 +88,7 @@ def _is_projected(view: View, axis: Axis, letter: str) -> bool:
 
 
 def _system(view: View, plain: bool) -> System | None:
-    """What a grid mapping (CF) or `_CRS` (GDAL's Zarr) says; None if there is neither.
+    """Return the system from a grid mapping (CF) or from `_CRS` (GDAL's Zarr); None if there is neither.
 
     `plain`: axes are latitude and longitude.
     """
@@ -116,7 +116,7 @@ def _of_mapping(attributes: Mapping[str, JSON], plain: bool) -> System:
 
 
 def _of_wkt(wkt: JSON) -> System | None:
-    """What well-known text says; None if it is neither a geographic system nor a projected one."""
+    """Return the system in a well-known text; None if it is neither geographic nor projected."""
     kind = re.match(r"\s*(GEOG|GEOD|PROJ)[A-Z]*\s*\[", wkt) if isinstance(wkt, str) else None
     if kind is None or not isinstance(wkt, str):
         return None

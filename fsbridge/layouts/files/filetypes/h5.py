@@ -1,4 +1,4 @@
-"""HDF5 (`.h5`, and `.nc` for programs that choose their reader by name): what its record says of an array.
+"""HDF5 (`.h5`, and `.nc` for programs that choose their reader by the file's name): the record of the file type.
 
 Not here: how the file is made (`layouts/files/h5/`).
 """
@@ -11,7 +11,7 @@ from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 
 
 def _texts(view: View) -> int:
-    """Elements that HDF5 keeps as texts of variable length."""
+    """Return the number of elements that HDF5 stores as texts of variable length."""
     varying = view.metadata.dtype.serializer != "bytes" or (view.dtype is not None and view.dtype.kind == "U")
     return view.selection.size if varying else 0
 

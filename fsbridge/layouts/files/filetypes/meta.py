@@ -20,7 +20,7 @@ def mha(view: View) -> FileMap:
 
 
 def mhd(view: View) -> FileMap:
-    """The header alone; its data file is `NAME.raw`, or `NAME.mha` where that has another memory order."""
+    """Return the header alone. Its data file is `NAME.raw`, or `NAME.mha` if `NAME.raw` has another memory order."""
     if volume(view) == view.natural:
         header = _header(view, f"{view.name}.raw")
     else:
@@ -29,7 +29,7 @@ def mhd(view: View) -> FileMap:
 
 
 def nameable(name: str) -> bool:
-    """True if a detached header can name the data file of the array `name`; readers take LIST... for a list of files."""
+    """True if a detached header can name the data file of the array `name`. Readers treat `LIST...` as a list of files."""
     return name.isprintable() and not (" " in name or "%" in name or name.startswith("LIST"))
 
 

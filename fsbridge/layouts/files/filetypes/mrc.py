@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MODES = {"i1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12, "u1": 6}
-"""Modes by numpy's type. There is none for unsigned bytes: they become unsigned integers of 16 bits."""
+"""MRC's modes by numpy's type. Unsigned bytes have no mode and become unsigned integers of 16 bits."""
 
 _HEADER = [
     ("size", "i4", 3), ("mode", "i4"), ("start", "i4", 3), ("sampling", "i4", 3), ("cell", "f4", 3), ("angles", "f4", 3),

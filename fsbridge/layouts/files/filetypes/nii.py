@@ -1,6 +1,6 @@
 """NIfTI-1 in one file (`.nii`), by nibabel: x, y, z, time, channels, in millimeters or micrometers.
 
-Its axes run right, anterior, superior: x and y change their signs, so that an element lies where other formats have it.
+Its axes run right, anterior, superior. So x and y change their signs, and each element has the same place as elsewhere.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fsbridge.layouts.units import meters, seconds
 _TYPES = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16")
 MAX_RANK = 7
 LEAST, MOST = 1e-37, 1e38
-"""Smallest and largest numbers that a header can hold, signs aside."""
+"""Smallest and largest magnitudes that a header can hold."""
 MAX_EXTENT = 32767
-"""Dimensions are 16 bit integers."""
+"""Most elements along a dimension: the header has signed 16-bit integers."""
 HEADER_BYTES = 352
 
 
 def nii(view: View) -> FileMap:
-    """At most seven dimensions of at most 32767."""
+    """Return a file of at most seven dimensions, each of at most 32767 elements."""
     order = _order(view)
     return whole_file(view, _header(view, order), tuple(i for i in order[::-1] if i is not None), narrowed(view, *_TYPES))
 
@@ -59,9 +59,9 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
 
 
 def _order(view: View) -> tuple[int | None, ...]:
-    """The region's dimension for each dimension of NIfTI: x, y, z, time, then the others. None: a dimension of one element.
+    """Return the region's dimension for each NIfTI dimension: x, y, z, time, then the others. None: a filler of length 1.
 
-    The order stays if no axis is time or channel, or if more than seven dimensions were needed.
+    The order is kept if no axis is time or channels, or if the new order would need more than seven dimensions.
     """
     plain_order = volume(view)[::-1]
     times = [i for i in plain_order if is_time(view.axes[i])][:1]
@@ -75,7 +75,7 @@ def _order(view: View) -> tuple[int | None, ...]:
 
 
 def _unit(units: list[str | None]) -> str | None:
-    """Return micrometers if all units are lengths, the least below a millimeter; else millimeters; None without lengths."""
+    """Return micrometers if all units are lengths and one is below a millimeter, else millimeters; None without any."""
     known = [length for unit in units if (length := meters(unit)) is not None]
     if not known:
         return None

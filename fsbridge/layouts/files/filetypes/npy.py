@@ -29,7 +29,7 @@ def _loaded(view: View) -> None:
 
 @lru_cache(maxsize=1024)
 def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes:
-    """The header of the oldest version of the format that can say it."""
+    """Return a header in the oldest version of the format that suffices."""
     import numpy as np
 
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}

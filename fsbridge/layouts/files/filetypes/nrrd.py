@@ -32,7 +32,7 @@ def nrrd(view: View) -> FileMap:
 
 
 def nhdr(view: View) -> FileMap:
-    """The header alone; its data file is `NAME.raw`, or `NAME.nrrd` where that has another memory order."""
+    """Return the header alone. Its data file is `NAME.raw`, or `NAME.nrrd` if `NAME.raw` has another memory order."""
     if volume(view) == view.natural:
         dtype, data = plain(view, *_TYPES), f"data file: {view.name}.raw\n"
     else:
@@ -95,7 +95,7 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
 
 
 def _quantized(view: View, dtype: np.dtype[Any]) -> list[str]:
-    """Return the header lines for packed numbers: the quantities of the least and greatest stored number, as intervals."""
+    """Return header lines for packed numbers: the range of unpacked values, half a step beyond the least and greatest."""
     packed = view.packing
     if packed is None or dtype.kind != "u" or dtype.itemsize > 4:
         return []  # teem unpacks no others

@@ -1,4 +1,4 @@
-"""Single pictures of whole numbers: PGM with big-endian elements, and PNG without compression, of a known size."""
+"""Single pictures of integers: PGM (big-endian), and PNG without compression, so that its size is known."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _STORED_BYTES = 65535
 """Bytes of one stored block of a deflate stream."""
 _BAND_ROWS = 256
-"""Rows that change their byte order together."""
+"""Number of rows that are converted to big-endian at a time."""
 _IDAT_BYTES = 1 << 30
-"""Bytes of one IDAT chunk at most; the format's own limit is twice that."""
+"""Most bytes of one IDAT chunk. The format's own limit is twice that."""
 MAX_BYTES = _IDAT_BYTES // 2
 """Most bytes of all rows of a PNG, with the one byte that each row begins with."""
 MAX_EXTENT = 2**31 - 1

@@ -1,4 +1,4 @@
-"""Previews: pictures and curves for people, made of some of the elements. What their records say of an array.
+"""Records of the previews: pictures and curves for people, made from a sample of the elements.
 
 Not here: how they are made (`layouts/files/previews/`).
 """
@@ -13,7 +13,7 @@ from fsbridge.layouts.files.filetypes.filetype import FileType, Limit
 from fsbridge.layouts.files.previews import DECODED_BYTES
 
 _WORK_BYTES = 16 * MIB
-"""Bytes that drawing takes at most: each pixel and channel is a number of 8 bytes, several times."""
+"""Most bytes of memory for drawing: each pixel of each channel is a number of 8 bytes, in several arrays."""
 
 
 def preview_png(view: View) -> Generated:

@@ -1,7 +1,7 @@
-"""One tiled OME-TIFF of all levels of an image (`GROUP.ome.tif`): QuPath, Bio-Formats, vips and tifffile read single tiles.
+"""One tiled OME-TIFF with all levels of an image (`GROUP.ome.tif`), for QuPath, Bio-Formats, vips and tifffile.
 
-Levels of as many planes as the first one are sub-images of its pages (SubIFDs), so that readers take them for one pyramid.
-Other levels, as of N5 that halves z, too, begin an Image of their own. The IFDs are written here, because tifffile would
+Levels with as many planes as the first one are sub-images of its pages (SubIFDs), which readers recognise as a pyramid.
+Other levels, as in N5 that halves z too, begin a new Image. The IFDs are written here, because tifffile would
 write all tiles. Not here: which arrays are levels (`levels.py`), how tiles are read (`pyramids.py`).
 """
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAX_PAGES = 65536
-"""IFDs of a file; each takes some 20 microseconds."""
+"""Most IFDs of a file. Each takes some 20 microseconds."""
 MAX_TILES = 1 << 20
-"""Tiles of a file: 16 bytes each in memory while it is open."""
+"""Most tiles of a file. Each takes 16 bytes of memory while the file is open."""
 _STEP = 16
 """Width and height of a tile are multiples of this (TIFF 6.0, section 15)."""
 _LEAST, _USUAL, _MOST = 64, 256, 1024
-"""Rows and columns of a tile: those of a chunk within these limits, else the usual ones."""
+"""Least, usual and most rows or columns of a tile: the chunk's if within the limits, else the usual number."""
 _DATA_ALIGNMENT = 4096
 
 _SHORT, _LONG, _LONG8, _IFD, _IFD8, _ASCII = 3, 4, 16, 13, 18, 2
@@ -40,7 +40,7 @@ _FORMATS = {"u": 1, "i": 2, "f": 3, "c": 6}
 _TAGS = 9
 """Entries of every IFD that hold one number each; `_ifd_bytes` adds the others."""
 _RGBA = 4
-"""Samples of a pixel with red, green, blue, and how opaque it is."""
+"""Samples of a pixel with red, green, blue and alpha."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Pyramid:
-    """The whole file: `images`, each of the levels that are sub-images of the first one's pages; `path`: of the group."""
+    """The whole file. `images`: the levels of each; all but the first are sub-images of its pages. `path`: of the group."""
 
     images: tuple[tuple[Level, ...], ...]
     path: str = ""
@@ -139,7 +139,7 @@ class Pyramid:
         return document.tostring().encode() + b"\0"
 
     def head(self) -> bytes:
-        """All before the first tile: header, IFDs, where each tile lies."""
+        """Everything before the first tile: header, IFDs and tile offsets."""
         order, starts = self._order, iter(self.starts)
         mark = b"II" if order == "<" else b"MM"
         parts = [mark + struct.pack(order + "HHHQ", 43, 8, 0, 16) if self.big else mark + struct.pack(order + "HL", 42, 8)]
@@ -183,7 +183,7 @@ class Pyramid:
         return total + self._ifd_bytes(self.images[0], 0, True) - self._ifd_bytes(self.images[0], 0, False)
 
     def _ifd_bytes(self, image: Sequence[Level], one: int, told: bool) -> int:
-        """Bytes of the IFD of a plane of level number `one`, with its values; `told`: it has the description."""
+        """Return the size of the IFD, with its values, of a plane in level number `one`. `told`: with the description."""
         size, room = (8, 8) if self.big else (4, 4)
         values = [size * math.prod(image[one].grid), 2 * image[one].samples] * 2
         values += [2] if image[one].samples == _RGBA else []
@@ -194,7 +194,7 @@ class Pyramid:
         return _aligned(table) + sum(_aligned(value) for value in values if value > room)
 
     def _tags(self, level: Level, tiles: int, reduced: bool) -> dict[int, tuple[int, int, bytes]]:
-        """What the IFD of one plane says; its first tile lies at `tiles`."""
+        """Return the tags in the IFD of one plane, whose first tile lies at the offset `tiles`."""
         import numpy as np
 
         count, kind, order = math.prod(level.grid), _LONG8 if self.big else _LONG, self._order
@@ -241,9 +241,9 @@ def _aligned(position: int) -> int:
 
 
 def pyramid(images: Sequence[Sequence[View]], path: str = "") -> Pyramid:
-    """The file of the levels of each image, the largest first. Unfit where TIFF cannot hold them.
+    """Return the plan of a file of images, each with its levels, the largest first. Unfit if TIFF cannot hold them.
 
-    `path`: of the group in its store. It is part of the file's UUID, because images of wells may be alike in all else.
+    `path`: of the group in its store. It is part of the file's UUID, because images of wells may otherwise be identical.
     """
     found: list[tuple[Level, ...]] = []
     for views in images:
@@ -259,7 +259,7 @@ def pyramid(images: Sequence[Sequence[View]], path: str = "") -> Pyramid:
 
 
 def _series(levels: Sequence[Level]) -> Iterator[tuple[Level, ...]]:
-    """Levels that one reader can take for a pyramid, together."""
+    """Yield groups of consecutive levels that a reader recognises as one pyramid."""
     series: list[Level] = []
     for level in levels:
         if series and _kind(level) != _kind(series[0]):
@@ -290,7 +290,7 @@ def _level(view: View, first: View) -> Level:
 
 
 def _side(chunk: int | tuple[int, ...], extent: int) -> int:
-    """Rows or columns of a tile: a chunk's, or a part of it, so that a tile lies in few chunks."""
+    """Return the rows or columns of a tile: a chunk's length or a part of it, so that a tile lies in few chunks."""
     whole = -(-extent // _STEP) * _STEP
     if isinstance(chunk, int) and chunk % _STEP == 0:
         fitting = [chunk // parts for parts in range(1, chunk // _LEAST + 1) if chunk % (parts * _STEP) == 0]

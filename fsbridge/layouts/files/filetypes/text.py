@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_ELEMENTS = 1 << 24
-"""Elements of a table; more would be more than the limit of bytes anyway."""
+"""Most elements of a table. More would exceed the limit of bytes anyway."""
 MAX_TEXTS = 1 << 20
 """Most elements of variable length. Each takes some sixty bytes of memory while the file is made."""
 _MAX_ACROSS = 1 << 17
 """Most columns of a table of plain elements: the texts of a row are in memory together."""
 MAX_COLUMNS = 1 << 14
-"""Columns of a table of compounds: spreadsheets end there."""
+"""Most columns of a table of compounds, because spreadsheets have no more."""
 _LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 _BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 20
-"""Rows and bytes of elements, at most, that are made text of at a time: meanwhile they take several times their bytes."""
+"""Most rows and bytes of elements that are converted to text at a time, which takes several times their bytes of memory."""
 
 
 def csv_table(view: View) -> Generated:
@@ -92,7 +92,7 @@ def _width(dtype: np.dtype[Any]) -> int:
 
 
 def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...], int | None]]:
-    """Names of columns, the path of fields that leads there, and the number within a field that is an array itself."""
+    """Return for each column its name, its path of fields, and its number within the last field if that is an array."""
     found: list[tuple[str, tuple[str, ...], int | None]] = []
     for field in dtype.names or ():
         below = dtype[field]
@@ -116,7 +116,7 @@ def _csv(
     missing: Sequence[int | float] = (),
 ) -> bytearray:
     content, row = bytearray(rows_of([header])), 0
-    # A line without a text is no row to readers, and a quoted one makes texts of a column to some (polars).
+    # Readers skip an empty line, and an empty quoted cell makes some (polars) read the column as text.
     absent = "NaN" if len(header) == 1 and elements.dtype.kind == "f" else ""
     for part in _batches(elements, len(header)):
         if columns:
@@ -151,15 +151,15 @@ def _length(elements: NDArray[Any], row: int) -> int:
 
 
 class _Written(list[str]):
-    """Rows as a writer of CSV writes them."""
+    """A list of text lines that `csv.writer` can write into."""
 
     write = list.append
 
 
 def rows_of(cells: Iterable[Sequence[str]]) -> bytes:
-    """The lines of a table, ended by LF. Python quotes what may end the lines that it is told of: both CR and LF do.
+    """Return the lines of a table, each ended by LF. Cells with CR or LF are quoted, because either may end a line.
 
-    Cells of which none needs quotes, as numbers, are joined in a tenth of the time.
+    Rows without any cell that needs quotes, such as numbers, are simply joined, which takes a tenth of the time.
     """
     import csv
 
@@ -211,7 +211,7 @@ def _spelled(values: NDArray[Any]) -> list[str]:
     if kind == "f" and values.dtype.itemsize == 8:
         return _numbers(map(repr, values.tolist()))
     if kind == "f" and values.dtype.itemsize < 8:
-        # Numpy tells no more digits than the type needs: of 2**31 in float32 2147483600, and readers take it for that.
+        # Numpy writes no more digits than the type needs: float32's 2**31 is 2147483600, and readers would read that number.
         exact = values.astype(np.float64).tolist()
         return _numbers(repr(n) if n.is_integer() else str(value) for n, value in zip(exact, values, strict=True))
     if kind == "b":
@@ -222,12 +222,12 @@ def _spelled(values: NDArray[Any]) -> list[str]:
 
 
 def _numbers(texts: Iterable[str]) -> list[str]:
-    """Return texts of numbers with NaN as polars spells it, which takes `nan` for text; pandas and DuckDB read either."""
+    """Return texts of numbers, with `NaN` for `nan`: polars reads `nan` as text, and pandas and DuckDB read either."""
     return ["NaN" if text == "nan" else text for text in texts]
 
 
 def _words(values: NDArray[Any]) -> list[str]:
-    """Each value as text. CorruptData for characters that Unicode has not: nothing could tell them."""
+    """Return each value as text. CorruptData for code points that are not in Unicode."""
     import numpy as np
 
     if values.dtype.kind == "U" and values.dtype.itemsize:
@@ -238,7 +238,7 @@ def _words(values: NDArray[Any]) -> list[str]:
 
 
 def _utf8(text: str) -> bytes:
-    """Bytes that were no UTF-8 in the source are as they were."""
+    """Encode text. Bytes that were invalid UTF-8 in the source are written unchanged."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

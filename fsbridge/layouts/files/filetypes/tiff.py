@@ -34,22 +34,22 @@ _TIF = (*_IMAGEJ, "i4", "u4", "f8")
 _LABELS = ("u8", "i8")
 _OME = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "c8", "c16")
 MAX_PAGES = 65536
-"""Pages with a header each; each takes 4 microseconds and 256 bytes."""
+"""Most pages with their own header. Each takes 4 microseconds and 256 bytes."""
 CLASSIC_BYTES = 2**32 - 2**20
-"""Bytes above which classic TIFF cannot say where a page is: ImageJ's dialect then has one header for all of them."""
+"""File size above which classic TIFF cannot address every page. ImageJ's dialect then has one header for all pages."""
 MAX_PLANE_BYTES = 2**32 - 1
-"""Bytes of a page that classic TIFF can tell of."""
+"""Most bytes of a page in classic TIFF."""
 MAX_LABELS = 4096
-"""Pages up to which each has a label."""
+"""Most pages of a file in which each page has a label."""
 IMAGEJ_CHANNELS = 7
-"""Channels that ImageJ shows together."""
+"""Most channels that ImageJ shows together."""
 PAGE_BYTES = 1024
 """Bytes of a page's header, with room to spare."""
 MAX_EXTENT = 2**31 - 1
 WINDOWS = "ngff.openmicroscopy.org/omero"
 """Namespace of an annotation: which values are black and which are full colour, by channel."""
 MOST = 2.0**32 - 1
-"""Pixels in a unit that a header can tell of, or units in a pixel: two integers of 32 bits."""
+"""Most pixels per unit, or units per pixel, in a header: a ratio of two 32-bit integers."""
 
 
 def tif(view: View) -> FileMap:
@@ -58,14 +58,14 @@ def tif(view: View) -> FileMap:
 
 
 def labels_tif(view: View) -> FileMap:
-    """Return the file of labels of unknown range, with 32 bits each: reading one that does not fit is an error."""
+    """Return a file of labels of unknown range in 32 bits each. Reading a label that does not fit is an error."""
     import numpy as np
 
     return _tif(view, np.dtype("u4").newbyteorder(plain(view, *_LABELS).byteorder))
 
 
 def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
-    """Return ImageJ's dialect; for elements that it has not, a TIFF with its description, which is a BigTIFF above 4 GB."""
+    """Return a TIFF in ImageJ's dialect. Types that it lacks get a TIFF with its description, a BigTIFF above 4 GB."""
     color, own = color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
     unit, size = length_unit(view.picture_axes), view.selection.size * dtype.itemsize
     metadata: dict[str, Any] = {}
@@ -134,12 +134,12 @@ def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[st
 
 
 def _gdal(view: View) -> list[Tag]:
-    """Tags of GDAL: unit, what stands for missing elements, how packed numbers become the quantity (GDAL, GTiff driver)."""
+    """Return GDAL's tags for the unit, the missing value, and the scale and offset of packed numbers (GTiff driver)."""
     tags: list[Tag] = []
     missing, factor, unit = view.missing, view.packing, view.unit
     said = {} if factor is None else {"scale": repr(factor[0]), "offset": repr(factor[1])}
     if unit is not None:
-        # Twice, as GDAL's own writer: its reader stops at an & otherwise.
+        # Escaped twice, as GDAL's own writer does, because its reader otherwise stops at an &.
         said["unittype"] = (
             html.escape(html.escape(unit, quote=False), quote=False).encode("ascii", "xmlcharrefreplace").decode()
         )
@@ -170,7 +170,7 @@ def ome(view: View) -> FileMap:
 
 
 def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape: Sequence[int]) -> dict[str, Any]:
-    """What OME-XML says of an image: name, spacing, channels. `shown`: its dimensions, `letters`: what OME calls them."""
+    """Return an image's entries in OME-XML: name, spacing, channels. `shown`: dimensions; `letters`: OME's names of them."""
     metadata: dict[str, Any] = {}
     for dimension, letter in zip(shown, letters, strict=True):
         axis = view.axes[dimension]
@@ -216,14 +216,14 @@ def _pages(view: View) -> int:
 
 
 def _headed_pages(view: View) -> int:
-    """Number of pages with a header of their own: 1 for ImageJ's dialect, which can do with one for all of them."""
+    """Return the number of pages with their own header: 1 for ImageJ's dialect, which needs only one."""
     dtype = view.dtype
     own = dtype is not None and f"{dtype.kind}{dtype.itemsize}" in (*_IMAGEJ, "b1")
     return 1 if own else _pages(view)
 
 
 def letters_of(axes: tuple[Axis, ...]) -> list[str]:
-    """T, C, Z, Y or X for each axis: the last two are Y and X, the others by their names, else the next that is free."""
+    """Return T, C, Z, Y or X for each axis: the last two are Y and X, the others go by name, or get the next free letter."""
     letters = ["?"] * (len(axes) - 2) + ["Y", "X"]
     for i, axis in enumerate(axes[:-2]):
         letter = "T" if is_time(axis) else "C" if is_channel(axis) else "Z" if is_space(axis) and axis.name else "?"
@@ -239,7 +239,7 @@ def _written(
     view: View, order: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any], file: dict[str, Any],
     page: dict[str, Any], across: list[float] | None, color: bool = False,
 ) -> FileMap:  # fmt: skip
-    """Return a file of what tifffile's writer makes beside the elements. `across`: the size of a pixel in x and y."""
+    """Return a file with everything that tifffile writes except the elements. `across`: the size of a pixel in x and y."""
     from tifffile import TiffWriter
 
     if across is not None:
@@ -261,7 +261,7 @@ def _written(
 
 
 def outside(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tuple[tuple[int, bytes], ...]:
-    """The pieces without what lies in [start, stop): a writer that only skips over data puts a zero at their end."""
+    """Return the pieces without the bytes [start, stop). A writer that skips data writes a zero at the data's end."""
     left: list[tuple[int, bytes]] = []
     for offset, content in pieces:
         if offset < start:
