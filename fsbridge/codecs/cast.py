@@ -181,7 +181,7 @@ def _to_integer(values: Values, dtype: DType, rounding: str, out_of_range: str |
 def _to_float(values: Values, dtype: DType, rounding: str, out_of_range: str | None) -> Values:
     """Convert any numbers to floats. numpy rounds to nearest even; other directions take the neighbouring float.
 
-    To clamp means infinity here (cast-value-rs, which zarr-python uses).
+    Clamping gives infinity here (cast-value-rs, which zarr-python uses).
     """
     result: Values = values.astype(dtype)
     wider = values.dtype.kind == "f" and values.dtype.itemsize <= dtype.itemsize

@@ -1,4 +1,4 @@
-"""The checks of `fsbridge doctor`: this machine, its mounts, and one source. Each bad finding says what mends it.
+"""The checks of `fsbridge doctor`: this machine, its mounts, and one source. Each bad finding names a remedy.
 
 Not here: how findings are printed (`doctor.py`).
 """

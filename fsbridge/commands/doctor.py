@@ -1,4 +1,4 @@
-"""`fsbridge doctor`: what keeps mounts from working here, and the command that mends each.
+"""`fsbridge doctor`: what keeps mounts from working here, and a command that helps for each cause.
 
 Not here: what is looked at (`diagnosis.py`, `trial.py`).
 """

@@ -44,7 +44,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: `5 s`, `12 min`, `3 h 4 min`, `2 d 5 h`."""
+    """Return seconds in words for people: `5 s`, `12 min`, `3 h 4 min`, `2 d 5 h`."""
     whole = max(0, int(seconds))
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
     if days:

@@ -88,7 +88,7 @@ def option_names(parser: argparse.ArgumentParser) -> dict[str, bool]:
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Mount as `argv` says."""
+    """Mount the source that `argv` names."""
     return _mount(parse(program, argv))
 
 

@@ -2,8 +2,8 @@
 
 An object may be opened if owner, group and all others may read it (`r`), and may list and enter (`r` and `x`) every
 directory that leads to it from the root of its store; a link's target counts in the same way. No entry of an access control
-list may permit less. So it does not matter which user asks. Lists of NFS 4 and SMB do not count: their servers say in the
-mode what they permit. Not here: links out of the store (`files.py`).
+list may permit less. So it does not matter which user asks. Lists of NFS 4 and SMB are not read:
+their servers show in the mode what they permit. Not here: links out of the store (`files.py`).
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class LocalFiles:
         """Open the target of an absolute link, or of one that leads out of the root; None if the link has been replaced."""
         try:
             target = os.path.realpath(os.path.join(root.path, key))
-        except OSError:  # EINVAL: what was a link is a file by now
+        except OSError:  # EINVAL: a file has replaced the link
             return None
         for directory in chain((root,), (allowed.now() for allowed in self._allowed)):
             if target == directory.path or target.startswith(directory.path.rstrip("/") + "/"):

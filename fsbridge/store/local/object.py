@@ -1,4 +1,4 @@
-"""A file of a local store, held open: reading it looks for nothing again. Not here: how it is found (`files.py`)."""
+"""A file of a local store, held open: a read does not look its path up again. Not here: how it is found (`files.py`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsbridge.store.local.status import Status, same, stat_of
 
 
 class LocalObject:
-    """An open file of a store (`store.OpenedObject`), whose descriptor it closes."""
+    """An open file of a store (`store.OpenedObject`). It owns the descriptor and closes it."""
 
     __slots__ = ("_at_once", "_before", "_fd", "_files", "_key", "stat")
 
@@ -21,7 +21,7 @@ class LocalObject:
         self._key = key
         self._fd = fd
         self._before = status
-        self._at_once = not asking.context.may_wait  # whether it is near, so that no look at it will ever wait
+        self._at_once = not asking.context.may_wait  # true for a local file system, where fstat never waits
         self.stat = stat_of(status)
 
     def read(self, limit: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The directory that a local store is in: what is at its path at the time. Not here: anything beneath it (`store.py`)."""
+"""The directory of a local store: whichever is at its path now. Not here: anything beneath it (`store.py`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 LOOK = os.O_PATH | os.O_CLOEXEC
 PATH_BYTES = 4096
-"""Bytes of a path, with the zero at its end, that Linux takes."""
+"""Most bytes of a path in Linux, including the NUL at its end."""
 LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class OpenedRoot:
-    """One directory, open; `path` is its real one. Closed when the last call that uses it has ended."""
+    """A directory held open; `path` is its real path. Closed when the last call that uses it has ended."""
 
     __slots__ = ("fd", "identity", "is_local", "path")
 
@@ -82,7 +82,7 @@ class Root:
         return opened
 
     def _now_cached(self) -> OpenedRoot:
-        """Return the present directory without waiting; it is looked at once in a context of `asking.without_waiting`."""
+        """Return the present directory without waiting; its path is checked once in each `asking.without_waiting`."""
         opened = self.near()
         status = cached.look_cached(self._path)
         if (status.st_dev, status.st_ino) != opened.identity:
@@ -114,7 +114,7 @@ def translate(error: OSError, place: str) -> Exception:
         confinement.refused()
         return AccessDenied(f"{place}: {error.strerror}")
     if error.errno == errno.ENAMETOOLONG:
-        too_deep = len(os.fsencode(place)) >= PATH_BYTES  # it may be there; a shorter path has a name that no file can have
+        too_deep = len(os.fsencode(place)) >= PATH_BYTES  # the file may exist; in a shorter path a name is too long
         return (
             NameTooLong(f"{place}: a longer path than Linux takes") if too_deep else NotFound(f"{place}: {error.strerror}")
         )

@@ -184,7 +184,7 @@ class LocalStore(StoreAbilities):
             _warn(refused)
 
     def _allow_damaged(self, key: Key, error: OSError, refused: _Refused) -> None:
-        """Let a listing go on past a damaged member; raise `error` if it says anything else, or after too many of them."""
+        """Let a listing continue after a damaged member; raise `error` if it is another one, or after too many of them."""
         if error.errno not in _DAMAGED or sum(isinstance(found, OSError) for found in refused) >= DAMAGED_MEMBERS:
             raise error
         refused.append(named(error, self.describe(key)))

@@ -39,7 +39,7 @@ WAITING_BLOCKS, WAITING_BYTES = 4096, 64 * MIB
 LOOKED_BYTES = 8 * MIB
 """Blocks up to this size in bytes stay in memory between `find` and `get`, so that they are read once."""
 FREE_PART = 0.05
-"""Part of the disk, and of the files it can hold, that stays free whatever the cache may use."""
+"""Part of the disk's space, and of its inodes, that always stays free, even if the cache is smaller than its limit."""
 TOUCHED_SECONDS = 60.0
 """Least seconds between two updates of the time at which a block was last used."""
 COUNTED_SECONDS = 60.0

@@ -53,7 +53,7 @@ WEAK = "W/"
 
 
 class Object(NamedTuple):
-    """What an answer says of an object; `key` below the location, `etag` without quotes, mtime in whole seconds.
+    """An object as an answer describes it: `key` below the location, `etag` without quotes, mtime in whole seconds.
 
     A weak ETag keeps its mark `W/`: other bytes may have the same one.
     """

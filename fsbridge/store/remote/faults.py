@@ -85,7 +85,7 @@ def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeErr
     code = code_found[1] if code_found is not None else ""
     if code == "NoSuchBucket" or "ContainerNotFound" in text:
         return NoBucket(f"{place}: the bucket does not exist")
-    if code == "ResourceNotFound":  # what Azure says of private containers without credentials
+    if code == "ResourceNotFound":  # Azure's answer for private containers without credentials
         return NoBucket(f"{place}: the bucket does not exist, or is not public")
     if "169.254.169.254" in text or "metadata.google.internal" in text:
         return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
@@ -171,7 +171,7 @@ def _reason(status: int, text: str, details: str) -> str:
 
 
 def _about_credentials(kind: str, status: int, text: str, writes: bool) -> bool:
-    """True if the error is from the source of credentials, not the store: its "not there" says nothing of any object."""
+    """True if the error is from the source of credentials, not the store: its "not there" does not concern any object."""
     elsewhere = status in _TYPED and "performing" in text and _LISTING.search(text) is None
     pattern = _GIVES_TOKEN if writes else _GIVES_CREDENTIALS
     return kind == "GenericError" and (elsewhere or pattern.search(text) is not None)

@@ -1,4 +1,4 @@
-"""What a server has told about single objects: requests, the version of each object, and kept bytes.
+"""Knowledge about single objects of a server: requests, the version of each object, and kept bytes.
 
 - An object's version is made of its ETag, size and mtime. An answer of another version makes the store forget what it
   knew.
@@ -100,7 +100,7 @@ class RemoteObjects:
         level = self._listings.known(key.parent)
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and level.sizes[position] != block.size:
-            return None  # whatever their ETags say
+            return None  # even if their ETags are the same
         known = KnownObject(stat_of(block), block.etag)
         if len(data) <= SMALL_BYTES:
             begin = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)

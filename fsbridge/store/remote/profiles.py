@@ -49,7 +49,7 @@ def region(profile: str = "") -> str:
 
 
 def _settings(profile: str) -> dict[str, str]:
-    """Return what the two files say of a profile. Files that are missing or cannot be parsed say nothing."""
+    """Return the settings of a profile in the two files. Files that are missing or cannot be parsed are ignored."""
     found: dict[str, str] = {}
     section = profile if profile == "default" else f"profile {profile}"
     for variable, file, name in (
