@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: the command, and each child process, import this module and should be quick."""
+    """Import a public name on first use, so that the command and child processes, which import this module, start fast."""
     if name == "mounted":
         from fsbridge.mount.temporary import mounted
 

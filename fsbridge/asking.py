@@ -33,10 +33,10 @@ class Lock(Protocol):
 
 
 class _Context(threading.local):
-    """What the calling thread's questions may take; times are of `time.monotonic`.
+    """How old the answers for the calling thread may be, and whether it may wait; times are of `time.monotonic`.
 
-    `as_of`, `listed`: answers asked for from then on will do, and listings that take long. `oldest`: when the oldest answer
-    was asked for that was used so far. `root`: the store's root that was found while the thread may not wait.
+    `as_of`: answers asked for from then on are accepted; `listed`: the same for slow listings. `oldest`: when the oldest
+    answer used so far was asked for. `root`: the store's root that was found while the thread may not wait.
     """
 
     may_wait = True
@@ -83,9 +83,9 @@ def holding(lock: Lock) -> Iterator[None]:
 
 
 class as_of:  # noqa: N801  # a context that reads as a preposition
-    """A context: answers asked for at `moment` or later will do. `oldest`: when the oldest that was used was asked for.
+    """A context that accepts answers asked for at `moment` or later. `oldest`: when the oldest used one was asked for.
 
-    Contexts nest: what an inner one used was used by the outer one, too. Each is entered once.
+    Contexts nest: an answer used in an inner one counts as used in the outer one, too. Each is entered only once.
     """
 
     __slots__ = ("_before", "_listed", "_moment", "oldest")
@@ -117,12 +117,12 @@ def used(asked: float) -> None:
 
 
 def oldest() -> float:
-    """Return when the oldest answer was asked for that was used in this context: its beginning, unless one is older."""
+    """Return when the oldest answer used in this context was asked for, or when the context began, if that is earlier."""
     return context.oldest if context.oldest < math.inf else time.monotonic()
 
 
 def from_now() -> as_of:
-    """Return a context for a task of many questions: each thing is asked for once, and its answer is then used again.
+    """Return a context for a task of many questions, in which an answer given since its beginning is used again.
 
     If the current context accepts older answers, the new one accepts them, too.
     """
@@ -130,7 +130,7 @@ def from_now() -> as_of:
 
 
 class carried(Generic[T]):  # noqa: N801  # as above
-    """`call`, to be called by other threads: their answers may be as old as those of the thread that makes this."""
+    """A function that other threads call to run `call` with the `as_of` of the thread that makes this object."""
 
     __slots__ = ("_ages", "_call", "_listed", "_moment")
 
@@ -147,19 +147,19 @@ class carried(Generic[T]):  # noqa: N801  # as above
                 self._ages.append(oldest())
 
     def joined(self) -> None:
-        """Note that the calling thread uses what those threads were answered."""
+        """Note that the calling thread uses the answers that those threads got."""
         used(min(self._ages, default=math.inf))
 
 
 class _Made(NamedTuple):
-    """`value` was made of answers; the oldest was asked for at the time `asked`."""
+    """A value made from answers; `asked`: when the oldest of these was asked for."""
 
     value: object
     asked: float
 
 
 class Kept(Generic[T]):
-    """What was made of a store's answers, which is as old as the oldest of them. Thread-safe."""
+    """Keeps a value made from a store's answers. It is as old as the oldest of them. Thread-safe."""
 
     __slots__ = ("_made",)
 
@@ -167,9 +167,9 @@ class Kept(Generic[T]):
         self._made: _Made | None = None
 
     def get(self, make: Callable[[], T], listing: bool = False) -> T:
-        """Return what was made before if that is young enough, else what `make` makes now.
+        """Return the kept value if it is young enough, else the result of `make`, which is then kept.
 
-        `listing`: it is made of listings that take long.
+        `listing`: the value is made from slow listings, which may be older.
         """
         made = self._made
         if made is not None and made.asked >= (context.listed if listing else context.as_of):
@@ -181,11 +181,11 @@ class Kept(Generic[T]):
         return value
 
     def put(self, value: T) -> T:
-        """Keep what was made in this context, and return it."""
+        """Keep a value that was made in this context, and return it."""
         self._made = _Made(value, oldest())
         return value
 
     @property
     def last(self) -> T | None:
-        """What was made last, however old."""
+        """The value kept last, however old; None if there is none."""
         return None if self._made is None else self._made.value  # type: ignore[return-value]

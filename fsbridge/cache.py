@@ -27,14 +27,13 @@ from fsbridge.memory import POOLED_BYTES, CacheCounts, Gauges, Lent, Slot, Spare
 from fsbridge.turns import POLITE_SECONDS, Turns
 
 _BESIDE_BYTES, _UNCOUNTED = 2048, 16384
-"""Most bytes that a cached chunk takes besides its data, for key and views; and for how many chunks they are not counted.
+"""Most bytes of overhead (key, views) of a cached chunk, and the number of chunks for which it is not counted.
 
-For chunks of a single number they are nearly everything: uncounted, a million of them took two gigabytes (P6).
+If chunks hold a single number, nearly all is overhead: uncounted, a million of them took two gigabytes (P6).
 """
 
 _HOLDING_SECONDS = 0.05
-"""Seconds that a thread which already fills a buffer waits for room: the thread that has the room may wait for that buffer.
-"""
+"""Seconds for which a thread that already fills one buffer waits for room: whatever has the room may wait for it."""
 
 _POLL_SECONDS = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, which notifies no one."""
@@ -48,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class _Here(threading.local):
-    """What a thread is doing."""
+    """State of the calling thread."""
 
     filling = False
 
@@ -83,11 +82,11 @@ class ChunkCache:
     def get(
         self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0, patient: bool = True
     ) -> memoryview:
-        """Return the chunk. If it is not there, `load` decodes it into a buffer of `size` bytes with zeros or old data.
+        """Return the chunk. If it is not cached, `load` decodes it into a buffer of `size` bytes, which may hold old data.
 
         `encoded`: bytes that `load` needs besides, reserved while it runs. Raises what `load` raises (also in each thread
         that waits for the same chunk), TooLarge for what the budget can never hold, and OutOfBudget if no room becomes free.
-        It is raised at once unless `patient`, and soon if a `load` itself asks for another chunk, because it has a buffer.
+        OutOfBudget comes at once unless `patient`, and soon if a `load` itself asks for a chunk, because it has a buffer.
         """
         deadline = self._deadline() if patient else 0.0
         return self._single_flight(key, deadline, lambda running: self._load_sized(running, deadline, size, load, encoded))
@@ -95,9 +94,8 @@ class ChunkCache:
     def get_all(self, key: Hashable, load: Callable[[], bytes | bytearray | memoryview], needed: int = 0) -> memoryview:
         """Return a chunk as `get` does, if only decoding tells its size.
 
-        `needed`: bytes that `load` takes at most, with its result.
-
-        They are reserved until the size is known; at most the whole budget.
+        `needed`: most bytes that `load` takes, with its result. They are reserved until the size is known, but never more
+        than the whole budget.
         """
         deadline = self._deadline()
         return self._single_flight(key, deadline, lambda _running: self._load_unsized(deadline, load, needed))
@@ -131,13 +129,13 @@ class ChunkCache:
             return key in self._entries or key in self._loads
 
     def consumed(self, key: Hashable) -> None:
-        """Say that a chunk has been read to its end: it is the first to go when room is needed. Never blocks."""
+        """Note that a chunk was read to its end, so it is evicted first when room is needed. Never blocks."""
         with self._lock:
             if (view := self._entries.get(key)) is not None:
                 self._consumed[key] = capacity_of(len(view))
 
     def discard(self, key: Hashable) -> None:
-        """Forget one chunk that is no longer needed: its buffer is the next to be filled."""
+        """Forget one chunk that is no longer needed. Its buffer is filled next."""
         with self._lock:
             self._evict(key)
 
@@ -153,7 +151,7 @@ class ChunkCache:
         return CacheCounts(self._hits, self._misses, self._decoded)
 
     def decoded_apart(self, size: int) -> None:
-        """Count bytes that were decoded without being kept here."""
+        """Count bytes that were decoded but not cached, for the statistics."""
         with self._lock:
             self._decoded += size
 
@@ -270,7 +268,7 @@ class ChunkCache:
         return array
 
     def _slot(self, capacity: int) -> Slot:
-        """Return memory for a buffer. If the system has less than the budget, as under batch systems, chunks are evicted."""
+        """Return memory for a buffer. If the system has less memory than the budget (batch jobs), chunks are evicted."""
         with self._lock:
             while True:
                 try:
@@ -293,7 +291,7 @@ class ChunkCache:
         self._lent[id(lent)] = lent
 
     def permits(self, size: int, besides: int) -> bool:
-        """True if a chunk of `size` bytes can be decoded, which takes `besides` more."""
+        """True if the budget can hold a chunk of `size` bytes and the `besides` bytes that decoding it takes."""
         return capacity_of(size) + besides <= self.budget
 
     def refusal(self, size: int, limit: int, needed: int) -> TooLarge:
@@ -308,7 +306,7 @@ class ChunkCache:
         return TooLarge(f"chunk of {size} bytes, too large for a cache of {self.budget}: --cache-size {enough}M permits it")
 
     def _reserve(self, amount: int, capacity: int, deadline: float) -> None:
-        """Count `amount` bytes as used; `capacity` is the size of the buffer that will be wanted among them."""
+        """Wait for room and count `amount` bytes as used, among them a buffer of `capacity` bytes."""
         if amount > self.budget:
             permits = f"--cache-size {-(-amount // MIB)}M permits it"
             raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}: {permits}")

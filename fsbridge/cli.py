@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plain_words(words: list[str]) -> list[str]:
-    """The words as options: `help`, `help mount`, `version` and `unmount` are what people type first."""
+    """Return `words` with `help`, `help mount`, `version` and `unmount`, which people type first, in the proper form."""
     if words[:1] == ["help"]:
         return [*words[1:2], "--help"]
     if words[:1] in (["version"], ["-V"], ["--version"]):

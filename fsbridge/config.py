@@ -10,7 +10,7 @@ AT_ONCE_BYTES = 64 * 1024
 """Bytes of a stored object, and of a decoded chunk, up to which the event loop itself reads and decodes them."""
 
 LEAST_CACHE = MIB
-"""Smallest cache in bytes: a smaller one keeps nothing long enough to be read."""
+"""Smallest permitted cache in bytes. A smaller one keeps no chunk long enough to be read."""
 
 LARGEST_CHUNK = 2048 * MIB
 """Decoded bytes above which no cache lets a compressed chunk be read: many codecs count in 32 bits."""
@@ -21,7 +21,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 SPILL_DIR = "/var/tmp"
 
 LISTED_EACH_SECONDS = 50e-6
-"""Seconds per member by which a listing's entries outlive the metadata TTL: many times what listing one takes."""
+"""Seconds per member for which listed entries stay valid after the metadata TTL: far more than listing one takes."""
 
 LISTED_MOST_SECONDS = 60.0
 """Most seconds that this adds up to: a sparse grid may be far larger than the number of its stored chunks."""
@@ -36,18 +36,18 @@ def listed_lifetime(ttl: float, extent: int) -> float:
 
 
 def listed_again(ttl: float, extent: int) -> float:
-    """Return for how many of these seconds a further listing may show the entries: enough time is left to stat each."""
+    """Return for how many seconds of `listed_lifetime` a later listing may reuse entries: time remains to stat all."""
     return ttl * 3 / 4 + min(LISTED_MOST_SECONDS, extent * LISTED_EACH_SECONDS) / 2 if ttl else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a store may ask of the daemon. Above a limit is an error, never a guess."""
+    """Limits for what a store contains. Above a limit there is an error, never a guess."""
 
     document: int = 16 * MIB
     """Bytes of one metadata document: the largest real ones (consolidated metadata of thousands of arrays) are a few MiB."""
     json_depth: int = 64
-    """Nesting of a JSON document, as zarr-python's MAX_JSON_DEPTH."""
+    """Deepest nesting of a JSON document, as zarr-python's MAX_JSON_DEPTH."""
     json_values: int = 1_000_000
     """Values and names in a JSON document: parsed they take about 100 bytes each, and hold up everything else meanwhile."""
     depth: int = 64
@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """How stores that live elsewhere are reached. Secrets come from the environment and are kept nowhere."""
+    """How remote stores are reached. Secrets come from the environment and are stored nowhere."""
 
     anonymous: bool = False
     """Requests are not signed: public buckets."""
@@ -72,7 +72,7 @@ class Remote:
     allow_http: bool = False
     """Unencrypted connections, also where a redirect or the environment leads to one."""
     absent_403: bool = False
-    """A refusal means absent: S3 without the permission to list says so of what is not there."""
+    """Treat a refusal (403) as absent, because S3 without the permission to list answers 403 for missing objects."""
     block_cache: str = ""
     """Directory that keeps stored bytes, for this mount and others, now and after a restart."""
     block_cache_size: int = 20 << 30
@@ -130,12 +130,12 @@ class Config:
     hdf5_plugins: tuple[str, ...] = ()
     """Directories from which the HDF5 process may load filter plug-ins: code, so none unless asked."""
     allow_other: bool = False
-    """Let other users in, see `for_everybody`."""
+    """Let other users use the mount, see `for_everybody`."""
     uid: int | None = None
     gid: int | None = None
     """Owner and group of all files; None: the mounting user's."""
     umask: int | None = None
-    """What the mode of all files lacks; None: see `hidden_mode`."""
+    """Permission bits that are removed from the mode of all files; None: see `hidden_mode`."""
     foreground: bool = False
     verify: bool = True
     """Verify the checksums that a format offers beyond its codecs' own."""
@@ -154,9 +154,9 @@ class Config:
     kernel_options: tuple[str, ...] = ()
     """Options for the kernel, passed on as they are (`noatime`, `nosuid`, ...)."""
     metadata_deadline: float = 10.0
-    """P7: longer than any disk, shorter than a person's patience with `ls`."""
+    """Seconds for a metadata request (P7): longer than any disk takes, shorter than a person's patience with `ls`."""
     read_deadline: float = 30.0
-    """P7: a large chunk of a slow codec on a loaded machine."""
+    """Seconds for a read (P7): enough for a large chunk of a slow codec on a loaded machine."""
     metadata_ttl: float = 1.0
     """Kernel timeout of entries and attributes (P9); 0 made `ls -l` 73 times slower."""
     limits: Limits = field(default_factory=Limits)
@@ -174,7 +174,7 @@ class Config:
 
     @property
     def for_everybody(self) -> bool:
-        """True if the mount shows only what all users may read: it lets others in without an owner, group or umask given."""
+        """True if the mount shows only what all users may read: `allow_other` is set, but no owner, group or umask."""
         return self.allow_other and (self.uid, self.gid, self.umask) == (None, None, None)
 
     @property

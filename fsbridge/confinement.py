@@ -45,16 +45,16 @@ class Needs:
     """What threads may open: files, and folders with all below them."""
 
     data: tuple[str, ...]
-    """Only to read; another thing may come to be there."""
+    """Paths only to read. They may be replaced while the mount lives."""
     software: tuple[str, ...] = ()
-    """To read and to run."""
+    """Paths to read and to run."""
     writable: tuple[str, ...] = ()
     network: bool = False
     """True if the threads may connect to servers."""
 
 
 class _Rules:
-    """The needs as they are met at one time."""
+    """A Landlock rule set for the needs, made of what was at their paths at one time."""
 
     def __init__(self, needs: Needs) -> None:
         self._needs = needs
@@ -79,14 +79,14 @@ class _Rules:
 
 
 class _Begun(threading.Event):
-    """The event that a thread has begun. `Thread.start` waits for it, but not for ever if the thread ends before."""
+    """The event for which `Thread.start` waits, with a time limit in case the thread ends before it has begun."""
 
     def wait(self, timeout: float | None = None) -> bool:
         return super().wait(BEGUN_SECONDS if timeout is None else timeout)
 
 
 class _Wanted:
-    """A daemon thread to be started: `target` runs once, in the first thread that begins of those started for it."""
+    """A daemon thread to be started. If several are started for it, only the first to begin runs `target`."""
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
         self._target = target
@@ -107,7 +107,7 @@ class _Wanted:
 
 
 class _Starts:
-    """A thread in front of the wall that starts others, again and again those for which the system has no room yet."""
+    """A thread in front of the wall that starts others. If the system has no room for one, it tries again."""
 
     def __init__(self) -> None:
         self._wanted: SimpleQueue[tuple[_Wanted, SimpleQueue[bool] | None]] = SimpleQueue()
@@ -149,7 +149,7 @@ class _Starts:
 
 
 class _Wall:
-    """The present rules."""
+    """The rules that new threads get."""
 
     def __init__(self, rules: _Rules) -> None:
         self.rules = rules
@@ -178,7 +178,7 @@ _starts: _Starts | None = None
 
 
 def begin(needs: Needs) -> bool:
-    """Put the wall up; false, and a debug line, without Landlock. To be called once, by a thread that stays in front.
+    """Put the wall up; false, and a debug line, if there is no Landlock. Call it once, in a thread that stays in front.
 
     With or without it, from now on threads that cannot be started at once are started later.
     """
@@ -209,7 +209,7 @@ def start(target: Callable[[], object], name: str) -> None:
 
 
 def later(seconds: float, call: Callable[[], object], name: str) -> None:
-    """Have a daemon thread do `call` in so many seconds."""
+    """Run `call` on a daemon thread after `seconds`."""
 
     def wait() -> None:
         time.sleep(seconds)
@@ -248,7 +248,7 @@ def outgrown() -> bool:
 
 
 def outside(call: Callable[[], T]) -> T:
-    """Run `call()` in front of the wall and return its result or raise its error: only for what no stored name decides.
+    """Run `call()` in front of the wall; return its result or raise its error. No stored name may decide what it opens.
 
     OSError if there is a wall and no room for another thread.
     """
@@ -275,7 +275,7 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _walled(path: str) -> bool:
-    """True if only the wall keeps the calling thread from reading what is at `path`: access(2) does not know of it."""
+    """True if access(2), which ignores Landlock, permits reading `path`: then only the wall keeps this thread from it."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
     except PermissionError:

@@ -20,8 +20,8 @@ AHEAD_PART = 4
 class Decoding:
     """One decoding, in progress while `under_way` is held.
 
-    `unasked`: it was begun ahead of any reader; a reader that waits for it tries again if it fails. `placed`: it has its
-    memory, so it can end without another thread.
+    `unasked`: it was begun before a reader asked; if it fails, a reader that waits for it decodes the chunk itself.
+    `placed`: it has its memory, so it needs no other thread to finish.
     """
 
     unasked: bool = False
@@ -56,7 +56,7 @@ class Unasked:
         self._most = budget // AHEAD_PART
         self._sizes: dict[Hashable, int] = {}
         self.nbytes = 0
-        """Bytes of their buffers."""
+        """Bytes of the buffers of all prefetched chunks."""
 
     def permits(self, size: int) -> bool:
         """True if another chunk with a buffer of `size` bytes may be prefetched."""
@@ -68,7 +68,7 @@ class Unasked:
         self.nbytes += size
 
     def asked(self, key: Hashable) -> None:
-        """Note that a chunk was asked for, or is gone."""
+        """Note that a reader has asked for a chunk, or that it was evicted."""
         self.nbytes -= self._sizes.pop(key, 0)
 
     def keep(self, keys: Collection[Hashable]) -> None:

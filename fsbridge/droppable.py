@@ -1,4 +1,4 @@
-"""The registry of all caches: what only saves time or requests, and may be dropped at any time, all of it at once.
+"""The registry of all caches, so that all can be dropped at once. A cache only saves time or requests.
 
 Not here: any cache (`lru.py` is most of them), when they are dropped (`mount/`).
 """
@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 
 class Droppable(Protocol):
-    """Thread-safe."""
+    """A cache that can be emptied at any time. Thread-safe."""
 
     def clear(self) -> None:
         """Forget everything."""

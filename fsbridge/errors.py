@@ -44,7 +44,7 @@ class FsbridgeError(Exception):
 
 
 def anew(error: Exception) -> Exception:
-    """Return a remembered error as one that another caller can raise.
+    """Return an error that another caller can raise in place of a remembered one.
 
     An FsbridgeError is copied (`FsbridgeError.anew`). Any other error is a bug, and is returned itself, with its traceback.
     """
@@ -129,7 +129,7 @@ SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 """Errors of the operating system that say nothing of what was asked for, only that there was no room for it just then."""
 
 PASSING = (OutOfBudget, Unreachable, TimedOut, Stale)
-"""Errors that may be over a moment later: whether what they hit is there, damaged or absent is not known."""
+"""Errors that may pass in a moment. They do not tell whether the object is intact, damaged or absent."""
 
 
 class TooDeep(FsbridgeError):

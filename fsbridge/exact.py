@@ -1,4 +1,4 @@
-"""What the model cannot say about objects but a twin in HDF5 needs: how HDF5 files have them, and whether they are current.
+"""Descriptions of objects of HDF5 files in full detail, which the model lacks and a twin (a copy in HDF5) needs.
 
 Not here: what is in the descriptions (`formats/hdf5/child/exact.py`), how twins are written (`layouts/files/h5`).
 """
@@ -12,7 +12,7 @@ from fsbridge.metadata import JSON
 
 
 class ExactMember(NamedTuple):
-    """A link of a group as an HDF5 file has it: its kind is a hard link's object's, or soft, external, user-defined."""
+    """A link of a group in an HDF5 file. `kind`: that of the object of a hard link, or soft, external, user-defined."""
 
     name: str
     kind: str
@@ -21,14 +21,14 @@ class ExactMember(NamedTuple):
 
 
 class Origin(Protocol):
-    """The version of the file that was asked, or of whatever else an object is made of. Equal origins give equal answers."""
+    """The version of the file, or of whatever else an object was made of. Equal origins give equal answers."""
 
     def current(self) -> bool:
         """True if the file, or what else the object was made of, still has this version (blocking)."""
 
 
 class Exact(Protocol):
-    """An object just as an HDF5 file has it, for a twin in HDF5; what JSON cannot say of types is in it.
+    """An object with all details that its HDF5 file has, including types that JSON cannot describe, for a twin in HDF5.
 
     Only the process that reads the file and the one that writes the twin understand it. `file`: which file the object is in;
     addresses are of that file. `nested`: groups above it in that file. `members`: all of a group's, as they come from the

@@ -30,7 +30,7 @@ SHORTENED = tuple(map(HEADING.index, ("chunks", "dtype", "codec")))
 """Columns whose cells may be cut: a compound type of 30 fields takes hundreds of characters; `--json` has it in full."""
 
 CELL_CHARACTERS = 12
-"""Characters that are left of a cell at least."""
+"""Least number of characters to which a cell is cut."""
 
 ELLIPSIS = "..."
 
@@ -42,9 +42,9 @@ Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One member. What does not apply to its `kind`, or is not known, is None.
+    """One member of a hierarchy. Fields that do not apply to its `kind`, or are not known, are None.
 
-    `reason` says why it, or its chunks, cannot be read; `note` what cannot be told of it although it can be read.
+    `reason` says why it, or its chunks, cannot be read; `note` what is not known about it although it can be read.
     `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks;
     `stored_bytes` and `decoded_bytes` are those of all stored chunks, and of all elements. `axes` have a name and a unit.
     `left_out`: by layout, why an array is not shown in it. `files`: what the layout files lists, and opens by name.
@@ -72,7 +72,7 @@ class Row:
 def read(config: Config) -> tuple[str, list[Row]]:
     """The name of the format of `config.source`, and all members; SetupError if it cannot be opened.
 
-    Each array's row says what the layouts of `config` leave out of it. An interrupt leaves a remote store behind.
+    Each array's row says what the layouts of `config` leave out of it. An interrupt does not wait for a remote store.
     """
     layouts = [LAYOUTS[name](config) for name in parse_layouts(config.layout)]
     listed = partial(_read, config, layouts)
@@ -96,7 +96,7 @@ def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
 
 @dataclass(frozen=True, slots=True)
 class _Above:
-    """What stands above a member: attributes of the groups, the nearest first, and the member's path below the farthest.
+    """The groups above a member: their attributes, the nearest first, and the member's path below the farthest group.
 
     `x_first`: the first axis of an array is x, else its last one is.
     """
@@ -107,7 +107,7 @@ class _Above:
 
 
 def walk(root: Node, depth: int, layouts: Sequence[Layout] = (), far: bool = False, x_first: bool = False) -> Iterator[Row]:
-    """One row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
+    """Yield one row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
 
     `far`: opening a member takes requests, so many members are opened at a time.
     """
@@ -292,7 +292,7 @@ def _reason(error: Exception) -> str:
 
 
 def document(row: Row) -> dict[str, object]:
-    """What `--json` prints of a member."""
+    """Return what `--json` prints for a member."""
     return {key: value for key, value in asdict(row).items() if value is not None}
 
 

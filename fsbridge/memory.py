@@ -24,10 +24,10 @@ BLOCK_BYTES = 4 * 1024 * 1024
 """Bytes of memory from which several smaller buffers are cut."""
 
 SLOW_SECONDS = 0.75e-3
-"""Processor time of a huge page's first touch from which on as much memory in small pages costs less."""
+"""Seconds of processor time for the first touch of a huge page. If it takes longer, small pages are cheaper."""
 
 SMALL_BLOCKS = 8
-"""Blocks in small pages until huge ones are tried again."""
+"""Number of blocks made of small pages before huge pages are tried again."""
 
 _PAGE_BYTES = 4096
 
@@ -82,8 +82,8 @@ class Fresh:
     """Untouched memory for one cache; the cache's lock protects it.
 
     The first touch of huge pages costs a sixth of that of small ones, as a rule. In a virtual machine it may cost four times
-    as much: its host takes back what has been free for a second in pieces of that size, and small pages are mostly others.
-    So each block in huge pages is touched once, to find out.
+    as much, because the host takes back free memory in pieces of that size after a second. So the first touch of each block
+    in huge pages is timed.
     """
 
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
@@ -117,7 +117,7 @@ class Spare:
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
 
     def take(self, capacity: int, most: int) -> Slot:
-        """A buffer of that size, if need be of a fresh block, which has at most `most` more of them."""
+        """Return a buffer of that size, if need be from a fresh block, which adds at most `most` unused ones."""
         free = self._free.setdefault(capacity, deque())
         if not free:  # the siblings of a fresh one count as free buffers from the beginning
             free += self._fresh.slots(capacity, min(BLOCK_BYTES // capacity, 1 + most))
@@ -129,12 +129,12 @@ class Spare:
         return slot
 
     def give(self, slot: Slot) -> None:
-        """Have a buffer back: it is the next to be filled."""
+        """Take a buffer back. It is filled next."""
         self._free.setdefault(slot.size, deque()).append(slot)
         self.nbytes += slot.size
 
     def count(self, capacity: int) -> int:
-        """How many there are of that size."""
+        """Return the number of unused buffers of that size."""
         return len(self._free.get(capacity, ()))
 
     def hot(self, capacity: int) -> bool:
@@ -142,7 +142,7 @@ class Spare:
         return self.count(capacity) > self._untouched.get(capacity, 0)
 
     def other(self, capacity: int) -> int | None:
-        """Another size of which there are some."""
+        """Return another size of which there are unused buffers, or None."""
         return next((size for size, free in self._free.items() if free and size != capacity), None)
 
     def drop(self, capacity: int) -> None:
@@ -152,7 +152,7 @@ class Spare:
         self.nbytes -= capacity
 
     def clear(self) -> None:
-        """Give back the memory of all."""
+        """Give back the memory of all unused buffers."""
         for capacity, free in self._free.items():
             while free:
                 self.drop(capacity)

@@ -30,7 +30,7 @@ MAX_EXTENT = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What the format of a source is, as data: no code compares names of formats.
+    """Properties of a source's format, so that no code compares names of formats.
 
     `name`: as `--format` takes it. `suffixes`: names that promise it; a collection lists such a member even if it is broken.
     `kind`: whether it lies in a directory or in a file. `access`: `keys` if it lies on any kind of store, can be inside a
@@ -51,7 +51,7 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class DataType:
-    """One element, as the decoded chunk bytes hold it.
+    """The type of one element, as the decoded chunk bytes hold it.
 
     `name`: the Zarr v3 `data_type` that describes it (a string or `{"name", "configuration"}`).
     `itemsize`: bytes of one element; 0 for variable length.

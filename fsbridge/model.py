@@ -81,7 +81,7 @@ class Chunks(ChunkAbilities, Protocol):
         """mtime (ns) of the set of stored chunks that begin with `prefix` (shorter than the rank); NotFound if none."""
 
     def scan(self, prefix: Index) -> Iterator[Pairs]:
-        """What is stored below `prefix`, in batches.
+        """Yield what is stored below `prefix`, in batches.
 
         Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
         says that the store is still at work. `asking.oldest` tells how old a batch is.
@@ -110,7 +110,7 @@ class Chunks(ChunkAbilities, Protocol):
 
 
 class OpenChunk(Protocol):
-    """A stored chunk that is read at once, without a second lookup. Its opener closes it."""
+    """A stored chunk that has been found, and is read without a second lookup. The caller that opened it closes it."""
 
     @property
     def info(self) -> ChunkInfo: ...
@@ -133,7 +133,7 @@ class FoundChunk:
         self.chunks.read_into(self.index, self.info, out)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because nothing is held."""
 
 
 def open_chunk(chunks: Chunks, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
@@ -252,7 +252,7 @@ class ArrayAbilities(MemberAbilities, Protocol):
 
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
-        """How an HDF5 file has elements that the array shows in another byte order; None if they are the same."""
+        """The dtype of elements in an HDF5 file, if the array shows them in another byte order; None if it is the same."""
         return None
 
 
@@ -315,7 +315,7 @@ class SourceAbilities(Protocol):
 
     @property
     def anchor(self) -> object:
-        """What every node of the source refers to: while it lives, a node may be in use."""
+        """An object that every node of the source references. While it lives, a node may be in use."""
         return self
 
     def rest(self) -> None:

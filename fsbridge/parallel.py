@@ -74,7 +74,7 @@ def apart(call: Callable[[], T]) -> T:
 
 
 def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float = math.inf) -> list[U]:
-    """`call` of each of `given`, at most `most` at a time, in their order.
+    """Return the results of `call` for each of `given`, in their order; at most `most` calls run at a time.
 
     After the first error, which is raised, no further call begins; nor after the `deadline` (monotonic), with TimedOut.
     """

@@ -97,9 +97,9 @@ class Ready:
 class Entry(NamedTuple):
     """A member of a directory, before it has been looked up.
 
-    `node` is the position in the directory's space, or a function that opens the node (called at most once per lookup, when
-    it is used: a listing opens nothing; None: it must be looked up); `version` is that node's version, if the listing knows
-    it.
+    `node` is the position in the directory's space, or a function that opens the node, or None if the node must be looked
+    up. A listing opens nothing: the function is called when the node is used, at most once per lookup. `version` is that
+    node's version, if the listing knows it.
     """
 
     name: bytes
@@ -109,7 +109,7 @@ class Entry(NamedTuple):
 
 
 class Unsettled:
-    """A version just after a change: another one might not show in it. Equal to nothing, so no two opens share anything."""
+    """A version just after a change, which a further change might not alter. It equals nothing, so no two opens share it."""
 
     __slots__ = ("version",)
 
@@ -119,7 +119,7 @@ class Unsettled:
 
 @dataclass(frozen=True, slots=True)
 class Dated(Sequence[Entry]):
-    """Entries as they were at the time `asked` (`time.monotonic`): of an earlier listing, perhaps."""
+    """Entries with the time `asked` (`time.monotonic`) at which they were true. They may be of an earlier listing."""
 
     members: Sequence[Entry]
     asked: float
@@ -194,7 +194,7 @@ class Directory(Node, Contents, Protocol):
         """The member `name`; raises NotFound."""
 
     def present(self) -> Contents:
-        """What a listing that begins now shows: the directory itself, unless another space may take its space's place."""
+        """Return what a new listing shows: this directory, or fresh contents if another space may have replaced its own."""
 
 
 class Handle(Protocol):

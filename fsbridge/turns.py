@@ -13,10 +13,10 @@ LARGE_PART = 4
 """Chunks larger than this part (a quarter) of the budget take turns: of others there is room for several."""
 
 TURN_SECONDS = 1.0
-"""How long one keeps its place: time enough to read it to its end."""
+"""Seconds for which a chunk keeps its place: enough to read it to its end."""
 
 BETWEEN_SECONDS = 0.05
-"""Seconds without a request after which its reader is taken to pause, and loses it."""
+"""Seconds without a request after which a chunk loses its place, because its reader seems to pause."""
 
 POLITE_SECONDS = 5.0
 """Longest wait for a turn, in seconds: the waiting request has a deadline of its own."""
@@ -40,10 +40,10 @@ class Turns:
             self._read[key] = self._read.get(key, (now, now))[0], now
 
     def keeps(self, key: Hashable, now: float) -> bool:
-        """True if it is the chunk's turn: it must not be evicted yet."""
+        """True if the chunk has its turn, so that it must not be evicted yet."""
         first, last = self._read.get(key, (0.0, 0.0))
         return now - first < TURN_SECONDS and now - last < BETWEEN_SECONDS
 
     def over(self, key: Hashable) -> None:
-        """The chunk is not in the cache any more."""
+        """End the turn of a chunk that is no longer in the cache."""
         self._read.pop(key, None)

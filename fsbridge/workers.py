@@ -17,7 +17,7 @@ from fsbridge.errors import FsbridgeError
 log = logging.getLogger(__name__)
 
 WAITING_JOBS = 64
-"""Jobs that wait; older ones are dropped, because the request for what they make has come by then."""
+"""Most jobs that wait. Older ones are dropped, because a request has probably made their results by then."""
 
 IDLE_SECONDS = 2.0
 """Seconds without work after which a thread ends."""
@@ -87,7 +87,7 @@ class Workers:
             out_of_date()
 
     def _allowed(self) -> int:
-        """How many threads there may be now."""
+        """Return the most threads that there may be now."""
         late = time.monotonic() - SLOW_SECONDS
         return self._threads + min(SUBSTITUTES, sum(begun < late for begun in list(self._begun.values())))
 
@@ -129,7 +129,7 @@ class Workers:
             return None
 
     def _make_way(self) -> None:
-        """Let another thread take this one's place if there are jobs."""
+        """Start a thread in place of this one if jobs are waiting."""
         with self._changed:
             self._running -= 1
             if self._jobs:

@@ -58,7 +58,7 @@ class HandleTable(Generic[T]):
         return self._open[number]
 
     def get(self, number: int) -> T | None:
-        """What `number` stands for, if it is open."""
+        """Return what `number` stands for, or None if it is not open."""
         return self._open.get(number)
 
     def replace(self, number: int, thing: T) -> None:
@@ -178,7 +178,7 @@ class Listing:
         self.reading = reading
         """All entries of the listing, if they were in memory when it was opened."""
         self.shown = cast(Contents, directory)
-        """What this listing began to show; its entries are numbered by this one's space."""
+        """The contents that this listing shows. Its numbered entries are positions in the space of these contents."""
         self._ready: deque[Sequence[Entry]] = deque()
         if reading is not None:
             self.shown = reading.shown

@@ -64,7 +64,7 @@ class InodeTable:
         return len(self._rows)
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
-        """The record of an ordinary inode, or the node of a numbered one; Stale for an unknown number."""
+        """Return the record of an ordinary inode, or the (perhaps parked) node of a numbered one; Stale if it is unknown."""
         last = self._last
         if last is not None and last.space is not None and 0 <= inode - last.inode < last.space.size:
             return last.space.node(inode - last.inode)

@@ -59,7 +59,7 @@ class Abandoned(TimedOut):
 
 
 class _Job(Generic[T]):
-    """One call on its way. `task` is the trio task that waits for it now, `wanted` is true as long as a result is wanted."""
+    """One call for a thread. `task` is the trio task that waits for it now; `wanted` is true while a result is wanted."""
 
     __slots__ = (
         "abandoned",

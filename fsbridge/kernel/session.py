@@ -27,12 +27,12 @@ OLDEST, NEWEST = (3, 2), (3, 5)
 """Oldest and newest version of pyfuse3 that were tried and look up only these names of trio in their module."""
 
 TURN_SECONDS = 0.004
-"""How long requests that are already there are answered one after the other before the rest of the event loop (mostly
+"""Seconds for which waiting requests are answered one after the other before the rest of the event loop (mostly
 timers) gets its turn: each turn takes as long as a request.
 """
 
 LINGER_MILLISECONDS = 1
-"""How long the event loop waits for the next request and nothing else: a walk sends its next one within microseconds."""
+"""Milliseconds for which the event loop waits for only the next request: a walk sends its next one within microseconds."""
 
 
 class Waiting:

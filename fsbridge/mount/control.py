@@ -1,4 +1,6 @@
-"""The control socket of a daemon: a client sends one question as a line of JSON and gets one answer, without any store.
+"""The control socket of a daemon: a client sends one question as a line of JSON and gets one answer.
+
+A separate thread answers and never waits for a store.
 
 Beside the socket lies a file of JSON with what never changes (mount point, source, pid), so that even a daemon that
 hangs can be named. Only the daemon's user and root can open the two. Not here: what is answered
