@@ -61,7 +61,7 @@ class HDF5Exact:
             page = coming.get()
 
     def _pages(self) -> Iterator[_Page]:
-        """Yield the pages. The ordinary listing of the same members is read along, because they will be opened, too."""
+        """Yield the pages. The ordinary listing of the same members is requested, too, because they will be opened next."""
         page, done, listing = self.first, 0, cast("int | None", 0)
         # If H5P_CRT_ORDER_TRACKED is set, members come in the order of creation, but the listing is in the order of
         # names.

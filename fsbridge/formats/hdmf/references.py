@@ -29,11 +29,10 @@ PATH_CHARACTERS = 512
 
 
 def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:
-    """Return how elements of `stored` are shown, and the decoder of their pickled chunk.
+    """Return the shown type of elements of `stored`, and the decoder of their pickled chunk.
 
-    Elements are objects, or structs with objects.
-
-    `items` is the number of elements of a chunk, `native` the source's name of the type.
+    Elements are objects, or structs with objects. `items` is the number of elements of a chunk, `native`
+    the source's name of the type.
     """
     if stored.fields is None:
         return replace(dtypes.STRING, native=native), PickledPaths(items)

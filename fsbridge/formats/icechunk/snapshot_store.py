@@ -1,6 +1,6 @@
 """A snapshot of an Icechunk repository as a store of Zarr v3: `zarr.json` of every node, `c/0/1` of every chunk.
 
-The snapshot may be another one at each call (that of a branch), so versions are those of contents: a chunk that two
+Each call may see another snapshot if the store shows a branch. Therefore versions identify contents: a chunk that two
 snapshots share has one version. Manifests tell which chunks exist, so an absent chunk costs no request. Not here: the
 repository's files (`repository.py`), Zarr.
 """

@@ -162,7 +162,7 @@ class N5Chunks(KeyedChunks):
         return block
 
     def _fixed(self, data: Buffer) -> tuple[Block, tuple[int, ...]]:
-        """Return the header and the extents of a block that holds all of its elements."""
+        """Return header and extents of a fixed block. Raises CorruptData, or Stale if the array is varlength after all."""
         block = self._header(data)
         if block.sizes is None or not block.regular:
             if self._turns_out():

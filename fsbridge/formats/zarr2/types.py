@@ -83,12 +83,10 @@ def parse_type(value: JSON) -> np.dtype[Any]:
 
 
 def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
-    """Return the stored bytes of one element of `stored`, which is not an object type.
+    """Return the stored bytes of one element of `stored` (no object type), or None for an undefined fill value (`null`).
 
-    None for an undefined fill value (`null`).
-
-    For dates and durations `null` means NaT: zarr-python 3 reads it so, and the all-zero date would pass for data. Raises
-    CorruptData for a value that no element of this type can have, TooLarge.
+    For dates and durations `null` means NaT: zarr-python 3 reads it so, and the all-zero date would look like data. Raises
+    CorruptData for a value that no element of this type can have, TooLarge for too large an element.
     """
     if value is None and stored.kind not in "mM":
         return None

@@ -80,7 +80,7 @@ class OpenedFile:
         self.paths: dict[int, str] | None = None
 
     def open(self, request: dict[str, Any]) -> Answer:
-        """Open the file at `path`, or open it again: the file of `device` and `inode`, or the blocks of the daemon."""
+        """Open the requested file, or reopen it: a local file with this `device` and `inode`, or blocks of the daemon."""
         if self.prefetcher is not None:
             self.prefetcher.close()
         if self.file is not None:

@@ -190,7 +190,7 @@ class Sources(Objects):
                 pending += self._named_by(part)
 
     def _named_by(self, part: OtherData) -> Sequence[OtherData]:
-        """Return where a dataset of another file has its data beside that file. Kept until the file changes."""
+        """Return where a dataset of another file has data outside that file. The answer is kept until the file changes."""
         try:
             status = os.stat(part.place)
             if not os.access(part.place, os.R_OK):
@@ -234,7 +234,7 @@ class Sources(Objects):
                 other.file.close()
 
     def _parts(self, found: Any) -> Iterator[OtherData]:
-        """Yield where the data of what `_follow` found is, if it is not in this file."""
+        """Yield the places outside this file with the data of an object that `_follow` returned."""
         if isinstance(found, OtherData):
             yield found
         elif isinstance(found, h5d.DatasetID):
@@ -311,7 +311,7 @@ class Sources(Objects):
     def _follow(self, parts: list[str]) -> Any:
         """Return the object at a path with soft links followed, or None for nothing.
 
-        Where an external link is on the way, return what it names.
+        If an external link is on the way, return the file and path that it names.
         """
         done: list[str] = []
         links = MAX_LINKS
