@@ -359,7 +359,7 @@ class Filesystem(pyfuse3.Operations):
         return trio.current_time() + seconds
 
     def _subject(self, inode: int, name: bytes | None = None) -> Subject:
-        """What a job for `inode`, or for the member `name` of it, is about; a chunk tree's directories hang as a whole."""
+        """Return the subject of a job for `inode` or its member `name`. In a chunk directory it is the whole directory."""
         if name is not None and isinstance(self.inodes.find(inode), Record):
             return Subject(inode, name)
         return Subject(self.inodes.parent(inode), inode)

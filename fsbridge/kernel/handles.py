@@ -365,7 +365,7 @@ def _possible(name: bytes) -> bool:
 
 
 def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
-    """The listing of a directory that the store still has."""
+    """Return a new listing of a directory, with its beginning read. Blocks; raises an error if the directory is gone."""
     before_waiting()
     directory = cast(Directory, node)
     with ages.listed(directory.extent), node.together():

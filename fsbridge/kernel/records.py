@@ -79,7 +79,7 @@ class Record:
 
 
 class Range:
-    """The numbers of one space in use: `inode` to `inode + size - 1`. `above`: the directory that it was first seen in."""
+    """The numbers of one space in use: `inode` to `inode + size - 1`. `above`: the directory where it was first seen."""
 
     __slots__ = ("_learnt", "above", "identity", "inode", "space")
 

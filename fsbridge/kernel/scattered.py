@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 
 LEAST_BYTES = 64 * 1024
-"""Bytes of a request that may be read-around; of rows up to this long, too, the pages are asked for one by one."""
+"""Least bytes of a request that may be read-around. Rows up to this length also arrive as requests of single pages."""
 
 FAR_REQUESTS = 2
 """Number of requests, each farther from the last than it is long, after which a program seems to pick rows."""

@@ -145,9 +145,9 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
 
 
 def _say_where(config: Config) -> None:
-    """Print where the tree is and how it is unmounted, if a person is at the terminal.
+    """Print where the tree is and how to unmount it, if a person is at the terminal.
 
-    Say in any case if the log is lost.
+    If the log is lost because there is no syslog, print that in any case.
     """
     lines = []
     if config.log_file is None and not os.path.exists(SYSLOG):

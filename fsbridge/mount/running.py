@@ -91,7 +91,7 @@ def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int
 
 
 def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None = None) -> Mapping[str, Any]:
-    """The answer of the daemon that serves `mountpoint`; SetupError says why there is none."""
+    """Return the answer of the daemon that serves `mountpoint`; SetupError says why there is none."""
     (told,) = ask(serving(mountpoint)[-1:], question, descriptor)
     if told.state == GONE:
         raise SetupError(

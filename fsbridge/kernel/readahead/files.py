@@ -262,7 +262,7 @@ class Streams:
                 stream.unread = 0
 
     def _find(self, number: int, behind: int = 0) -> _Stream | None:
-        """The reader that `number` belongs to: the one nearest before it, or at most `behind` after it."""
+        """Return the reader of `number`: the one nearest before it, or at most `behind` files after it; or None."""
         found, nearest = None, 0
         for stream in self._streams:
             distance = abs(number - stream.last)

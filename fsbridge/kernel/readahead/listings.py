@@ -53,6 +53,6 @@ class ListingAhead:
                 coming.set()
 
     def _asked(self, listing: Listing, step: Callable[[], None]) -> None:
-        """Read a listing on. Blocks."""
+        """Run `step`, which reads the listing, with answers as old as a listing may use. Blocks."""
         with self._ages.listed(listing.shown.extent):
             step()

@@ -56,9 +56,9 @@ class Runs:
         return range(position, visitor.stop)
 
     def passed(self, position: int) -> range:
-        """Return what to read now if directories are large.
+        """Return the directories to read in parallel if directories are large.
 
-        The one at `position` is entered, which was read before.
+        The directory at `position` is being entered, and was read before.
         """
         for visitor in self._visitors:
             if visitor.last < position <= visitor.stop + GAP_DIRECTORIES:
