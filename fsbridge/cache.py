@@ -33,7 +33,7 @@ If chunks hold a single number, nearly all is overhead: uncounted, a million of 
 """
 
 _HOLDING_SECONDS = 0.05
-"""Seconds for which a thread that already fills one buffer waits for room: whatever has the room may wait for it."""
+"""Seconds for which a thread that fills a buffer waits for more room. The thread that has it may wait for that buffer."""
 
 _POLL_SECONDS = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, which notifies no one."""

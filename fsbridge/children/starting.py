@@ -185,7 +185,7 @@ def close_all() -> None:
 
 
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")
-"""Beginnings of variables that sign requests. Children make no requests, and read files that others have written."""
+"""Prefixes of variables with credentials. Children make no requests, and read files from untrusted sources."""
 
 
 def _environment(program: Program) -> dict[str, str]:

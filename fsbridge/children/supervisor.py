@@ -59,7 +59,7 @@ class Supervisor:
 
     @property
     def child(self) -> ChildProcess | None:
-        """The running child, or None."""
+        """The child that would be asked now, or None."""
         return self._child
 
     def ask(

@@ -64,7 +64,7 @@ class DecodedChunks:
         self.cache = cache
         self.max_chunk = max_chunk
         self.immutable = immutable
-        self._largest: int | None = None  # bytes of a chunk of which only decoding tells them, and some more
+        self._largest: int | None = None  # the largest size found by decoding, plus a margin
         grid = array.metadata.grid
         self._regular = array.metadata.chunk_bytes((0,) * len(grid.shape)) if grid.regular else None
 

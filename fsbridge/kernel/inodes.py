@@ -54,7 +54,7 @@ class InodeTable:
         self._opened: OrderedDict[int, Used] = OrderedDict()  # the last one used last
         self._spaces: dict[Hashable, Range] = {}  # those of them that are spaces, by identity
         self._last: Range | None = None  # the space used last, as long as no other was used
-        self._parked: WeakValueDictionary[int, Record] = WeakValueDictionary()  # whose version a job may be finding out
+        self._parked: WeakValueDictionary[int, Record] = WeakValueDictionary()  # a job may be finding out their version
         self._pinned: dict[int, Used] = {}  # those that cannot be opened again
         self._singles: dict[tuple[Space, int], int] = {}  # numbers of nodes of spaces without a range
         self._released = released

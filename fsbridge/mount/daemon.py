@@ -251,7 +251,7 @@ def read_ahead(device: int) -> None:
 
 
 def _octal(text: str) -> str:
-    """Return `text` in ASCII with backslash escapes, as libfuse's option parser reads it."""
+    """Return `text` with backslash escapes for libfuse's option parser, in ASCII because pyfuse3 passes nothing else."""
     return "".join(chr(byte) if 0x20 < byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(text))
 
 

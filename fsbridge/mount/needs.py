@@ -14,7 +14,7 @@ from fsbridge.config import Config
 from fsbridge.confinement import Needs
 
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/ld.so.cache")
-"""Shared libraries of modules that are imported when they are first needed."""
+"""Places of shared libraries, because some modules are imported only when first needed."""
 
 MACHINE = ("/etc/localtime", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu")
 """What libraries look up about the machine."""

@@ -30,7 +30,10 @@ def notify(state: str) -> None:
 
 
 async def keep_told(words: Callable[[], str]) -> None:
-    """Send systemd the line `words()` regularly, and its watchdog a sign that the event loop runs."""
+    """Send systemd the line `words()` regularly, and tell its watchdog that the event loop runs.
+
+    Without that, systemd restarts the service.
+    """
     if not os.environ.get("NOTIFY_SOCKET"):
         return
     watched = watchdog_seconds()
