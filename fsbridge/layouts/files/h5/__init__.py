@@ -1,1 +1,1 @@
-"""`NAME.h5`: an array, a group or a whole store as one virtual HDF5 file. Empty: it is above a child's program."""
+"""`NAME.h5`: an array, a group or a whole store as one virtual HDF5 file. Empty: a child process imports it."""

@@ -1,4 +1,4 @@
-"""The coordinates of one array, for the virtual HDF5 file that has nothing else: what the store-wide file would have.
+"""The coordinates in the virtual HDF5 file of one array: the same that the file of the whole store has for it.
 
 Not here: which of them become dimension scales (`dimensions.py`).
 """
@@ -14,13 +14,13 @@ from fsbridge.layouts.files.h5.specification import Specification, labelled
 from fsbridge.metadata import JSON, Axis
 
 ATTRIBUTE_CHARACTERS = 1024
-"""Characters of an attribute of a coordinate; room for its file is reserved before it is read."""
+"""Most characters of a coordinate's attribute, because the file's size is fixed before the attribute is read."""
 
 MEANING = frozenset(("units", "calendar", "bounds", "climatology", "standard_name", "axis", "positive", "_FillValue"))
-"""Attributes of CF without which a coordinate would mean something else."""
+"""Attributes of CF that change the meaning of a coordinate's values."""
 
 ATTRIBUTES = 32
-"""Attributes of a coordinate."""
+"""Most attributes of a coordinate."""
 
 BOUNDS = ("bounds", "climatology")
 """CF's attributes that name another array with the edges of each cell (CF conventions, 7.1 and 7.4)."""
@@ -64,7 +64,7 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
 
 
 def _told(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The attributes that fit into the room that is reserved, those of CF that tell what the values mean first."""
+    """Return the attributes that fit into the reserved space. Those in `MEANING` come first."""
     fitting = {
         name: value
         for name, value in attributes.items()

@@ -1,4 +1,4 @@
-"""Dimension scales of a virtual HDF5 file, as netCDF-4 has them: which datasets are scales, and which must be made.
+"""Dimension scales of a virtual HDF5 file, as in netCDF-4: which datasets are scales, and which scales must be added.
 
 netCDF takes the dimensions of a dataset from its scales, and cannot open one that has scales for some dimensions only. So
 every dimension of an array with names gets one: the coordinate array of that name, else one made from the spacing, else one
@@ -19,14 +19,14 @@ from fsbridge.layouts.units import symbol
 from fsbridge.metadata import JSON, Axis
 
 COORDINATE_VALUES = 65536
-"""Elements of a coordinate that is made from an axis' spacing."""
+"""Most elements of a coordinate that is made from an axis' spacing."""
 
 NETCDF_ATTRIBUTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict"))
-"""Attributes by which netCDF-C numbers the dimensions of a whole file: in an excerpt the numbers are others."""
+"""Attributes with netCDF-C's numbers of the dimensions in a whole file. A file with only a part has other numbers."""
 
 
 class Labelled(NamedTuple):
-    """What a dataset has to do with dimension scales: its shape and axes, as HDF5 shows them.
+    """What dimension scales need to know about a dataset: its shape and axes, in HDF5's order.
 
     `scale`: its name as a scale, if the source says that it is one. `from_hdf5`: it comes from an HDF5 file.
     """
@@ -93,7 +93,7 @@ def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: s
 
 
 class _Dimensions:
-    """Scales that are made, one for all arrays of a group with equal dimensions."""
+    """Scales that are added to the file. Arrays of a group with equal dimensions share one."""
 
     def __init__(self, arrays: Mapping[str, Labelled]) -> None:
         self._taken = set(arrays)

@@ -1,4 +1,4 @@
-"""Virtual HDF5 files of groups while they are made: in the background, while requests for them wait. Not here: how.
+"""Makes virtual HDF5 files of groups in the background, while requests for them wait. Not here: how they are made.
 
 A file that takes longer than a request may wait is ready for a later one. Few are made at a time, because each takes the
 time of two processors and the memory of a process.
@@ -20,10 +20,10 @@ from fsbridge.layouts.files.h5.walk import Walk, Walked
 log = logging.getLogger(__name__)
 
 _FILES_AT_A_TIME, _STALLED_SECONDS = 2, 10.0
-"""A file for which nothing was found for so long does not count: its store may hang, and must not stop others."""
+"""Files made at a time, and seconds without progress after which a file no longer counts, because its store may hang."""
 _AGAIN_SECONDS = 0.5
-"""Seconds that requests wait for a file once one has timed out, because the kernel asks for one name of a directory at a
-time.
+"""Seconds that a request waits for a file if an earlier one has timed out: the kernel looks up one name of a directory at
+a time, so that others would wait, too.
 """
 
 
@@ -58,7 +58,7 @@ class Room:
 
 
 class Making:
-    """One file while it is made. `make` fills the walk that it is given, or another one after that."""
+    """One file while it is made. `make` makes the file, and passes each `Walk` that it begins to its argument."""
 
     def __init__(self, name: str, make: Callable[[Callable[[Walk], None]], Walked], room: Room) -> None:
         """`name`: of the file, for the log."""
@@ -76,11 +76,11 @@ class Making:
 
     @property
     def over(self) -> bool:
-        """True if it has ended, so that `wait` returns or raises at once."""
+        """True if making has ended, so that `wait` returns or raises at once."""
         return self._over.is_set()
 
     def wait(self, seconds: float) -> Walked:
-        """The file; TimedOut while it is not ready, and what making it raised."""
+        """Wait for the file and return it. TimedOut if it is not ready in time; raises what making it raised."""
         if not self._over.is_set():
             before_waiting()
         if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):

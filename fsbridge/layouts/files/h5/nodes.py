@@ -25,16 +25,16 @@ from fsbridge.layouts.nodes import SingleFile
 from fsbridge.tree import Attrs, Buffer, Entry
 
 _KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
-"""Virtual files of groups that are remembered, beside the latest: one of a thousand datasets takes 1.5 MB."""
+"""Most virtual files of groups kept besides the latest, and their bytes. One of a thousand datasets takes 1.5 MB."""
 
 _PATIENCE = 0.9
-"""Part of a read's deadline for which a request waits for a file that is being made."""
+"""Fraction of a read's deadline for which a request waits for a file that is being made."""
 
 _READ_PARTS = 1024
-"""Most arrays of one file that were read and are watched: beyond, each open gets pages of its own."""
+"""Most arrays read through one file that are watched for changes. With more, each open gets pages of its own."""
 
 _OPEN_PARTS = 64
-"""Most arrays of one open file with readers that are kept."""
+"""Most arrays of one open file for which a reader is kept."""
 
 _numbers = itertools.count(1)
 
@@ -86,7 +86,7 @@ class H5Array(SingleFile):
 
 
 class H5Files:
-    """The virtual files of groups: each made once and kept while what it shows is still so."""
+    """The virtual files of groups. Each is made once, and kept until something that it shows has changed."""
 
     def __init__(self, config: Config) -> None:
         self.room = Room()
@@ -95,7 +95,7 @@ class H5Files:
         self._files: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()
 
     def find(self, names: tuple[str, ...], making: Callable[[], Making]) -> H5Group:
-        """The file of the group at `names`, as the store is now; it may still be being made."""
+        """Return the file of the group at `names`, for the present store. It may not be finished yet."""
         with self._lock:
             slot = self._files.setdefault(names, _Slot())
             self._files.move_to_end(names)
@@ -105,7 +105,7 @@ class H5Files:
             self._forget()
 
     def _forget(self) -> None:
-        """Drop the files that were not asked for for the longest time."""
+        """Drop the least recently used files above the limits."""
         with self._lock:
             weight = sum(slot.weight for slot in self._files.values())
             for names, slot in list(self._files.items())[:-1]:
@@ -135,7 +135,7 @@ class _Slot:
         return self._file is not None and not self._file.making.over
 
     def find(self, start: Callable[[], Making], patience: float) -> H5Group:
-        """The file as it is now."""
+        """Return the present file: the kept one if it is still current, else a new one."""
         with holding(self._lock):
             file = self._file
             if file is not None and (not file.making.over or file.current()):
@@ -168,7 +168,7 @@ class H5Group(SingleFile):
         return self.making.wait(self._patience)
 
     def current(self) -> bool:
-        """True if the file shows the store as of the question (`asking`); False if it could not be made."""
+        """True if the file shows the store as recently as the request demands (`asking`); False if it could not be made."""
         return self.making.found is not None and self._is_current.get(self._look)
 
     def _look(self) -> bool:
@@ -176,7 +176,7 @@ class H5Group(SingleFile):
         return self.walked.current() and self._unread()
 
     def _unread(self) -> bool:
-        """True if all arrays that were read are unchanged and none of them was forgotten."""
+        """True if all arrays that were read are unchanged and none of them was dropped from memory."""
         with self._lock:
             read = list(self._read.values())
         try:
@@ -209,7 +209,7 @@ class H5Group(SingleFile):
         return False
 
     def _opened(self, part: Part) -> Opened:
-        """The array of a part, the same version for all readers of this file: they share the pages that the kernel keeps."""
+        """Open the array of a part. All readers of this file get the same version, because they share the kernel's pages."""
         while True:
             with self._lock:
                 if (known := self._read.get(part.start)) is not None:
@@ -230,9 +230,9 @@ class H5Group(SingleFile):
 
 
 class _Left(NamedTuple):
-    """What is kept of an array of an open file that was read and then forgotten.
+    """What is kept of an array that was read through the file, and then dropped from memory.
 
-    `touched`: see `OpenArray.touched`. `changed`: it had changed by then.
+    `touched`: see `OpenArray.touched`. `changed`: the array had changed before it was dropped.
     """
 
     identity: Hashable
@@ -249,7 +249,7 @@ class _Left(NamedTuple):
             return cls(array.identity, token, None, True)
 
     def resumed(self, found: Opened) -> None:
-        """Go on with the array that was opened again; Stale unless what was read of it is unchanged."""
+        """Continue with the array, opened again as `found`; Stale unless all that was read of it is unchanged."""
         array, _, token = found
         if self.changed or (array.identity == self.identity and token != self.token):
             raise Stale(f"{array.name!r} has changed since it was read")
@@ -283,7 +283,7 @@ class H5Handle:
 
     @property
     def window(self) -> int:
-        """Bytes to make ready at a time."""
+        """Bytes that are prefetched at a time."""
         return WINDOW_BYTES if self.size > WINDOW_BYTES else 0
 
     def peek(self, offset: int, size: int) -> Buffer | None:
@@ -329,7 +329,7 @@ class H5Handle:
         self._leave(0)
 
     def _leave(self, most: int) -> None:
-        """Close all but the readers used last."""
+        """Close the least recently used readers until `most` are left."""
         with contextlib.suppress(KeyError):  # others do so, too
             while len(self._sources) > most:
                 self._sources.popitem(last=False)[1][1].close()

@@ -31,10 +31,10 @@ from fsbridge.model import Array, Group
 log = logging.getLogger(__name__)
 
 OF_OTHERS = frozenset(("DIMENSION_LIST", "REFERENCE_LIST")) | NETCDF_ATTRIBUTES
-"""Attributes that refer to other datasets: those are not in the file of one array."""
+"""Attributes that refer to other datasets, which the file of one array does not contain."""
 
 BASE_BYTES = 1 << 16
-"""Bytes of a skeleton without attributes, with room to spare."""
+"""Most bytes of a skeleton without attributes, generously estimated."""
 
 
 _COORDINATE_BYTES, _VALUE_BYTES = 1 << 15, 24
@@ -42,7 +42,7 @@ _COORDINATE_BYTES, _VALUE_BYTES = 1 << 15, 24
 
 
 class Opened(NamedTuple):
-    """An array that is read. `token`: what the array was like."""
+    """An array opened for reading. `token`: `OpenArray.token` at that time."""
 
     array: OpenArray
     view: View
@@ -81,7 +81,7 @@ class Twin:
     parts: tuple[Part, ...]
 
     def overlay(self, out: bytearray, start: int) -> None:
-        """Copy what the skeleton has of the bytes from `start` on."""
+        """Copy the skeleton's bytes from offset `start` on into `out`."""
         stop = start + len(out)
         first = max(0, bisect_right(self.pieces, start, key=lambda piece: piece[0]) - 1)
         for offset, content in self.pieces[first:]:
@@ -92,7 +92,7 @@ class Twin:
                 out[low - start : high - start] = content[low - offset : high - offset]
 
     def within(self, start: int, stop: int) -> list[Part]:
-        """Parts that have any of the bytes [start, stop)."""
+        """Return the parts that contain any of the bytes [start, stop)."""
         first = bisect_right(self.parts, start, key=lambda part: part.stop)
         found: list[Part] = []
         for part in self.parts[first:]:
@@ -136,14 +136,14 @@ def written(
 
 
 def shown_array(view: View, exactly: bool, array: Array, opener: Callable[[], Opened]) -> Shown:
-    """How the elements of an array, or of a region of it, lie in the file; `exactly`: as in the HDF5 file it comes from."""
+    """Return how a view's elements lie in the file. `exactly`: as in the HDF5 file from which the array comes."""
     dtype = view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
     own = array.stored_dtype if exactly else None
     return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype, own)
 
 
 def reserved(view: View) -> int:
-    """Bytes of an array's file besides its elements, from the metadata alone: a power of two above what a skeleton takes."""
+    """Return bytes to reserve besides elements: a power of two above the skeleton's size as estimated by the metadata."""
     native = view.metadata.native.get("hdf5", {})
     text = len(json.dumps([dict(view.attributes), native.get("datatype")], default=str))
     coordinates = [view.shape[i] for i in range(len(view.shape)) if is_labelled(view)]
@@ -201,7 +201,7 @@ def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hash
 
 
 def known_exactly(node: Group | Array) -> Exact | None:
-    """A node just as HDF5 has it; None outside HDF5 files, and where only the mount's own description can be had."""
+    """Return HDF5's exact description of a node; None outside HDF5 files, or if only the mount's own one exists."""
     try:
         return node.exact()
     except (CorruptData, Unsupported, TooLarge) as error:

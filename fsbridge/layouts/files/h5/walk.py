@@ -1,4 +1,4 @@
-"""Everything below a group, for its virtual HDF5 file, and whether that is still so. Not here: the file (`twin.py`)."""
+"""Collects everything below a group for its virtual HDF5 file, and detects changes. Not here: the file (`twin.py`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fsbridge.model import Child, Group, Link, Node, as_array
 log = logging.getLogger(__name__)
 
 MAX_OBJECTS = 100_000
-"""Most objects of one virtual file: hard links of HDF5 can form circles."""
+"""Most objects of one virtual file. A limit is needed because hard links of HDF5 can form cycles."""
 
 _WEIGHT_BYTES = 512
 """Bytes kept for an array or a group."""
@@ -35,7 +35,7 @@ _WEIGHT_BYTES = 512
 class SeenGroup:
     """A group as it was when the file was made, to be compared with the group now.
 
-    `state`: of its attributes and members; None if `origin`, the file that the group lies in, tells of changes.
+    `state`: hash of its attributes and members; None if `origin`, the file that contains the group, detects changes.
     """
 
     group: OpenGroup
@@ -88,10 +88,10 @@ class Walked:
 
 
 class Walk:
-    """The groups and arrays below one group, as described to the process that writes the file."""
+    """Walks through the groups and arrays below one group, and describes them to the process that writes the file."""
 
     def __init__(self, root: tuple[str, ...], exactly: bool = True) -> None:
-        """`exactly`: objects of HDF5 files as those have them."""
+        """`exactly`: describe objects of HDF5 files exactly as those files do."""
         self._root = root
         self._exactly = exactly
         self._writer = SkeletonWriter()
@@ -243,7 +243,7 @@ class Walk:
             self._same(known.file, described, full)
 
     def _same(self, file: str, described: Mapping[str, JSON], path: str) -> None:
-        """Other links to this object lead to `path`."""
+        """Note that this object is at `path`, so that other links to it lead there."""
         if described.get("address") is not None:
             self._objects.setdefault((file, described["address"]), path)
 
@@ -334,7 +334,7 @@ def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
 
 
 def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
-    """Stands for a group's attributes and members."""
+    """Return a hash of a group's attributes and members."""
     return hash((repr(attributes), frozenset((child.name, child.link) for child in members)))
 
 

@@ -1,4 +1,4 @@
-"""The process that writes the skeletons of virtual HDF5 files: confined to nothing at all, as it opens no file.
+"""The process that writes skeletons of virtual HDF5 files. It opens no file, so the sandbox grants it no access at all.
 
 Run as `python -P -m fsbridge.layouts.files.h5.writer`, it is the process that forks such children, one for each skeleton.
 Requests and their attachments:
@@ -27,11 +27,11 @@ from fsbridge.layouts.files.h5.child.skeleton import ERRORS, Skeleton
 from fsbridge.layouts.files.h5.limits import SPECIFICATION_BYTES
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
-"""What h5py needs sooner or later."""
+"""Encodings that h5py uses, loaded before the process is confined."""
 
 
 def answer(skeleton: Skeleton, op: str, attachments: Sequence[bytes | bytearray]) -> tuple[dict[str, Any], list[bytes]]:
-    """One step of a skeleton; what HDF5 cannot write at all is an answer too."""
+    """Execute one request and return the answer, which may be that HDF5 cannot write the file at all."""
     try:
         if op == "objects":
             skeleton.add(json.loads(attachments[0]), bytes(attachments[1]))
@@ -64,7 +64,7 @@ def serve(sock: socket.socket) -> None:
 
 
 def warm_up() -> None:
-    """Do once, before there are children, what each would have to do; afterwards Python could not even load an encoding."""
+    """Load everything before children are forked and confined, because they cannot even load an encoding afterwards."""
     for encoding in ENCODINGS:
         codecs.lookup(encoding)
     items = {"attributes": {"a": ["x"], "b": 1.5}, "items": "AAAAAAAA8D8="}

@@ -1,4 +1,4 @@
-"""The daemon's side of the process that writes skeletons (`writer.py`): objects go to it while others are being described.
+"""The daemon's side of the process that writes skeletons (`writer.py`). It sends objects while others are being described.
 
 Not here: what objects are (`specification.py`), the file that comes of them (`twin.py`).
 """
@@ -26,11 +26,11 @@ WRITER = Program(
 )
 
 _WAITING = 4
-"""Batches of objects that may wait for the process."""
+"""Most batches of objects that wait for the process."""
 
 
 class WriterDied(ChildDied):
-    """The process ended over what HDF5 says of some object."""
+    """The process ended because of HDF5's description of some object."""
 
 
 Answer = tuple[dict[str, Any], bytes]
@@ -44,9 +44,9 @@ class Batch(NamedTuple):
 
 
 class SkeletonWriter:
-    """One skeleton while it is written. `send` and `finish` raise CorruptData, TooLarge, TimedOut, of an earlier batch, too.
+    """One skeleton while it is written.
 
-    WriterDied: the process ended.
+    `send` and `finish` raise CorruptData, TooLarge, TimedOut or WriterDied (the process ended), also for an earlier batch.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class SkeletonWriter:
         self._put(batch)
 
     def finish(self, last: Batch, end: Mapping[str, JSON]) -> Answer:
-        """The last objects and what ends the file; all that was written of it."""
+        """Send the last objects and the final request. Return the answer with everything that was written."""
         self._settle()
         if self._error is not None:
             raise anew(self._error)

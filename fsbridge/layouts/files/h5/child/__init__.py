@@ -1,1 +1,1 @@
-"""What the process does that writes skeletons of HDF5 files. Empty: a child's program is above it."""
+"""The work of the process that writes skeletons of HDF5 files. Empty, because that process imports it."""

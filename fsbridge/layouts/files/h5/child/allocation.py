@@ -1,8 +1,8 @@
-"""Room for elements that are not in the skeleton: on pages of their own. Part of the writing process.
+"""Reserves space for elements that are not in the skeleton, on pages of their own. Part of the writing process.
 
-A damaged element makes the kernel's page that holds it unreadable, so nothing else may lie there: neither HDF5's own
-structures, without which the whole file could not be read, nor another dataset. HDF5 aligns either everything or what is
-large, so all else is written first. Not here: what is written.
+A damaged element makes the kernel's page that contains it unreadable. So that page must contain neither HDF5's own
+structures, which are needed to read the file at all, nor another dataset. HDF5 can only align all objects or all large
+ones, so everything else is written first. Not here: what is written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FIRST, _ONE = (UNSIGNED * MAX_RANK)(), (UNSIGNED * MAX_RANK)(*[1] * MAX_RANK)
 
 
 class Allocation:
-    """Gives datasets of a file room for their elements."""
+    """Allocates space in a file for the elements of datasets."""
 
     def __init__(self, file: h5f.FileID) -> None:
         self._file = file
@@ -76,7 +76,7 @@ class Allocation:
 
 
 def _held(stack: contextlib.ExitStack, opened: int, close: Any) -> int:
-    """Close what HDF5 has opened when the stack ends; ValueError if HDF5 could not open it."""
+    """Close an object of HDF5 when the stack ends, and return its number; ValueError if HDF5 could not open it."""
     if opened < 0:
         raise ValueError("HDF5 does not open what it has written")
     stack.callback(close, opened)
@@ -84,7 +84,7 @@ def _held(stack: contextlib.ExitStack, opened: int, close: Any) -> int:
 
 
 def aligned(pages: Any, alignment: int) -> h5f.FileID:
-    """The file in `pages` opened so that all that is new in it begins at a multiple of `alignment`."""
+    """Open the file in `pages` so that every new object in it begins at a multiple of `alignment`."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fileobj_driver(h5fd.fileobj_driver, pages)
     access.set_alignment(1, alignment)

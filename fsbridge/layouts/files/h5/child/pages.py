@@ -1,4 +1,4 @@
-"""A file in memory with holes, for h5py to write into. Part of the process that writes skeletons; not here: HDF5."""
+"""A sparse file in memory into which h5py writes. Part of the process that writes skeletons. Not here: HDF5."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from bisect import bisect_left, insort
 from typing import Any
 
 PAGE = 4096
-"""Bytes that the kernel asks for at least."""
+"""Least bytes that the kernel requests."""
 
 
 class Pages:
-    """A file in memory that has only the pages that were written. h5py's `fileobj` driver works on it."""
+    """A file object in memory that has only the pages that were written, for h5py's `fileobj` driver."""
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
@@ -62,10 +62,10 @@ class Pages:
         return self.end
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing, because nothing is buffered."""
 
     def discard(self, start: int, stop: int) -> None:
-        """Forget the pages that hold any of the bytes [start, stop), which another process has."""
+        """Drop the pages that contain any of the bytes [start, stop), because another process supplies these."""
         first = bisect_left(self._numbers, start // PAGE)
         last = bisect_left(self._numbers, -(-stop // PAGE))
         for number in self._numbers[first:last]:

@@ -23,14 +23,14 @@ from fsbridge.layouts.files.h5.child.allocation import MAX_RANK
 from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw, untimed
 
 ATTRIBUTE_BYTES = 60000
-"""Bytes of an attribute: object headers cannot hold more.
+"""Most bytes of an attribute that fit into an object header.
 
-A larger one becomes JSON text elsewhere, and so do lists too deep.
+A larger attribute becomes JSON text elsewhere, and so do lists that are nested too deeply.
 """
 _POINTER_BYTES = 16
 """Bytes that a text of variable length takes in an attribute."""
 _DISTINCT = 256
-"""Types, extents and property lists that are kept: most objects of a file are like others of it."""
+"""Most cached types, extents and property lists. Most objects of a file resemble others in it."""
 
 _create_attribute = function(h5p, "H5Acreate2", ID, TEXT, ID, ID, ID, ID, result=ID)
 _write_attribute = function(h5p, "H5Awrite", ID, ID, MEMORY)
@@ -38,7 +38,7 @@ _close_attribute = function(h5p, "H5Aclose", ID)
 
 
 def attribute(value: Any) -> Any:
-    """A JSON value as an attribute: numbers, texts and rectangular lists as such, everything else as JSON text."""
+    """Return a JSON value as an attribute's value: numbers, texts and rectangular lists as they are, others as JSON text."""
     if value == []:
         return np.zeros(0)  # as h5py and AnnData write it; a reader of a list of names would take a text for its letters
     if isinstance(value, bool):
@@ -67,15 +67,15 @@ def attribute(value: Any) -> Any:
 
 
 def _has_integers(array: NDArray[Any], items: Sequence[Any]) -> bool:
-    """True if the integers among `items` are themselves in `array`: numpy makes floats of -1 beside 2**63."""
+    """True if numpy kept the integers among `items` exactly in `array`; it makes floats of -1 together with 2**63."""
     return all(type(item) is not int or item == found for item, found in zip(items, array.reshape(-1).tolist(), strict=True))
 
 
 def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = None, characters: bool = False) -> None:
-    """Write all attributes; one that HDF5 cannot hold is left out, and hides no other.
+    """Write all attributes. One that HDF5 cannot hold is left out, and the others are still written.
 
-    `described`: a dataset's dtype. `characters`: a text has a fixed length, as netCDF writes it (NC_CHAR): some of its
-    readers end at texts of variable length (NC_STRING), or show their addresses.
+    `described`: a dataset's dtype. `characters`: texts get a fixed length, as in netCDF (NC_CHAR), because some of its
+    readers fail at texts of variable length (NC_STRING), or show their addresses.
     """
     for name, value in attributes.items():
         try:
@@ -87,7 +87,7 @@ def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = N
 
 
 def _alike(value: Any, described: Any) -> Any:
-    """A number as one of the dataset's elements: netCDF knows what stands for missing ones by a value of their type only."""
+    """Convert a number to the dataset's type, because netCDF accepts a missing value only in the type of the elements."""
     dtype = np.dtype(described) if isinstance(described, str) and described not in ("text", "bytes") else None
     if dtype is None or dtype.kind not in "iuf" or isinstance(value, str) or value.dtype.kind not in "iuf":
         return value
@@ -97,7 +97,7 @@ def _alike(value: Any, described: Any) -> Any:
 
 
 def _set_attribute(owner: Any, name: str, value: Any, characters: bool = False) -> None:
-    """`value`: as `attribute` gives it. Several times as fast as h5py's `attrs`: HDF5 is handed the bytes as they are."""
+    """Write a `value` that `attribute` returned. Passing raw bytes is several times as fast as h5py's `attrs`."""
     if isinstance(value, str) and characters and len(content := value.encode()) <= ATTRIBUTE_BYTES:
         _write(owner, name, _characters(max(1, len(content)), content.isascii()), (), content or b"\0")
     elif isinstance(value, str):
@@ -109,7 +109,7 @@ def _set_attribute(owner: Any, name: str, value: Any, characters: bool = False) 
 
 
 def _write(owner: Any, name: str, kind: Any, shape: tuple[int, ...], memory: Any) -> None:
-    """Write an attribute from elements in memory as its type has them."""
+    """Write an attribute from elements that lie in memory in its HDF5 type."""
     if "\0" in name:
         raise ValueError("a zero character, where HDF5's names end")
     created = checked(_create_attribute(owner.id, raw(name), kind.id, _space(shape).id, DEFAULT, DEFAULT))
@@ -169,7 +169,7 @@ def dataset_type(described: Any) -> Any:
 
 
 def _descr(described: Any) -> Any:
-    """What `np.dtype` takes: a string, `[base, shape]`, or `{"names", "formats", "offsets", "itemsize"}`."""
+    """Return an argument of `np.dtype`: a string, `[base, shape]`, or `{"names", "formats", "offsets", "itemsize"}`."""
     if isinstance(described, list):
         return (_descr(described[0]), tuple(described[1]))
     if isinstance(described, dict):
@@ -178,7 +178,7 @@ def _descr(described: Any) -> Any:
 
 
 def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
-    """Create a dataset. If HDF5 does not take its elements it is removed, because it would have others."""
+    """Create a dataset. If HDF5 refuses its elements, the dataset is removed, because it would have wrong ones."""
     space = _space(tuple(item["shape"]))
     kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item)
     found = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
@@ -196,7 +196,7 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
 
 @functools.lru_cache(_DISTINCT)
 def _forms(described: str, fill: str | None, inside: bool) -> tuple[Any, Any]:
-    """Type, creation properties of a dataset: `described` is its dtype in JSON, `inside`: the skeleton has its elements."""
+    """Return a dataset's type and creation properties. `described`: its dtype in JSON; `inside`: its elements are here."""
     dtype, creation = json.loads(described), untimed(h5p.DATASET_CREATE)
     creation.set_layout(h5d.CONTIGUOUS)
     if fill:

@@ -1,6 +1,6 @@
 """Writes the skeleton of an HDF5 file: everything but the elements of contiguous datasets. Part of the writing process.
 
-Objects come in batches, in the order of their making, and are written as they come; what has to wait for others waits for
+Objects come in batches, in the order of creation, and are written at once. Parts that depend on other objects are written at
 the end. Not here: the program (`writer.py`), the file in memory (`pages.py`), objects that JSON describes (`plain.py`),
 objects of other HDF5 files (`typed.py`).
 """
@@ -23,10 +23,10 @@ from fsbridge.layouts.files.h5.child.typed import Typed, link_creation, raw, unt
 from fsbridge.layouts.files.h5.limits import LEFT_OUT
 
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
-"""What h5py raises for what HDF5 does not take."""
+"""Exceptions that h5py raises if HDF5 refuses something."""
 
 ORDERED = h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED
-"""How groups keep the order of their members: netCDF-C writes to no file without it."""
+"""Groups keep the order in which members were created, because netCDF-C does not write to a file without it."""
 
 _set_bounds = function(h5p, "H5Fset_libver_bounds", ID, ctypes.c_int, ctypes.c_int)
 
@@ -34,7 +34,7 @@ Item = Mapping[str, Any]
 
 
 class SkeletonObject(NamedTuple):
-    """An object: its number, what is known of it, and its elements where they belong to the skeleton."""
+    """An object: its number, its description, and its elements if they are part of the skeleton."""
 
     number: int
     item: Item
@@ -48,7 +48,7 @@ class SkeletonObject(NamedTuple):
 class Skeleton:
     """The file while it is written. `failed`: numbers and paths of objects that HDF5 refuses, and why.
 
-    `plain`: numbers of datasets of HDF5 files that could not be written as those have them, but as JSON describes them.
+    `plain`: numbers of datasets from HDF5 files that could not be written exactly, and are written as JSON describes them.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Skeleton:
         self.plain: list[int] = []
 
     def add(self, objects: Sequence[Item], blob: bytes) -> None:
-        """The next objects; the first of all is the root."""
+        """Add the next objects. The very first object is the root group."""
         if self._file is None:
             self._begin(objects[0])
         for item in objects:
@@ -91,7 +91,7 @@ class Skeleton:
         self._typed = Typed(self._file)
 
     def finish(self, left_out: Mapping[str, list[str]], scales: Mapping[str, Any]) -> tuple[Pages, list[int | None]]:
-        """The file, and the offset of each object's elements. `left_out`: by group what it lacks, and why."""
+        """Return the file, and each object's offset of elements. `left_out`: by group, its missing members with reasons."""
         for entry in self._waiting:
             if entry.item["kind"] == "type":
                 self._attempt(entry, self._typed.commit)
@@ -172,12 +172,12 @@ class Skeleton:
             self._set_attributes(entry, owner)
 
     def _bounds(self, low: int) -> None:
-        """Set the version of object headers from now on: before HDF5 1.8 they hold no attribute of 64 KiB and more."""
+        """Set the version of new object headers. Those of before HDF5 1.8 cannot hold attributes of 64 KiB and more."""
         if _set_bounds(self._file.id, low, h5f.LIBVER_LATEST) < 0:
             raise RuntimeError("HDF5 does not take bounds of its versions")
 
     def _object(self, entry: SkeletonObject) -> Any:
-        """Make an object; what has attributes is returned."""
+        """Create an object, and return it if it can have attributes."""
         item = entry.item
         kind, path = item["kind"], raw(item["path"])
         if kind == "dataset":
@@ -226,7 +226,7 @@ class Skeleton:
             self._file.unlink(raw(item["path"]))
 
     def _fill(self, entry: SkeletonObject) -> None:
-        """Elements that are part of the skeleton; a dataset without them is none."""
+        """Write elements that are part of the skeleton. If that fails, the dataset is removed."""
         try:
             self._typed.items(entry.item, entry.elements)
         except ERRORS:

@@ -1,4 +1,4 @@
-"""Writes objects as another HDF5 file has them: types, spaces, attributes, references. Part of the writing process.
+"""Writes objects exactly as in another HDF5 file: types, spaces, attributes, references. Part of the writing process.
 
 Objects are described by `exact.Exact`, with a path in the new file. Not here: objects that JSON describes
 (`skeleton.py`).
@@ -18,17 +18,17 @@ from fsbridge.children.elements import Form, Target, Unpacker, form
 from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, TEXT, function
 
 MAX_CHUNK_BYTES = (1 << 32) - 1
-"""HDF5's limit of a chunk. A larger dataset that could grow gets a fixed extent."""
+"""Most bytes of a chunk in HDF5. A larger dataset gets a fixed extent even if the original can grow."""
 
 _REFERRING = ("DIMENSION_LIST", "REFERENCE_LIST")
-"""Attributes of dimension scales. They leave out objects that are not in this file, because readers expect all."""
+"""Attributes of dimension scales. References to objects outside this file are dropped, because readers follow all."""
 _OBJECT, _REGION = 0, 1
 """H5R_OBJECT1, H5R_DATASET_REGION1 (H5Rpublic.h)."""
 _NEW_OBJECT, _NEW_REGION, _NEW_ATTRIBUTE = 2, 3, 4
 """H5R_OBJECT2, H5R_DATASET_REGION2, H5R_ATTR: the references of HDF5 1.12, of `_NEW_BYTES` in memory."""
 _NEW_BYTES = 64
 _REFERENCES = ("object", "region", "reference")
-"""Kinds of pointers in elements."""
+"""Kinds of references in elements."""
 
 
 _write_attribute = function(h5p, "H5Awrite", ID, ID, MEMORY)
@@ -51,7 +51,7 @@ Described = Mapping[str, Any]
 
 
 def raw(path: str) -> bytes:
-    """A path as HDF5 has it; undecodable bytes as they were."""
+    """Return a path as bytes for HDF5. Bytes that were not UTF-8 in the source are unchanged."""
     return path.encode("utf-8", "surrogateescape")
 
 
@@ -61,7 +61,7 @@ def decoded(text: str) -> bytes:
 
 
 class Typed:
-    """What is known of the objects of other files that this file shows: where they are in it."""
+    """Writes objects of other HDF5 files, and knows where in this file each of them is."""
 
     def __init__(self, file: h5f.FileID) -> None:
         self.file = file
@@ -69,26 +69,26 @@ class Typed:
         self._types: dict[tuple[int, int], Any] = {}
 
     def remember(self, item: Described) -> None:
-        """The object of `item` is there now."""
+        """Note that the object of `item` is in the file now."""
         if "address" in item.get("typed", ()):
             self._paths[item["file"], item["typed"]["address"]] = raw(item["path"])
 
     def comment(self, owner: Any, item: Described) -> None:
-        """An object's comment, if it has one."""
+        """Write an object's comment, if it has one."""
         if "comment" in item.get("typed", ()):
             checked(_set_comment(owner.id, raw(item["typed"]["comment"])))
 
     def knows_type(self, item: Described) -> bool:
-        """True if the committed type of a dataset is there, if it has one."""
+        """True if the dataset has no committed type, or if that type is in the file already."""
         committed = item.get("typed", {}).get("committed")
         return committed is None or (item["file"], committed) in self._types
 
     def elements_wait(self, item: Described) -> bool:
-        """True if the elements may hold references, so that the objects must be there first."""
+        """True if the elements may contain references, so that they must be written after all objects."""
         return _refers(_type(item["typed"]["type"])[1])
 
     def attributes_wait(self, item: Described) -> bool:
-        """True if attributes must wait: they may refer to objects, or are of committed types that are not there yet."""
+        """True if attributes must be written later, because they have references or committed types not written yet."""
         for described in item.get("typed", {}).get("attributes", ()):
             committed = described.get("committed")
             if committed is not None and (item["file"], committed) not in self._types:
@@ -101,7 +101,7 @@ class Typed:
         return False
 
     def commit(self, entry: Any) -> None:
-        """Have a committed type before anything uses it; it is linked later."""
+        """Create a committed type before anything uses it. It gets its name later (`link_type`)."""
         self._committed(entry.item)
 
     def _committed(self, item: Described) -> Any:
@@ -114,7 +114,7 @@ class Typed:
         return tid
 
     def link_type(self, item: Described) -> Any:
-        """A committed type with its name."""
+        """Link a committed type under its name, and return it."""
         tid = self._committed(item)
         h5o.link(tid, self.file, raw(item["path"]), link_creation())
         return tid
@@ -127,7 +127,7 @@ class Typed:
         return h5g.create(self.file, raw(item["path"]), link_creation(), plist)
 
     def dataset(self, item: Described) -> Any:
-        """A dataset, its elements left for later."""
+        """Create a dataset. Its elements are written later."""
         typed = item["typed"]
         memory, shape = _type(typed["type"])
         kind, space = self._stored_type(item["file"], typed, memory), h5s.decode(decoded(typed["space"]))
@@ -145,7 +145,7 @@ class Typed:
         return h5d.create(self.file, raw(item["path"]), kind, space, plist, link_creation())
 
     def items(self, item: Described, items: bytes) -> None:
-        """Write the elements of a dataset of pointers (variable lengths, references); the objects are there by now."""
+        """Write elements that are pointers (variable lengths, references), after all objects have been created."""
         found = h5d.open(self.file, raw(item["path"]))
         memory, shape = _type(item["typed"]["type"])
         count = found.get_space().get_simple_extent_npoints()
@@ -155,7 +155,7 @@ class Typed:
                 checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
 
     def attributes(self, owner: Any, item: Described) -> list[str]:
-        """Write an object's attributes; the names of those that could not be written."""
+        """Write an object's attributes. Return the names of those that could not be written."""
         failed: list[str] = []
         for described in item["typed"].get("attributes", ()):
             try:
@@ -184,7 +184,7 @@ class Typed:
                 checked(_write_attribute(attribute.id, memory.id, buffer))
 
     def _stored_type(self, file: int, described: Described, memory: Any) -> Any:
-        """The type in the file: the committed one, if the file has it."""
+        """Return the type for the file: the committed type if there is one, else the type itself."""
         return self._types.get((file, described.get("committed", -1)), memory)
 
     def _references(self, file: int) -> _References:
@@ -192,7 +192,7 @@ class Typed:
 
 
 class _References:
-    """Makes references to objects of the new file (`elements.References`); those of HDF5 1.12 are given back at the end."""
+    """Makes references to objects of the new file (`elements.References`). Those of HDF5 1.12 are freed at the end."""
 
     def __init__(self, file: h5f.FileID, paths: Callable[[int], bytes | None]) -> None:
         """`paths`: finds the path of the object that had an address in the original; None: it is not in this file."""
@@ -238,7 +238,7 @@ class _References:
 
 @functools.lru_cache(maxsize=256)
 def _type(encoded: str) -> tuple[Any, Form]:
-    """A type, never to be committed, and the form of its elements."""
+    """Return an uncommitted type, and the form of its elements."""
     tid = h5t.decode(decoded(encoded))
     return tid, form(tid)
 
@@ -249,7 +249,7 @@ def _refers(kind: Form) -> bool:
 
 
 def untimed(kind: Any) -> Any:
-    """Properties of a new object of that class; they leave out when it was made, so that a file is always the same bytes."""
+    """Return creation properties of a class without times, so that the same objects always give the same bytes."""
     plist = h5p.create(kind)
     plist.set_obj_track_times(False)
     return plist
@@ -257,7 +257,7 @@ def untimed(kind: Any) -> Any:
 
 @functools.cache
 def _type_creation() -> int:
-    """As `untimed`, for a committed type: h5py does not know that class of properties."""
+    """Like `untimed`, for a committed type, because h5py lacks that class of properties."""
     kind = ctypes.c_int64.in_dll(ctypes.CDLL(h5p.__file__), "H5P_CLS_DATATYPE_CREATE_ID_g").value
     found: int = checked(_create_properties(kind))
     checked(_set_track_times(found, False))
@@ -274,7 +274,7 @@ def link_creation() -> Any:
 
 
 def _shaped(plist: Any, space: Any, size: int, chunks: list[int] | None, outside: bool) -> Any:
-    """The dataspace, and the layout that it needs: what can grow is chunked, with all elements in one chunk."""
+    """Return the dataspace, and set the layout that it needs: a dataset that can grow is chunked, with a single chunk."""
     if space.get_simple_extent_type() != h5s.SIMPLE:
         return space
     extents, most = space.get_simple_extent_dims(), space.get_simple_extent_dims(True)
