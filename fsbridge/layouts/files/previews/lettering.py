@@ -1,6 +1,6 @@
 """Letters of 5 by 7 pixels, for the numbers and units in a picture. Pure.
 
-A PNG cannot carry text that a viewer would draw, and a library that draws it is large for a dozen digits.
+Viewers do not draw text stored in a PNG, and a drawing library is too large for a dozen digits.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _GLYPHS = bytes.fromhex(
     "4428102844" "4c9090907c" "4464544c44" "0008364100" "0000770000" "0041360800" "0201020402"
     "0006090600" "fc4040207c"
 )  # fmt: skip
-"""Columns of each letter from left to right, the lowest bit above: ASCII from the space on, then degree and micro."""
+"""Five columns of each letter, left to right, lowest bit at the top: ASCII from the space on, then degree and micro."""
 
 _BEYOND = {"°": 95, "µ": 96, "μ": 96}
 
 
 def lettered(text: str) -> NDArray[np.bool_]:
-    """Return the pixels of one line: 8 rows, 6 columns for each letter. Letters that it lacks become `?`."""
+    """Return the pixels of one line: 8 rows, 6 columns for each letter. Letters without a glyph become `?`."""
     parts = (char if char in _BEYOND else unicodedata.normalize("NFKC", char) for char in text)
     places = [_BEYOND.get(char, ord(char) - _FIRST if " " <= char <= "~" else ord("?") - _FIRST) for char in "".join(parts)]
     columns = np.zeros((len(places), WIDTH), np.uint8)

@@ -1,7 +1,7 @@
 """The picture of an array of two dimensions or more: which elements it needs, and how they become a PNG. Pure.
 
-The plane is that of the axes named y and x, or latitude and longitude, in the middle of all other axes; channels shine upon
-each other in their colours. Not here: curves (`plot.py`), reading (`nodes.py`).
+The plane is that of the axes named y and x, or latitude and longitude, in the middle of all other axes. Channels are added
+up in their colours. Not here: curves (`plot.py`), reading (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fsbridge.metadata import ArrayMetadata
 
 _MOST_CHANNELS = 7
 _COLORS = ((255, 0, 255), (0, 255, 0), (0, 255, 255), (255, 255, 0), (255, 0, 0), (0, 0, 255), (255, 255, 255))
-"""Colours of channels that have none.
+"""Colours for channels without any.
 
-More channels than these and without colours are no colours: the middle one is shown.
+If there are more channels than these and none has a colour, only the middle channel is shown.
 """
 
 _LEGEND_ROWS, _LEGEND_COLUMNS = 22, 160
-"""Pixels of the strip below a map that tells what its colours mean."""
+"""Height and least width in pixels of the colour legend below a map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Preview:
 
 
 def picture(view: View) -> Preview:
-    """Return how the PNG is made; Unfit where nothing can be drawn."""
+    """Return the plan of the PNG; Unfit if nothing can be drawn."""
     dtype = drawable(view)
     chosen = plane(view)
     steps = tuple(step_of(view.axes[i], view.shape[i], view.coordinate) for i in (chosen.rows, chosen.columns))
@@ -72,14 +72,14 @@ def picture(view: View) -> Preview:
 
 
 def _fitted(rows: int, columns: int, ratio: float) -> tuple[int, int]:
-    """Return height and width, at most `PIXELS`, of that many elements, each `ratio` times as high as wide."""
+    """Return height and width, at most `PIXELS`, of a picture of elements that are `ratio` times as high as wide."""
     height, width = rows * max(1.0, ratio), columns * max(1.0, 1 / ratio)
     scale = max(1.0, max(height, width) / PIXELS)
     return max(1, round(height / scale)), max(1, round(width / scale))
 
 
 def _length(sample: Sample, view: View, dimension: int) -> int:
-    """How many elements of the array the picture extends over."""
+    """Return the number of elements of the region between the picture's edges along a dimension."""
     return sample.selection.picks[view.selection.kept[dimension]].length * sample.steps[dimension]
 
 
@@ -129,12 +129,12 @@ def _at(channels: Sequence[Channel], number: int) -> Channel:
 
 
 def _ends(found: NDArray[np.float64], kind: str, channel: Channel) -> tuple[float, float] | None:
-    """The values that are black and white: the channel's own window, else percentiles."""
+    """Return the values shown as black and white: the channel's own window, else percentiles."""
     return (0.0, 1.0) if kind == "b" else channel.window or tones.limits(found)
 
 
 def _resized(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
-    """The nearest element for each pixel."""
+    """Resize layers by taking the nearest element for each pixel."""
     rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for new, old in zip(size, layers.shape[1:], strict=True))
     return layers[:, rows[:, None], columns]
 
@@ -158,12 +158,12 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
 
 
 def markers(metadata: ArrayMetadata) -> list[float]:
-    """Finite values that stand for missing elements; NaN and infinities always do."""
+    """Return the finite values that stand for missing elements. NaN and infinities always count as missing."""
     return [value for value in missing_values(metadata) if is_finite(value)]
 
 
 def spelled(selection: Selection) -> str:
-    """A region as numpy writes it."""
+    """Return a region in numpy's index syntax."""
     parts = []
     for pick in selection.picks:
         stop = pick.start + pick.length * pick.step

@@ -1,4 +1,4 @@
-"""`plate.png`: the wells of a plate in their places, each as the preview of its first field's coarsest level.
+"""`plate.png`: the wells of a plate in their places. Each is the preview of the coarsest level of its first field.
 
 Not here: which wells there are (`layouts/files/plates.py`), previews of arrays (`picture.py`).
 """
@@ -30,7 +30,7 @@ class PlatePicture(SingleFile):
     """The picture of a plate. Its version consists of those of all previews in it."""
 
     def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
-        """`wells`: the preview of each well with an image. `again` finds the picture anew, to see changes at an open."""
+        """`wells`: the preview of each well with an image. `again` makes the present picture, to detect changes."""
         before_waiting()
         self._plate = plate
         self._wells = wells
@@ -88,6 +88,6 @@ def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:
 
 
 def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
-    """Return the element that each pixel of a side shows."""
+    """Return for each pixel along one side the index of the nearest element."""
     places = (np.arange(max(1, round(extent * scale))) + 0.5) / scale
     return np.minimum(places.astype(np.intp), extent - 1)

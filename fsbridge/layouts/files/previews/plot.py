@@ -1,7 +1,7 @@
-"""Curves of numbers and rasters of events: as shapes with places, which `svg.py` and `raster.py` draw. Pure.
+"""Curves of numbers and rasters of events, as positioned shapes that `svg.py` and `raster.py` draw. Pure.
 
-A curve is the envelope of the least and greatest element of each of at most 2,000 parts. Written by hand: a plotting library
-takes half a second to import and draws a page of text no better. Not here: which elements are read (`table.py`).
+A curve is the envelope of the least and greatest element of each of at most 2,000 parts. No plotting library is used,
+because importing one takes half a second. Not here: which elements are read (`table.py`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ POINTS = 2000
 """Parts of a curve, at most."""
 
 Real = Callable[[NDArray[Any]], NDArray[np.float64]]
-"""Makes elements real numbers, missing ones NaN."""
+"""Converts elements to real numbers, missing ones to NaN."""
 
 _BLOCK = 1 << 20
-"""Elements that are made real numbers at a time."""
+"""Elements that are converted to real numbers at a time."""
 
 
 class Curve(NamedTuple):
-    """One panel. `low`, `high`: ends of each part, NaN where all are missing; `x`: where the parts are, ascending or not."""
+    """One panel. `low`, `high`: extremes of each part, NaN if all is missing; `x`: the parts' positions, in any order."""
 
     title: str
     x: NDArray[np.float64]
@@ -34,7 +34,7 @@ class Curve(NamedTuple):
 
 
 class Events(NamedTuple):
-    """One panel with a row for each unit: `times` are those of the marks, `rows` the number of each one's row."""
+    """One panel with a row for each unit. `times`: of the marks; `rows`: the row number of each mark."""
 
     title: str
     times: NDArray[np.float64]
@@ -56,7 +56,7 @@ class Line(NamedTuple):
 
 
 class Letters(NamedTuple):
-    """A text; `x` is its left end, its middle or its right end, `y` its base line."""
+    """A text. `x`: its left end, middle or right end, according to its alignment; `y`: its base line."""
 
     x: float
     y: float
@@ -85,7 +85,7 @@ Shape = Line | Letters | Band | Marks
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Panels one below the other over one axis. `unit`: of the elements; `note`: what of the array is shown."""
+    """Panels, one below the other, with a common axis. `unit`: of the elements; `note`: which part of the array is shown."""
 
     title: str
     panels: Sequence[Curve | Events]
@@ -96,11 +96,11 @@ class Figure:
 
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 12, 22, 40
-"""Margins in pixels: numbers of the vertical axis, half a number of the other one, the title, numbers and label."""
+"""Margins in pixels: left for the vertical axis, right for half a number, top for the title, bottom for the axis."""
 
 
 def height_of(figure: Figure, most: int) -> int:
-    """Return the height in pixels that the panels want."""
+    """Return the height in pixels that the panels need, at most `most`."""
     return min(most, _TOP + _BOTTOM + len(figure.panels) * (150 if len(figure.panels) < 3 else 80))
 
 
@@ -181,7 +181,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def number_text(value: float, ends: tuple[float, float]) -> str:
-    """Return a number of an axis: as many digits as tell it from its neighbours."""
+    """Return the text of a number on an axis, with enough digits to differ from its neighbours."""
     span, largest = ends[1] - ends[0], max(map(abs, ends))
     if abs(value) < abs(span) * 1e-9:
         return "0"
@@ -194,7 +194,7 @@ def number_text(value: float, ends: tuple[float, float]) -> str:
 
 
 def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """The least and the greatest finite number; some way apart."""
+    """Return the least and the greatest finite number, moved apart if they are equal."""
     finite = [part[np.isfinite(part)] for part in parts]
     if not any(len(part) for part in finite):
         return 0.0, 1.0
@@ -207,7 +207,7 @@ def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
 
 
 def _places(values: NDArray[np.float64], ends: tuple[float, float], first: float, last: float) -> NDArray[np.float64]:
-    """Pixels of many numbers."""
+    """Convert numbers to pixel positions between `first` and `last`."""
     half = ends[0] / 2, ends[1] / 2  # the difference of the ends themselves may be infinite
     return first + (values / 2 - half[0]) / (half[1] - half[0]) * (last - first)
 

@@ -1,4 +1,4 @@
-"""Which array of a group a preview is made of, if arrays are the levels of one pyramid.
+"""Chooses the level of a pyramid from which a preview is made.
 
 Not here: which arrays are levels (`levels.py`).
 """
@@ -32,7 +32,7 @@ def level_of(shown: OpenGroup, array: OpenArray) -> OpenArray:
 
 
 def pyramid_preview(shown: OpenGroup, name: str) -> ArrayFile | None:
-    """Return the preview of a group that is one pyramid and is called `name`; None if it is none."""
+    """Return the preview of a group, called `name`, that is a pyramid; None if it is not one."""
     found = _levels(shown)
     if not found:
         return None
@@ -65,7 +65,7 @@ def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
 
 
 def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
-    """Return the coarsest level that fills a preview, or a coarser one where that would show its middle only.
+    """Return the coarsest level that fills a preview, or a coarser one if that level could only show its middle.
 
     `names` are levels, finest first; at least one.
     """

@@ -1,4 +1,4 @@
-"""A figure as PNG. Pure. Not here: where what stands (`plot.py`)."""
+"""Draws a figure as PNG. Pure. Not here: the positions of its shapes (`plot.py`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _write(paper: NDArray[np.uint8], letters: Letters) -> None:
 
 
 def _fill(paper: NDArray[np.uint8], band: Band) -> None:
-    """Draw each part as a vertical line, and what connects it with the next one."""
+    """Draw each part as a vertical line, and connect it with the next part."""
     there = np.isfinite(band.top) & np.isfinite(band.x)
     for i in np.flatnonzero(there).tolist():
         columns = _span(band.x[i], band.x[i])

@@ -1,6 +1,6 @@
 """Which dimensions of an array are a picture's rows, columns and channels, or the columns of a table. Pure.
 
-Imports no library, because the table of file types asks here.
+Imports no library, because the table of file types imports this module.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from fsbridge.metadata import Axis
 
 MOST_COLUMNS = 16
-"""Columns of a table that are drawn one below the other; a wider one is a picture."""
+"""Most columns of a table that is drawn as curves. A wider one is drawn as a picture."""
 
 _TABLE_ROWS = 8
-"""Rows for each column from which an array of two dimensions without names is a table."""
+"""Rows per column from which on a 2-D array without dimension names counts as a table."""
 
 _KINDS = "biufcmM"
 """Kinds of elements that can be drawn, as numpy calls them."""
@@ -99,7 +99,7 @@ def plane(view: View) -> Plane:
 
 
 def step_of(axis: Axis, length: int, coordinate: Coordinate) -> float | None:
-    """Return the axis' spacing; where it is irregular that of its coordinate's ends; None if nothing tells it."""
+    """Return the axis' spacing; if it is irregular, the mean spacing of its coordinate; None if it is unknown."""
     if axis.scale is not None:
         return axis.scale
     found = None if axis.name is None or length < 2 else coordinate(axis.name)
@@ -110,7 +110,7 @@ def step_of(axis: Axis, length: int, coordinate: Coordinate) -> float | None:
 
 
 def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) -> float:
-    """Return how many times as high as wide one element is; 1 where that is not known, or is not a shape to be drawn."""
+    """Return the ratio of an element's height to its width; 1 if it is unknown, or too extreme to draw."""
     row, column = steps
     if row is None or column is None:
         return 1.0

@@ -1,6 +1,6 @@
-"""Which elements of an array a preview looks at: so few chunks that they are decoded at once. Pure.
+"""Which elements of an array a preview uses. They lie in few chunks, so that decoding is quick. Pure.
 
-Either every n-th element of the whole extent, or, where that would decode too much, of the middle. Not here: which
+They are every n-th element of the whole extent or, if that would decode too much, of the middle. Not here: which
 dimensions are shown (`picture.py`, `plot.py`), how elements are read (`elements/`).
 """
 
@@ -19,11 +19,11 @@ PIXELS = 512
 """Width and height of a preview, at most."""
 
 _LEAST_PIXELS = 128
-"""Pixels of the longer side from which a coarse look at all of an array is better than a fine one at its middle."""
+"""Least pixels of the longer side for a coarse sample of a whole array. Below, a fine sample of its middle is better."""
 
 
 class Sample(NamedTuple):
-    """What is looked at. `steps`: by dimension of the region, every how many elements; `middle`: not the whole extent."""
+    """The elements of a preview. `steps`: by dimension of the region; `middle`: only the middle of the extent is sampled."""
 
     selection: Selection
     steps: tuple[int, ...]
@@ -45,9 +45,8 @@ def sampled(
 ) -> Sample:
     """Return the elements of a region that a preview shows. Unfit where a single chunk is too large.
 
-    `shown`: wishes by dimension of the region; `at`: the position in each dimension of which one plane is looked at. `kept`:
-    how many elements, from the first on, of dimensions that are never thinned out; fewer where even one chunk of each is too
-    much.
+    `shown`: wishes by dimension of the region; `at`: positions in dimensions that are cut at one position. `kept`: number of
+    elements, from the first on, in dimensions that are not sampled; fewer if single chunks would already be too much.
     """
     kept = kept or {}
     shape, first = region.shape, {dimension: (0, count) for dimension, count in kept.items()}
@@ -85,7 +84,7 @@ def sampled(
 
 
 def _step(count: int, most: int | None, factor: int) -> int:
-    """Every how many elements to look at, so that there are `most` or somewhat more, unless there are fewer at all."""
+    """Return the step that leaves `most` elements or somewhat more; 1 if there are fewer, or no limit."""
     return 1 if most is None else max(1, count * factor // max(1, most))
 
 
@@ -123,7 +122,7 @@ def _cost(metadata: ArrayMetadata, selection: Selection) -> int:
 
 
 def _touched(pick: Pick, edge: int | tuple[int, ...]) -> int:
-    """How many chunks of one dimension hold an element, at most."""
+    """Return the most chunks along one dimension that contain a picked element."""
     if not pick.length:
         return 0
     last = pick.start + (pick.length - 1) * pick.step

@@ -1,4 +1,4 @@
-"""A figure as SVG: text without scripts or anything that is loaded. Pure. Not here: where what stands (`plot.py`)."""
+"""Draws a figure as SVG, without scripts or external resources. Pure. Not here: the positions of its shapes (`plot.py`)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def _outlines(band: Band) -> Iterator[str]:
-    """One outline for each run of parts that are not missing: along their tops, and back along their bottoms."""
+    """Yield an outline for each run of parts that are not missing: along their tops, and back along their bottoms."""
     there = np.isfinite(band.top) & np.isfinite(band.x)
     borders = np.flatnonzero(np.diff(np.concatenate([[False], there, [False]]).astype(np.int8)))
     for begin, stop in borders.reshape(-1, 2).tolist():

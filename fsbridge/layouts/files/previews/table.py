@@ -1,4 +1,4 @@
-"""The figure of an array that is curves: of one dimension, of few columns, of compounds, or times of events. Pure.
+"""Figures of arrays that are drawn as curves: 1-D, few columns, compounds, or times of events. Pure.
 
 Not here: where a figure's parts stand (`plot.py`), pictures (`picture.py`).
 """
@@ -23,11 +23,11 @@ from fsbridge.layouts.files.previews.sampling import Sample, Wish, sampled
 from fsbridge.layouts.units import symbol
 
 _MOST_UNITS = 64
-"""Rows of a raster of events."""
+"""Most rows in a raster of events."""
 
 
 def curves(view: View, drawn: Callable[[Figure], bytes]) -> Preview:
-    """Return how a figure is made of an array with one dimension or few columns; Unfit where nothing can be drawn."""
+    """Return the plan of a figure of an array with one dimension or few columns; Unfit if nothing can be drawn."""
     drawable(view)
     kept = {1: min(view.shape[1], MOST_COLUMNS)} if len(view.shape) == 2 else {}
     shown = {0: Wish(None)} if view.shape else {}

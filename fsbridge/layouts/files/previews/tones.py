@@ -26,7 +26,7 @@ _VIRIDIS = np.frombuffer(
 def numbers(
     values: NDArray[np.generic], markers: Sequence[float], packing: tuple[float, float] | None
 ) -> NDArray[np.float64]:
-    """Return elements as real numbers, unpacked; missing ones, those equal to a marker, as NaN; complex ones' magnitudes."""
+    """Return elements as unpacked real numbers: NaN for those equal to a marker, magnitudes for complex ones."""
     kind = values.dtype.kind
     if kind in "mM":
         found = values.view(np.int64).astype(np.float64)
@@ -42,7 +42,7 @@ def numbers(
 def limits(found: NDArray[np.float64]) -> tuple[float, float] | None:
     """Return the values to be shown darkest and brightest; None if no element is finite.
 
-    They are percentiles; the extremes where most elements are equal; and 1 apart where all are.
+    They are percentiles, or the extremes if most elements are equal. If all are equal, they are 1 apart.
     """
     finite = found[np.isfinite(found)]
     if not finite.size:
@@ -54,7 +54,7 @@ def limits(found: NDArray[np.float64]) -> tuple[float, float] | None:
 
 
 def stretched(found: NDArray[np.float64], ends: tuple[float, float] | None) -> NDArray[np.uint8]:
-    """Return 0 to 255 for numbers between both ends, and beyond them; 0 for NaN."""
+    """Map numbers between both ends to 0 to 255. Numbers beyond an end get that end's value; NaN gets 0."""
     if ends is None:
         return np.zeros(found.shape, np.uint8)
     low, high = ends
@@ -87,7 +87,7 @@ def labelled(values: NDArray[np.generic]) -> NDArray[np.uint8]:
 
 
 def composed(levels: Sequence[NDArray[np.uint8]], colors: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
-    """Return red, green and blue of channels that shine upon each other."""
+    """Return red, green and blue of channels that are added up in their colours."""
     total = np.zeros((*levels[0].shape, 3), np.uint32)
     for level, color in zip(levels, colors, strict=True):
         total += level[..., None].astype(np.uint32) * np.array(color, np.uint32)
@@ -96,7 +96,7 @@ def composed(levels: Sequence[NDArray[np.uint8]], colors: Sequence[tuple[int, in
 
 
 def with_alpha(pixels: NDArray[np.uint8], missing: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Return the pixels; where any is missing, with a last sample that makes it transparent."""
+    """Return the pixels, with an alpha sample added if any pixel is missing."""
     if not missing.any():
         return pixels
     return np.concatenate([pixels, np.where(missing, 0, 255).astype(np.uint8)[..., None]], axis=-1)
