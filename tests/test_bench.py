@@ -21,7 +21,7 @@ from checks import Skipped
 from remote.servers import SERVERS
 
 TINY = ["--size", "256K", "--chunk-size", "16K", "--rounds", "1", "--scale", "1000"]
-ROWS = ["memory", "n5 gzip", "layouts cropped", "small files", "list 100k dotted", "tree hdf5"]
+ROWS = ["memory", "without a mount", "n5 gzip", "layouts cropped", "small files", "list 100k dotted", "tree hdf5"]
 """One row of each kind."""
 
 

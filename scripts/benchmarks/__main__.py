@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from types import ModuleType
 
-from benchmarks import costs, layouts, listing, machine, pictures, reading, remote, report, trees, whole
+from benchmarks import costs, layouts, listing, machine, pictures, reading, remote, report, trees, unmounted, whole
 from benchmarks.rounds import Row
 from benchmarks.settings import Settings
 
-SUITES = (costs, reading, trees, layouts, whole, pictures, listing)
+SUITES = (costs, reading, trees, layouts, whole, pictures, unmounted, listing)
 MIB = 1 << 20
 METHOD = """\
 Cold: a fresh mount, so neither the daemon nor the kernel's page cache holds anything of it; the stored files are in the page
