@@ -529,7 +529,7 @@ def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, s
         await_disconnected(point)
         assert errno_of(lambda: os.listdir(point)) == errno.ENOTCONN
     finally:
-        subprocess.run(["umount", "-f", point], check=True)
+        subprocess.run(["umount", "-f", "-l", point], check=True)
 
 
 def test_p10_a_log_that_nobody_reads_holds_up_neither_the_memory_nor_the_end(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b, sha256
@@ -180,17 +180,21 @@ class GroupDirectory:
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Documents first; one member that cannot be shown hides none of the others."""
+        yield from self.listing(self.listed)
+
+    def listing(self, listed: Callable[[Group, Child, Opener], Iterable[Entry]]) -> Iterator[Sequence[Entry]]:
+        """Yield the entries of one listing, with those of each member by `listed`. Several may go on at the same time."""
         group = self.group
         documents, mtime_ns = self.documents(), group.mtime_ns
         batch = [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
         if batch:
             yield batch
-        batch, listed, begun = [], 0, time.monotonic()
+        batch, count, begun = [], 0, time.monotonic()
         layout, member = self.path.layout, self.path.member
         far = member.context.config.is_remote and layout.selective(member.context.format_at(member.names))
         for child, opener in openers(group, self.members(group), far):
             try:
-                batch += self.listed(group, child, opener)
+                batch += listed(group, child, opener)
             except PASSING:
                 raise  # it must not be taken for absent
             except FsbridgeError as error:
@@ -198,9 +202,9 @@ class GroupDirectory:
                 continue
             if len(batch) >= BATCH_ENTRIES or time.monotonic() - begun > BATCH_SECONDS:
                 yield batch
-                listed += len(batch)
+                count += len(batch)
                 batch, begun = [], time.monotonic()
-        self.extent = listed + len(batch)
+        self.extent = count + len(batch)
         yield batch
 
     def members(self, group: Group) -> Iterable[Child]:

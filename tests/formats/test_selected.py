@@ -207,5 +207,5 @@ def test_a_mount_of_an_array_and_a_program_that_sees_a_part(tmp_path: Path, moun
     listed = fsbridge("ls", sample.source, "-R", "--exclude", "*/*ur*", "--layout", "files")
     assert {path.partition(".")[0] for path in listed.stdout.split()} == {
         *("g", "index", "store"),
-        *("g/index", "g/volume", "g/words"),
+        *("g/index", "g/labels", "g/volume", "g/words"),
     }

@@ -120,7 +120,6 @@ class FilesGroup(OpenGroup):
     def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group, layout.shared, layout.tree)
         self._files = layout
-        self._rows: Rows | None = None  # of the listing that goes on, if it has a page
         self._unopened: set[str] = set()  # members of the last listing that could not be opened: what they are is unknown
 
     def members(self, group: Group) -> Iterable[Child]:
@@ -129,7 +128,6 @@ class FilesGroup(OpenGroup):
         If there are fewer than `_LISTED_ONCE`, one listing of the store is enough for both.
         """
         self._unopened = set()
-        self._rows = Rows() if "html" in self._files.wanted else None
         members = group.children()
         first = list(islice(members, _LISTED_ONCE))
         if len(first) < _LISTED_ONCE:
@@ -138,12 +136,12 @@ class FilesGroup(OpenGroup):
             self.fresh()
         return chain(first, members)
 
-    def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
+    def listed(self, group: Group, child: Child, opener: Opener, rows: Rows | None = None) -> Iterable[Entry]:
         """Return the entries of a member: a group's directory and files, an array's files, or links to these."""
-        name, rows = file_name(child.name, _TAKEN), self._rows
+        name = file_name(child.name, _TAKEN)
         if rows is not None:
             rows.member(child)
-        if child.link is None and (files := self._listed_briefly(group, child.name, name)) is not None:
+        if child.link is None and (files := self._listed_briefly(group, child.name, name, rows)) is not None:
             return files
         try:
             node: Node = Link(child.link) if child.link is not None else opener()
@@ -206,7 +204,7 @@ class FilesGroup(OpenGroup):
             raise Stale(f"{name!r} could not be opened when it was listed, and is no group")
         return self.directory(name, cast(Group, node))
 
-    def _listed_briefly(self, group: Group, child: str, name: bytes) -> list[Entry] | None:
+    def _listed_briefly(self, group: Group, child: str, name: bytes, rows: Rows | None) -> list[Entry] | None:
         """The entries of an array's files, found without opening the array; None if the member must be opened."""
         around, member = self.last_around(), self.path.member
         names, limit = (*member.names, child), member.context.config.limits.depth
@@ -217,7 +215,7 @@ class FilesGroup(OpenGroup):
         x_first = member.context.format_at(names).first_axis_fastest
         axes = around.surroundings.axes(found.metadata, names, x_first, found.shared)
         opener, coordinate = partial(self._briefly_listed, child), around.surroundings.coordinate
-        wanted, others, rows = self._files.wanted, around.neighbours, self._rows
+        wanted, others = self._files.wanted, around.neighbours
         return listed_briefly(self._shared, found, names, axes, x_first, coordinate, wanted, name, others, opener, rows)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
@@ -326,8 +324,8 @@ class FilesGroup(OpenGroup):
         if not self.path.member.names and "h5" in files.wanted:
             name = files.full_root_name if has_child(group, files.root_name) else files.root_name
             yield [listed_group(escape(name), "h5", mtime_ns, self._as_h5)]
-        yield from super().entries()
-        rows, self._rows = self._rows, None
+        rows = Rows() if "html" in files.wanted else None  # of this listing alone: several go on at the same time
+        yield from self.listing(partial(self.listed, rows=rows))
         if rows is not None and PAGE not in self.last_around().neighbours.names:
             yield [self._page_file(rows).entry(PAGE.encode())]
         if "preview" in files.wanted and plate_of(group.attributes()) is not None:

@@ -327,3 +327,20 @@ def test_links_of_the_source_are_told_with_what_they_lead_to(tmp_path: Path) -> 
     assert "which leads nowhere" in rows["nowhere"]
     assert "link to g/a" in rows["soft"]
     assert "float64" in rows["soft"]
+
+
+def test_p3_each_of_two_listings_at_a_time_has_the_page(store: Path) -> None:
+    """What a listing finds for the page is its own, or one lists no page, and the other one tells of members twice."""
+    tree = tree_of(store)
+    root = cast(Directory, tree.root)
+    alone = [entry.name for batch in root.present().entries() for entry in batch]
+    first, second = iter(root.present().entries()), iter(root.present().entries())
+    both: list[list[bytes]] = [[], []]
+    while batches := [next(one, None) for one in (first, second)]:
+        if not any(batches):
+            break
+        for names, batch in zip(both, batches, strict=True):
+            names += [entry.name for entry in batch or ()]
+    assert both == [alone, alone]
+    assert b"index.html" in alone
+    tree.close()
