@@ -147,7 +147,7 @@ class carried(Generic[T]):  # noqa: N801  # as above
                 self._ages.append(oldest())
 
     def joined(self) -> None:
-        """Note that the calling thread uses the answers that those threads got."""
+        """Note that the calling thread now uses the answers that the threads which called this object got."""
         used(min(self._ages, default=math.inf))
 
 

@@ -335,7 +335,7 @@ class ChunkCache:
     def _make_room(self, amount: int, capacity: int, now: float | None) -> bool:
         """Evict until `amount` bytes fit, and return True if they do (the caller holds the lock).
 
-        `now`: the time, so that chunks that have their turn now (`Turns.keeps`) stay. None: evict these, too.
+        `now`: the present time: a chunk whose turn is not over by then (`Turns.keeps`) stays. None: evict such chunks, too.
 
         What goes, in this order, one at a time:
 

@@ -178,9 +178,10 @@ _starts: _Starts | None = None
 
 
 def begin(needs: Needs) -> bool:
-    """Put the wall up; false, and a debug line, if there is no Landlock. Call it once, in a thread that stays in front.
+    """Put the wall up; without Landlock, log a debug line and return False.
 
-    With or without it, from now on threads that cannot be started at once are started later.
+    Call it once. The calling thread itself stays in front of the wall, that is, unconfined. With or without a wall, threads
+    that cannot be started at once are from now on started later.
     """
     global _wall, _starts
     _starts = _starts or _Starts()

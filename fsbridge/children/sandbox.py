@@ -1,7 +1,7 @@
 """Confinement of a child process: memory, no core dumps, and with Landlock no files except the named ones.
 
-Only the standard library, because this runs beside HDF5 after all imports. Not here: which files a child may open (the
-daemon decides), the system calls (`landlock.py`).
+It needs nothing outside the standard library and `landlock.py`, because it runs in processes that have HDF5 loaded, when
+their imports are done. Not here: which files a child may open (the daemon decides), the system calls (`landlock.py`).
 """
 
 from __future__ import annotations

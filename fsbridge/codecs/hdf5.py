@@ -210,9 +210,10 @@ def _check_size(total: int, size: int | None, limit: int) -> None:
 
 
 def _nbit(values: tuple[int, ...]) -> Decoder | None:
-    """Parse `count of values, nothing to do, elements, class, size, order, precision, offset`.
+    """Parse the filter's parameters; None if the elements are not of an atomic type, or the parameters make no sense.
 
-    Compounds have more values.
+    They are the number of parameters, a flag that the filter leaves the bytes as they are, the number of elements, the class
+    of the type, and for an atomic type its size, byte order, precision and offset. For a compound, others follow the class.
     """
     if len(values) >= 3 and values[1]:
         return Verbatim("nbit")

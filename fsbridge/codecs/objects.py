@@ -305,7 +305,7 @@ def _count(found: int, expected: int | None) -> None:
 
 
 def _flatten(nested: list[Any], shape: Sequence[int]) -> list[Any]:
-    """Return the elements in C order. A scalar's document holds its one element without a shape."""
+    """Return the elements of `nested` in C order; for a scalar, whose shape is empty, it is a list of its one element."""
     level = nested
     for depth, edge in enumerate(shape or (1,)):
         if depth:

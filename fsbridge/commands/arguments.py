@@ -74,7 +74,7 @@ def add_format(parser: Parser) -> None:
 
 
 def add_tree(parser: Parser) -> None:
-    """Add the options for which files the tree has, and for the resources that making them may take."""
+    """Add the options that choose the files of the tree, and those for making them: memory, disk, and what is checked."""
     add = parser.group(SHOW).add_argument
     add("--layout", metavar="NAME,...", help="which files: zarr3 (default), zarr2, n5, files")
     add(

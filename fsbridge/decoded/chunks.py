@@ -305,7 +305,7 @@ class DecodedChunk:
         return of.cache.get(self.key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Do nothing: there is no `window`."""
+        """Do nothing, because nothing is prefetched within a chunk (`window` is 0)."""
 
     def close(self) -> None:
         """Do nothing: no resource is held, and the cache evicts chunks by itself."""

@@ -82,7 +82,10 @@ class ArrayVersion:
 
     @property
     def version(self) -> Hashable:
-        """Equal versions have equal bytes, so they may share pages: this object, or in an immutable store the array's."""
+        """What stands for the bytes of this version: files for which it is equal have equal bytes and may share pages.
+
+        It is this object itself, or in an immutable store the array's version.
+        """
         return self.chunks.array.version if self.chunks.immutable else self
 
     def open(self, index: Index) -> DecodedChunk | None:
@@ -114,10 +117,10 @@ class ArrayVersion:
         return self.chunks.array.chunks.absent(indices) if len(indices) >= _MANY_CHUNKS else ()
 
     def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
-        """Return the stored chunk, or None if there is none, and make this state of the chunk part of the version.
+        """Return the stored chunk, or None if there is none, and record that this version has the chunk in this state.
 
-        `absent`: None to look for the chunk. If it was just found to be missing, the value of `_looks` before that.
-        Raises Stale if the chunk was used before and has changed.
+        `absent`: None if the chunk must be looked for; if it was just found to be missing, the value that `_looks` had
+        before that. Raises Stale if another state of the chunk is recorded already.
         """
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
@@ -209,7 +212,10 @@ class ArrayVersion:
         return tuple(reversed(coordinates))
 
     def _find(self, index: Index) -> ChunkInfo | None:
-        """Return the stored chunk once a further change would change its version; None if it is missing. Waits for that."""
+        """Find the stored chunk, or None, and wait until any later change of it would show as another version.
+
+        In an immutable store it does not wait. Raises Stale if the chunk keeps changing or never gets that far.
+        """
         before = None
         for tried in range(_TICK_TRIES + _SECOND_TRIES):
             try:

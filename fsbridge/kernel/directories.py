@@ -61,7 +61,10 @@ class Directories:
         return found
 
     def recall(self, inode: int, name: bytes | None) -> None:
-        """Tell the inode table how to open a node, from a remembered listing of its directory; `name`: None if numbered."""
+        """Tell the inode table how to open a node, if a listing of its directory is remembered.
+
+        `name`: the node's name, or None if it has a number in a space instead of a name.
+        """
         reading = self._get(self._inodes.parent(inode))
         if reading is not None:
             self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)

@@ -110,7 +110,10 @@ class InodeRows:
         self._rows.remove(*row)
 
     def path(self, number: int) -> str:
-        """Return the path inside the mount, for messages; for a numbered node that of the directory with its space."""
+        """Return a node's path inside the mount, for messages; parts that are no longer known are `?`.
+
+        A node that has a number in a space instead of a name is shown as `...` in the directory that the space belongs to.
+        """
         names: list[bytes] = []
         while (row := self.row(number)) is not None and row[0].parents[row[1]]:
             names.append(row[0].names[row[1]] or b"...")

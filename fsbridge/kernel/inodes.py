@@ -241,7 +241,10 @@ class InodeTable:
         return rows.parents[at] or ROOT
 
     def path(self, inode: int) -> str:
-        """Return the path inside the mount, for messages; for a numbered node that of the directory with its space."""
+        """Return a node's path inside the mount, for messages.
+
+        A node that has a number in a space instead of a name is shown as `...` in the directory that the space belongs to.
+        """
         return self._rows.path(inode)
 
     def exact_path(self, inode: int) -> str:

@@ -27,7 +27,10 @@ class Subject(NamedTuple):
 
 
 class Overdue:
-    """The hung jobs of one lane. `suspected`: seconds that a job may take while another in the same directory hangs."""
+    """The hung jobs of one lane, that is, of one group of worker threads (`jobs.py`).
+
+    `suspected`: seconds that a job may take while another in the same directory hangs.
+    """
 
     def __init__(self, suspected: float) -> None:
         self._suspected = suspected

@@ -117,7 +117,7 @@ class Control:
         new.rename(described)
 
     def close(self) -> None:
-        """Remove the socket. For a thread in front of the wall (`confinement`)."""
+        """Remove the socket; only a thread that is not confined (in front of the wall, see `confinement`) may call this."""
         for path in self._paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)

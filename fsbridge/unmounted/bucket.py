@@ -29,7 +29,10 @@ class Bucket:
     unit_items = UNIT_ITEMS
 
     def __init__(self, url: str, remote: Remote, made_of: str) -> None:
-        """`made_of`: what the notes say besides sizes and times, see `identity`."""
+        """Open nothing yet.
+
+        `made_of`: what the export is made of (`identity`). An object's note has it, besides the file's size and time.
+        """
         self.path = url
         self._remote = remote
         self._made_of = made_of
@@ -42,7 +45,7 @@ class Bucket:
 
     @property
     def is_directory(self) -> bool:
-        """True if a single file goes below it, as the URL says."""
+        """True if a single file is put below the URL, not at it: the URL ends with a slash or names only a bucket."""
         return self.path.endswith("/") or not self._location.path
 
     def check_apart(self, config: Config) -> None:

@@ -88,8 +88,8 @@ class OrderedArray:
     def pieces(self, block: int = 1) -> Iterator[tuple[int, int]]:
         """Yield start and stop of pieces for one thread each, of about `UNIT_BYTES`.
 
-        Each starts at the end of a band, rounded up to a multiple of `block`. There is only one piece if elements have no
-        fixed size or there are none.
+        Where one piece stops and the next starts is a multiple of `band` (see there), rounded up to a multiple of `block`.
+        There is only one piece if elements have no fixed size or there are none.
         """
         if self.is_text or not self.size:
             yield 0, self.size

@@ -86,7 +86,10 @@ class HDF5Exact:
         return len(self.path)
 
     def items(self) -> bytes:
-        """Return elements that only point at their values. Raises TooLarge, Unsupported or CorruptData."""
+        """Return all elements, with their values, of a dataset whose stored elements only point at the values.
+
+        They are encoded as in `children/elements.py`. Raises TooLarge, Unsupported or CorruptData.
+        """
         question = {"op": "exact_items", "path": list(self.path)}
         # `child/exact.py` sends less than this many bytes.
         _, attachments, _ = self.origin.source.ask(question, version=self.origin.version, limit=100 << 20)

@@ -229,9 +229,10 @@ class Repository:
             return {}
 
     def _commit_now(self, id: str, listed: Mapping[str, Hashable]) -> Commit:
-        """Return the commit of a snapshot in its listed version; without a listing, as it was when it was read.
+        """Return the commit of a snapshot as its file is now (`listed` tells); if it is not listed, as it was once read.
 
-        Expiring cuts history: icechunk 1 writes the last remaining snapshot again, with another parent.
+        A snapshot's commit can change: when old history expires, icechunk 1 writes the oldest remaining snapshot again, with
+        another parent.
         """
         if id not in listed:
             return self.snapshot(id).commit

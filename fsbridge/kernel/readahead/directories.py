@@ -79,9 +79,10 @@ class _Walk:
         self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
 
     def next(self, name: bytes, missing: bool) -> Sequence[bytes]:
-        """Return the members to read now that `name` is entered. `missing`: it itself has not been read.
+        """Note that the member `name` is entered, and return the members to read now.
 
-        A walk that does not wait (`waits`) need not be told of members that were read already.
+        `missing`: True if `name` itself has not been read yet. While `waits` is False, this need not be called for members
+        that have been read.
         """
         if not (self.waits or missing):
             return ()
@@ -123,7 +124,7 @@ class _Walk:
 
 
 class _Numbered:
-    """The visitors of the chunk directories of one space, by depth, and what was read ahead of them."""
+    """The programs that walk through the chunk directories of one space, by level, and what was read ahead for them."""
 
     __slots__ = ("large", "levels", "unvisited")
 
@@ -148,11 +149,11 @@ class Walks:
         ages: Ages,
         remote: bool,
     ) -> None:
-        """`directories` gets what was read.
+        """Take what read-ahead needs; the directories it reads are handed to `directories`.
 
-        `thread`: a single thread for reads that only compute, because two would slow each other and the event loop down.
-        `threads`: for reads that wait. `remote`: each directory is a job of its own, since all of them wait; chunks, whose
-        listing takes requests of its own, are left to the requests for them.
+        `thread`: one thread for reads that only compute, because two would slow each other and the event loop down.
+        `threads`: for reads that mostly wait. `remote`: True if all reads wait for a server. Then each directory is a job of
+        its own, and chunk directories are not read ahead, because listing them takes further requests to the server.
         """
         self._remote = remote
         self._inodes = inodes

@@ -307,9 +307,10 @@ class Readers:
         return self._depths.begun if known.get(position, late) > late else self._depths.listed
 
     def opened(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
-        """Note that the file at a position of a space is being opened, or is open. `size`: its bytes, 0 if not known yet.
+        """Note that the file at a position of a space is being opened, or is open.
 
-        `again`: the kernel may have its bytes, so nothing is prefetched before it has been read to its end.
+        `size`: its bytes, 0 if not known yet. `again`: True if the kernel may still have the file's bytes. Its opening then
+        starts no prefetching of the files behind it; that starts only when the file has been read to its end.
         """
         if slot is None:
             return

@@ -182,7 +182,7 @@ class Moments(threading.local):
     now: Moment | None = None
 
     def read(self, key: Key, stat: Stat) -> Stat:
-        """Return `stat`, which belongs to an object that was just read, and let the thread's moment remember it, if any."""
+        """Return `stat`, that of an object just read; if this thread is in a moment (`now`), the moment remembers it."""
         if self.now is not None:
             self.now.remember(key, stat)
         return stat

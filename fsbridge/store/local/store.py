@@ -57,7 +57,10 @@ class LocalStore(StoreAbilities):
         self._links: HungMembers[Sequence[Member]] = HungMembers()
 
     def together(self) -> AbstractContextManager[None]:
-        """Return a moment, in which questions cost less (`moments.py`); an empty context if each directory is checked."""
+        """Return a context in which this thread's questions take fewer system calls: a moment (`moments.py`).
+
+        If access to each directory must be checked (`everybody`), it is a context that does nothing.
+        """
         return self._moments if self._files.everybody is None else nullcontext()
 
     def describe(self, key: Key) -> str:

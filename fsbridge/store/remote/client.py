@@ -276,7 +276,10 @@ class Client:
 
 
 def _called(call: Callable[[], R]) -> R:
-    """Return or raise what a call of obstore does. Its panic, if it can make no request, is no Exception in Python."""
+    """Return or raise what a call of obstore does, but raise Panic where obstore panics because it can make no request.
+
+    The PanicException that obstore raises is no subclass of Exception, so handlers of errors would miss it.
+    """
     try:
         return call()
     except BaseException as error:

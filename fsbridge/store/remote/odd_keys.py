@@ -34,8 +34,8 @@ class OddKeys:
     def pages(self, prefix: str, after: str | None, one_level: bool) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
         """Yield the prefixes and the objects of each page, as obstore gives them: with keys below the location.
 
-        `after`: only keys behind this one. `one_level`: deeper keys are given as prefixes. CorruptData without boto3,
-        Unreachable if the server does not answer a second time.
+        `after`: only keys behind this one. `one_level`: deeper keys are given as prefixes. Raises CorruptData if boto3 is
+        not installed, and Unreachable if the server does not answer boto3.
         """
         root = f"{self._location.path}/" if self._location.path else ""
         asked = {"Bucket": self._location.root, "Prefix": f"{root}{prefix}/" if prefix else root}

@@ -65,7 +65,7 @@ class Letters(NamedTuple):
 
 
 class Band(NamedTuple):
-    """An area between two curves of the same points, which lie within a panel."""
+    """The area between two curves, `top` and `bottom`, which share their `x` and lie within a panel."""
 
     x: NDArray[np.float64]
     top: NDArray[np.float64]
