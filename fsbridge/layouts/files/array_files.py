@@ -64,6 +64,6 @@ class ArrayFiles(ArrayDirectory):
         return shown._description() if isinstance(shown, ArrayFiles) else None
 
 
-def nobody(name: str) -> Array:
+def no_array(name: str) -> Array:
     """Raise NotFound, because the root's array is the only one."""
     raise NotFound(f"{name!r}: there is only one array")

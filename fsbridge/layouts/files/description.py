@@ -31,7 +31,7 @@ _IMAGEJ_TYPES = {"u1": "8-bit", "i2": "16-bit Signed", "u2": "16-bit Unsigned", 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 """Names that are spelled alike in JSON, Python and C."""
 
-_SOMEBODY = "\ua66e".encode()
+_PLACEHOLDER = "\ua66e".encode()
 """Placeholder for a plain name in cached text. It is spelled the same way in JSON, Python and C, too."""
 
 _NAMING = frozenset(("name", "files", "h5", "region", "raw"))
@@ -47,7 +47,7 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
     if parts is None:
         return _text(_document(view, collisions))
     around, axes, attributes = parts
-    begin, between, end = (text.replace(_SOMEBODY, view.name.encode()) for text in around.texts)
+    begin, between, end = (text.replace(_PLACEHOLDER, view.name.encode()) for text in around.texts)
     return b"".join((begin, axes, between, attributes, end))
 
 
@@ -113,16 +113,16 @@ def _around(key: Described) -> _Around:
     """Return the text that arrays equal to `key` share. ValueError if the description contains the placeholder."""
     view = key.view
     named_axes = tuple(Axis(axis.name) for axis in view.axes)
-    bare = replace(view, name=_SOMEBODY.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
+    bare = replace(view, name=_PLACEHOLDER.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
     members = _members(_document(bare, ()))
-    if any(_SOMEBODY.decode() in text for name, text in members.items() if name not in _NAMING):
+    if any(_PLACEHOLDER.decode() in text for name, text in members.items() if name not in _NAMING):
         raise ValueError("somebody is called like that")
     begin, axes, rest = _lines(members).encode().partition(b'\n  "axes": ')
     between, attributes, end = rest[rest.index(b",\n") :].partition(b'\n  "attributes": ')
     texts = begin + axes, between + attributes, end.removeprefix(b"{}")
     text = b"".join(texts)
-    named = text.count(_SOMEBODY)
-    return _Around(texts, len(text) - named * len(_SOMEBODY), named)
+    named = text.count(_PLACEHOLDER)
+    return _Around(texts, len(text) - named * len(_PLACEHOLDER), named)
 
 
 def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:

@@ -14,7 +14,7 @@ from typing import cast
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, Stale
 from fsbridge.layouts.directories import PathDirectory
-from fsbridge.layouts.files.array_files import ArrayFiles, nobody
+from fsbridge.layouts.files.array_files import ArrayFiles, no_array
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES
@@ -53,9 +53,6 @@ _LISTED_ONCE = 20_000
 """Most members of a group that are kept in memory while it is listed. Each takes some 200 bytes."""
 
 _TAKEN = frozenset[bytes]()
-
-GROUP_FILES = ("h5", "json", "csv", PREVIEW)
-"""Suffixes of the files that a group can have."""
 
 
 class Files:
@@ -104,7 +101,7 @@ class Files:
     def array(self, path: PathDirectory, array: Array) -> ArrayFiles:
         self._begin(path)
         member, above = path.member, partial(self.tree.groups_above, path.member.names[:-1])
-        around = Surroundings(above if member.names else list, nobody, member.context)
+        around = Surroundings(above if member.names else list, no_array, member.context)
         name = member.names[-1] if member.names else self.root_name
         opened = self.shared.array(member.context, member.names, name, array, around)
         return ArrayFiles(path, array, opened, self.wanted, self.full_root_name)

@@ -70,7 +70,7 @@ class Rows:
         if seen is None:
             return None
         plain = is_plain(name) and len(name) <= _LONGEST and not neighbours.names
-        html = _somebodys(seen.alike) if plain else None
+        html = _row_of_all(seen.alike) if plain else None
         if html is None:
             return array_row(name, seen.view, neighbours)
         return MemberRow(name, "array", html=html.replace(_NAME, name).replace(_AXES, shown(axes_text(seen.view.axes))))
@@ -92,7 +92,7 @@ def array_row(name: str, view: View, neighbours: Neighbours, remark: str | None 
 
 
 @lru_cache(maxsize=256)
-def _somebodys(alike: Described) -> str | None:
+def _row_of_all(alike: Described) -> str | None:
     """Return the row of arrays equal to `alike`, with placeholders; None if its own text contains a placeholder."""
     view = replace(alike.view, name=_NAME)
     dtype = view.metadata.dtype
