@@ -27,7 +27,9 @@ ROWS = ["memory", "without a mount", "n5 gzip", "layouts cropped", "small files"
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     variables = environment()
-    variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], str(ROOT / "scripts"), str(ROOT / "tests")])
+    variables["PYTHONPATH"] = os.pathsep.join(
+        [variables["PYTHONPATH"], str(ROOT / "scripts"), str(ROOT / "tests" / "support")]
+    )
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments], capture_output=True, text=True, timeout=300, env=variables
     )

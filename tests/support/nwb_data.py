@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-DATA = Path(__file__).parent / "data" / "nwb"
+DATA = Path(__file__).parents[1] / "data" / "nwb"
 
 
 def unpack(name: str, folder: Path) -> Path:

@@ -1,6 +1,6 @@
 """The promises for as long as there is time: a line for each, with what was done, how often, and what came of it.
 
-    python tests/soak.py [SECONDS]      prints a table; exit code 1 when a promise broke
+    python tests/support/soak.py [SECONDS]      prints a table; exit code 1 when a promise broke
 
 Real mounts of real stores, each in a time of its own. Not here: the many short tests of each promise (`test_promises.py`).
 """

@@ -132,7 +132,7 @@ def test_a_million_chunks(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        cwd=TESTS,
+        cwd=TESTS / "support",
     )
     assert done.returncode == 0, done.stderr
     grown, child = (int(line) * 1024 for line in done.stdout.split())

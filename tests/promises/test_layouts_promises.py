@@ -1,6 +1,6 @@
 """The promises of docs/semantics.md on every layout that shows chunks as files, on real mounts.
 
-P7 under hanging stores: tests/test_faults.py. P12: test_layouts_mount.py.
+P7 under hanging stores: tests/faults/test_faults.py. P12: test_layouts_mount.py.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 from fsbridge.formats import format as formats
 from fsbridge.metadata import Format
 
-PACKAGE = Path(__file__).resolve().parent.parent / "fsbridge"
+PACKAGE = Path(__file__).resolve().parents[2] / "fsbridge"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 LAYERS = [

@@ -1,6 +1,6 @@
 """Mutated chunks against every codec, in processes of their own: the promise is CorruptData or exactly the bytes asked for.
 
-    python tests/fuzz_codecs.py [--count N] [--seed S] [--codec NAME ...]
+    python tests/support/fuzz_codecs.py [--count N] [--seed S] [--codec NAME ...]
 
 Each codec gets N mutated chunks. The first of them run a second time, with another filling of the target and fresh memory
 filled by glibc (MALLOC_PERTURB_): a result that differs contains bytes that nobody wrote. A signal, an unexpected exception,
@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 1 << 16
 ALLOWED_RSS = 96 << 20
 """Growth of the process over all mutations: samples are smaller than 16 KiB, so this is decoders' working memory."""

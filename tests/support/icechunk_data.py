@@ -1,4 +1,4 @@
-"""Repositories written by icechunk itself, version 1 or 2, whichever runs; `python tests/icechunk_data.py FOLDER` makes one.
+"""Repositories written by icechunk itself, version 1 or 2, whichever runs; run as a program it makes one in FOLDER.
 
 `tests/data/icechunk/version2.zip` was made so by icechunk 2.3.0: it needs Python 3.12, which not all test runs have. So were
 `containers.zip` (virtual chunks at `vcc:` URLs) and `moved.zip` (branches and tags before and after they were moved).

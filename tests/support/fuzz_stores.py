@@ -1,6 +1,6 @@
 """Mutated stores of every kind: documents, HDF5 and zip files, Hangar's databases, each opened and read to its end.
 
-    python tests/fuzz_stores.py [--count N] [--seed S] [--kind NAME ...]
+    python tests/support/fuzz_stores.py [--count N] [--seed S] [--kind NAME ...]
 
 The promise: what cannot be read is an error of ours with a reason. A signal, any other exception, or a tree without end
 fails the run and leaves the mutated store for the corpus.
@@ -210,7 +210,10 @@ def child(kind: str, seed: int, count: int) -> None:
 def fuzz(kind: str, seed: int, count: int) -> str:
     """Run in a process of its own; AssertionError with what went wrong, else a line of results."""
     command = [sys.executable, __file__, "--child", "--kind", kind, "--seed", str(seed), "--count", str(count)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support"))),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{kind}: exit status {done.returncode}\n{done.stderr[-4000:]}"
     return done.stdout.strip()

@@ -1,7 +1,7 @@
 """The promises of docs/semantics.md where whole arrays are files, on real mounts: every file, what is made when it is
 opened, and virtual HDF5 files.
 
-P7 under hanging stores: tests/test_faults.py. More of P2, P6, P8, P9 and P12: test_files_mount.py, test_h5_mount.py.
+P7 under hanging stores: tests/faults/test_faults.py. More of P2, P6, P8, P9 and P12: test_files_mount.py, test_h5_mount.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import lmdb
 import numpy as np
 
-DATA = Path(__file__).parent / "data" / "hangar"
+DATA = Path(__file__).parents[1] / "data" / "hangar"
 
 
 def unpack(name: str, folder: Path) -> Path:

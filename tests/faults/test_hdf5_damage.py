@@ -464,7 +464,7 @@ def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         check=False,
-        cwd=TESTS,
+        cwd=TESTS / "support",
     )
     pids = done.stdout.split()
     assert len(pids) == 2

@@ -154,7 +154,7 @@ def test_nothing_outside_is_opened_p4(tmp_path: Path, outside: Path, absolute: b
         capture_output=True,
         text=True,
         check=False,
-        cwd=TESTS,
+        cwd=TESTS / "support",
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

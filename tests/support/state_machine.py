@@ -1,7 +1,7 @@
 """A state machine: a store that changes between any two steps of its readers, and what each step may show of it.
 
 Hypothesis chooses the steps, a kernel that remembers as Linux does stands between them and the handlers (`fake_kernel.py`).
-Not here: changes in the middle of a step (`tests/soak.py`), which stores there are (`test_states.py`).
+Not here: changes in the middle of a step (`tests/support/soak.py`), which stores there are (`test_states.py`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent.parent / "fsbridge"
+PACKAGE = Path(__file__).resolve().parents[2] / "fsbridge"
 
 PEOPLE = re.compile(r"\b(who|whoever|whom|whose|somebody|nobody|anybody|everybody)\b", re.IGNORECASE)
 
