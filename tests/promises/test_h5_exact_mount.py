@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import h5py
 import netCDF4
+import new_references
 import numpy as np
 import pytest
 import zarr
@@ -440,3 +441,32 @@ def test_p3_external_links_that_lead_nowhere_are_links_in_the_twin(tmp_path: Pat
             "bad": "bad.h5",
         }
         assert sorted(twin) == ["bad", "gone", "own"]
+
+
+def test_p12_new_references_are_in_the_twin(tmp_path: Path, mount: MountFunction) -> None:
+    """References to objects, regions and attributes, in a dataset and an attribute.
+
+    In the twin of one array they lead nowhere.
+    """
+    path = tmp_path / "store.h5"
+    new_references.write(path)
+    tree = mount(path, "--layout", "files")
+    for file in (path, tree / "store.h5"):
+        with h5py.File(file) as opened_file:
+            assert new_references.read(opened_file, "refs") == new_references.WRITTEN
+            assert new_references.read(opened_file) == new_references.WRITTEN
+            assert opened_file["group/target"][()].tolist() == [[0, 1, 2], [3, 4, 5]]
+    with h5py.File(tree / "refs.h5") as alone:
+        assert new_references.read(alone, "refs") == [None] * 4
+
+
+def test_p3_a_new_reference_out_of_the_file_is_named_in_the_twin_that_lacks_it(tmp_path: Path, mount: MountFunction) -> None:
+    """It is named in the attribute of its group, and in the log. Everything else is there."""
+    new_references.write(tmp_path / "store.h5", tmp_path / "other.h5")
+    tree = mount(tmp_path / "store.h5", "--layout", "files")
+    tree.allow("away is left out of the virtual HDF5 file")
+    with h5py.File(tree / "store.h5") as file:
+        assert sorted(file) == ["group", "refs"]
+        assert new_references.read(file, "refs") == new_references.WRITTEN
+        assert "a reference that leads out of the file" in file.attrs["fsbridge_left_out"][0]
+    assert tree.told("away is left out")

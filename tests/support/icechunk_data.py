@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 import sys
+import zipfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,17 @@ CHANGED = np.where(np.arange(100)[:, None] < 30, 5, VALUES)
 SMALL = np.array([7, 7, 7, 7, 7, 7, 0, 0, 0, 0], np.uint16)
 DEEP = np.arange(3 * 4 * 5 * 6, dtype=np.float64).reshape(3, 4, 5, 6)
 METADATA = {"author": "Ada", "number": 1.5, "nested": {"list": [1, True, None, "x"]}, "count": -3}
+EXPECTED = {"a": CHANGED, "sub/b": SMALL, "sub/deep": DEEP, "scalar": np.int64(42), "empty": np.full((4, 4), 9, np.uint8)}
+"""The arrays on the branch `main`, by path."""
+
+
+def write_as(writer: str, folder: Path) -> None:
+    """Write what the installed icechunk writes (1.x: version 1 of the format), or what 2.3.0 wrote ("version 2")."""
+    if writer == "installed":
+        write(folder)
+    else:
+        with zipfile.ZipFile(Path(__file__).parents[1] / "data/icechunk/version2.zip") as archive:
+            archive.extractall(folder)
 
 
 def write(folder: Path, version: int | None = None) -> None:
@@ -90,6 +103,26 @@ def snapshot(paths: list[str]) -> bytes:
         data += struct.pack("<I", len(raw) - 1) + raw + bytes(-len(raw) % 4)
         data += struct.pack("<I", 40) + b"{}".ljust(40)
     return bytes(data)
+
+
+def virtual(tmp_path: Path, locations: dict[int, tuple[str, int]], modified: datetime | None = None) -> Path:
+    """A repository with an array `v` of 400 bytes in chunks of 4, some of them in files; `outside/file.bin` is one."""
+    import icechunk
+    import zarr
+
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file.bin").write_bytes(bytes(range(100)))
+    url = f"file://{tmp_path}/"
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(url, icechunk.local_filesystem_store(str(tmp_path))))
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repository")), config)
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(400,), chunks=(4,), dtype="u1", compressors=None)
+    for number, (name, offset) in locations.items():
+        session.store.set_virtual_ref(f"v/c/{number}", url + name, offset=offset, length=4, checksum=modified)
+    session.commit("virtual")
+    return tmp_path / "repository"
 
 
 if __name__ == "__main__":
