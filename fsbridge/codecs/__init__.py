@@ -14,13 +14,13 @@ Every decoder
     | --- | --- |
     | `table` | numcodecs configurations (`{"id": ...}`): Zarr v2, Zarr v3's `numcodecs.*` |
     | `hdf5` | HDF5 filters by number and client data |
-    | `blosc`, `zstd`, `lz4`, `deflate` (gzip, zlib), `xz` (also bzip2) | compressors, with N5's dialects |
-    | `lzo`, `snappy` | compressors of old HDF5 files and of old Blosc frames |
-    | `pcodec`, `zfp` | arrays of numbers, by optional libraries |
-    | `shuffle`, `filters`, `cast`, `bits`, `packbits`, `arrays` | filters, casts, packed bits, memory and byte order |
+    | `blosc` (with Snappy), `zstd`, `lz4`, `streams` (gzip, zlib, bzip2, xz) | compressors, with N5's dialects |
+    | `numeric` | arrays of numbers, by optional libraries |
+    | `filters` | filters, memory and byte order |
+    | `zarr3` | casts, packed bits, elements that may be missing |
     | `checksums` | checksums beside the data |
-    | `objects`, `optional` | elements of variable length, elements that may be missing |
-    | `chain`, `stream`, `native` | the contract; bounded streaming; the native libraries, imported when first used |
+    | `objects` | elements of variable length |
+    | `chain`, `native` | the contract; the native libraries, imported when first used |
 """
 
 from __future__ import annotations

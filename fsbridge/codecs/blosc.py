@@ -4,6 +4,8 @@ The frame (c-blosc README_CHUNK_FORMAT) is `version, versionlz, flags, typesize,
 little endian. Unless the data is stored verbatim, one u32 offset per block follows. A block is one stream, or `typesize`
 streams if it is split. A stream is `u32 length, bytes`. c-blosc reads and writes out of bounds if the header lies, so
 every number in it is checked before the call.
+
+Snappy streams, in some frames of TensorStore, PyTables and old numcodecs, are decoded by cramjam, a library in safe Rust.
 """
 
 from __future__ import annotations
@@ -21,7 +23,6 @@ import numpy.typing as npt
 
 from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow, Read
-from fsbridge.codecs.snappy import decompress_into
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 HEADER = struct.Struct("<BBBBIII")
@@ -54,6 +55,20 @@ MAX_PART_BLOCKS = 64
 
 For more, such as the tiny ones of a hostile frame, decoding everything is faster.
 """
+
+
+def snappy_into(data: memoryview, out: memoryview) -> None:
+    """Decode a stream to exactly the bytes of `out`; CorruptData for any other stream."""
+    import cramjam  # takes 10 ms, and such data is rare
+
+    try:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size == len(out):
+            size = cramjam.snappy.decompress_raw_into(data, out)
+    except cramjam.DecompressionError as error:
+        raise CorruptData(str(error)) from None
+    if size != len(out):
+        raise CorruptData(f"snappy data of {size} bytes where {len(out)} were expected")
 
 
 @dataclass(slots=True)  # not frozen: that would take three times as long to make
@@ -229,7 +244,7 @@ class Frame:
                 if length == size:
                     target[:] = stream
                 else:
-                    decompress_into(stream, target)
+                    snappy_into(stream, target)
                 end += size
         # The last, shorter block is never split, but alone in a frame it would not be known as such.
         flags = self.flags & ~COMPRESSOR | LZ4_FORMAT | (ONE_STREAM if nbytes < self.blocksize else 0)

@@ -3,28 +3,29 @@
 Numbers and parameters come from HDF5's `H5Z*.c` and the registered filters' own sources; all are checked against h5py and
 hdf5plugin. LZF (32000) is left to HDF5, because h5py always has it, and in Python it would decode 10 MB/s while other
 threads wait.
+
+LZO1X (305), which PyTables wrote for many years, is decoded by `lzallright` (safe Rust) as long as there is input,
+whatever size is expected, up to 255 bytes for each byte. So it only gets input that cannot grow large, from one thread at
+a time.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import bits, lz4, zstd
-from fsbridge.codecs.blosc import blosc
+from fsbridge.codecs import blosc, lz4, native, zstd
 from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.codecs.checksums import hdf5_fletcher32
-from fsbridge.codecs.deflate import zlib_stream
-from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim
-from fsbridge.codecs.lzo import lzo
-from fsbridge.codecs.shuffle import hdf5_shuffle
-from fsbridge.codecs.stream import Output
-from fsbridge.codecs.xz import bzip2
-from fsbridge.errors import CorruptData, TooLarge
+from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim, hdf5_shuffle
+from fsbridge.codecs.streams import Output, bzip2, zlib_stream
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 ATOMIC, BIG_ENDIAN = 1, 1
 INTEGER, FLOAT = 0, 1
@@ -35,6 +36,14 @@ SHUFFLED_HEADER = struct.Struct(">QI")
 SHUFFLED_GROUP = 8
 SHUFFLED_TARGET, SHUFFLED_LEAST = 8192, 128
 NONE, LZ4, ZSTD = 0, 2, 3
+BATCH_ELEMENTS = 1 << 20
+"""Bytes that are bit-unshuffled at a time, because a copy of them is needed meanwhile."""
+UNPACKED_PIECE = 1 << 13
+"""Elements that are unpacked at a time (a multiple of 8), because one byte for each bit is needed meanwhile."""
+LARGEST_CHUNK = 512 << 10
+"""Most decoded bytes. PyTables' chunks have 8 to 512 KiB; a bomb of this size takes 140 MB for a moment."""
+
+_turn = threading.Lock()
 
 
 def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:
@@ -72,7 +81,7 @@ class NBit(CodecAbilities):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         _check_size(self.count * self.itemsize, size, limit)
-        numbers = bits.unpack(data, self.count, self.precision, self.itemsize) << np.array(self.offset, f"<u{self.itemsize}")
+        numbers = unpack(data, self.count, self.precision, self.itemsize) << np.array(self.offset, f"<u{self.itemsize}")
         ordered: bytes = numbers.astype(f"{'>' if self.big else '<'}u{self.itemsize}").tobytes()
         return ordered
 
@@ -112,7 +121,7 @@ class ScaleOffset(CodecAbilities):
                 raise CorruptData(f"{len(content)} bytes where {total} were expected")
             return self._ordered(np.frombuffer(content, f"<u{self.itemsize}"))
         # With 0 bits a number there should be no bytes, but HDF5 writes one.
-        packed = bits.unpack(content, self.count, minbits, self.itemsize)
+        packed = unpack(content, self.count, minbits, self.itemsize)
         missing = packed == packed.dtype.type((1 << minbits) - 1) if self.fill is not None else None
         values = self._integers(packed, minimum) if self.decimals is None else self._floats(packed, minimum)
         if missing is not None and self.fill is not None:
@@ -163,7 +172,7 @@ class BitShuffle(CodecAbilities):
         if len(shuffled) % self.element:
             raise CorruptData(f"{len(shuffled)} bytes are no whole elements of {self.element}")
         _check_size(len(shuffled), size, limit)
-        return bits.bit_unshuffle(shuffled, self.element, block, out)
+        return bit_unshuffle(shuffled, self.element, block, out)
 
     def _decompress(self, view: memoryview, size: int | None, limit: int) -> tuple[Buffer, int]:
         """Return the shuffled bytes, and the bytes of a full block."""
@@ -187,12 +196,46 @@ class BitShuffle(CodecAbilities):
         return target.done(), block
 
 
+@dataclass(frozen=True, slots=True)
+class LZO(CodecAbilities):
+    """A raw LZO1X stream."""
+
+    name: str = "lzo"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if size is None or size > LARGEST_CHUNK:
+            raise Unsupported(f"LZO chunk of {size} bytes: only up to {LARGEST_CHUNK} are decoded")
+        if len(data) > size + size // 16 + 67:  # the longest stream that LZO makes, from incompressible data
+            raise CorruptData(f"LZO stream of {len(data)} bytes for {size}")
+        library = native.lzo()
+        with _turn:
+            try:
+                found = library.LZOCompressor().decompress(bytes(data), size)
+            except (library.LZOError, library.InputNotConsumed) as error:
+                raise CorruptData(f"LZO stream: {error}") from None
+            if len(found) != size:
+                raise CorruptData(f"LZO stream of {len(found)} bytes where {size} were expected")
+        if out is None:
+            return bytes(found)
+        out[:] = found
+        return out
+
+
+def lzo() -> Decoder:
+    """Return the decoder. Raises Unsupported, with the command that helps, if the library is not installed."""
+    native.lzo()
+    return LZO()
+
+
 WITHOUT_PARAMETERS: dict[int, Callable[[], Decoder]] = {
     1: zlib_stream,
     3: hdf5_fletcher32,
     305: lzo,
     307: bzip2,
-    32001: blosc,
+    32001: blosc.blosc,
     32004: lz4.hdf5_lz4,
     32015: zstd.zstd,
 }
@@ -256,3 +299,52 @@ def _bitshuffle(values: tuple[int, ...]) -> Decoder | None:
         return None
     default = max(SHUFFLED_TARGET // element // SHUFFLED_GROUP * SHUFFLED_GROUP, SHUFFLED_LEAST)
     return BitShuffle(element, block or default, compression)
+
+
+def unpack(packed: Buffer, count: int, bits: int, itemsize: int) -> np.ndarray[Any, Any]:
+    """Return `count` numbers of `bits` bits as little-endian unsigned integers of `itemsize`.
+
+    The most significant bit is first.
+
+    `packed` may have one byte more than needed, because HDF5 counts a last byte even when it is empty (H5Znbit.c,
+    H5Zscaleoffset.c).
+    """
+    needed = math.ceil(count * bits / 8)
+    if len(packed) not in (needed, count * bits // 8 + 1):
+        raise CorruptData(f"{len(packed)} bytes where {count} numbers of {bits} bits take {needed}")
+    result = np.zeros(count, f"<u{itemsize}")
+    source = np.frombuffer(packed, "u1")
+    for start in range(0, count, UNPACKED_PIECE) if bits else ():
+        some = min(UNPACKED_PIECE, count - start)
+        first = start * bits // 8
+        field = np.zeros((some, 8 * itemsize), "u1")
+        field[:, 8 * itemsize - bits :] = np.unpackbits(source[first:], count=some * bits).reshape(some, bits)
+        result[start : start + some] = np.packbits(field).view(f">u{itemsize}")
+    return result
+
+
+def bit_unshuffle(shuffled: Buffer, element: int, block: int, out: memoryview | None) -> Buffer:
+    """Undo bitshuffle (kiyo-masui) block by block. `block`: bytes of a full block, a multiple of 8 elements.
+
+    A shorter block of whole groups of 8 elements follows the full ones, then up to 7 elements that are not shuffled.
+    """
+    view = memoryview(shuffled).cast("B")
+    whole = len(view) // (8 * element) * 8 * element
+    target = bytearray(len(view)) if out is None else out
+    result = memoryview(target).cast("B")
+    step = max(block, BATCH_ELEMENTS // block * block) if element <= blosc.MAX_TYPE_BYTES else block
+    for start in range(0, whole, step):
+        stop = min(start + step, whole)
+        if element <= blosc.MAX_TYPE_BYTES:
+            blosc.bit_unshuffle(view[start:stop], element, min(block, stop - start), result[start:stop])
+        else:
+            _unshuffle_wide(view[start:stop], element, result[start:stop])
+    result[whole:] = view[whole:]
+    return target
+
+
+def _unshuffle_wide(block: memoryview, element: int, out: memoryview) -> None:
+    """Unshuffle one block of elements too wide for Blosc: row `r` holds bit `r` of all elements, 8 elements a byte."""
+    rows = np.frombuffer(block, "u1").reshape(8 * element, -1)
+    bits = np.unpackbits(rows, axis=1, bitorder="little")
+    np.frombuffer(out, "u1")[:] = np.packbits(bits.T.ravel(), bitorder="little")

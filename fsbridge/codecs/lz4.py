@@ -14,7 +14,7 @@ import xxhash
 
 from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
-from fsbridge.codecs.stream import Output
+from fsbridge.codecs.streams import Output
 from fsbridge.errors import CorruptData
 
 MAX_BYTES = 0x7E000000

@@ -99,12 +99,6 @@ def _checksums() -> Any:
     return checksums
 
 
-def _deflate() -> Any:
-    from fsbridge.codecs import deflate
-
-    return deflate
-
-
 def _filters() -> Any:
     from fsbridge.codecs import filters
 
@@ -117,34 +111,22 @@ def _lz4() -> Any:
     return lz4
 
 
+def _numeric() -> Any:
+    from fsbridge.codecs import numeric
+
+    return numeric
+
+
 def _objects() -> Any:
     from fsbridge.codecs import objects
 
     return objects
 
 
-def _pcodec() -> Any:
-    from fsbridge.codecs import pcodec
+def _streams() -> Any:
+    from fsbridge.codecs import streams
 
-    return pcodec
-
-
-def _shuffle() -> Any:
-    from fsbridge.codecs import shuffle
-
-    return shuffle
-
-
-def _xz() -> Any:
-    from fsbridge.codecs import xz
-
-    return xz
-
-
-def _zfp() -> Any:
-    from fsbridge.codecs import zfp
-
-    return zfp
+    return streams
 
 
 def _zstd() -> Any:
@@ -159,7 +141,7 @@ CODECS: Mapping[str, Codec] = {
     "base64": Codec("bytes", lambda of: _filters().base64()),
     "bitround": Codec("numbers", lambda of: _filters().bitround()),
     "blosc": Codec("bytes", lambda of: _blosc().blosc()),
-    "bz2": Codec("bytes", lambda of: _xz().bzip2()),
+    "bz2": Codec("bytes", lambda of: _streams().bzip2()),
     "categorize": Codec(
         "text",
         lambda of: _objects().categorize(of.required("labels"), of.get("dtype", "|O"), of.get("astype", "u1"), of.items),
@@ -172,21 +154,21 @@ CODECS: Mapping[str, Codec] = {
         lambda of: _filters().fixed_scale_offset(of.required("offset"), of.required("scale"), of.dtype(), of.astype()),
     ),
     "fletcher32": Codec("bytes", lambda of: _checksums().fletcher32()),
-    "gzip": Codec("bytes", lambda of: _deflate().gzip()),
+    "gzip": Codec("bytes", lambda of: _streams().gzip()),
     "jenkins_lookup3": Codec("bytes", lambda of: _checksums().jenkins_lookup3(of.integer("initval", 0), of.get("prefix"))),
     "json2": Codec("text", lambda of: _objects().json2(of.get("encoding", "utf-8"), of.get("strict", True), of.items)),
     "lz4": Codec("bytes", lambda of: _lz4().lz4()),
-    "lzma": Codec("bytes", lambda of: _xz().lzma_stream(of.integer("format", 1), of.get("filters"))),
+    "lzma": Codec("bytes", lambda of: _streams().lzma_stream(of.integer("format", 1), of.get("filters"))),
     "msgpack2": Codec("text", lambda of: _objects().msgpack2(of.get("raw", False), of.items)),
     "packbits": Codec("numbers", lambda of: _filters().packbits()),
-    "pcodec": Codec("array", lambda of: _pcodec().pcodec(of.elements())),
+    "pcodec": Codec("array", lambda of: _numeric().pcodec(of.elements())),
     "quantize": Codec("numbers", lambda of: _filters().quantize(of.dtype(), of.astype())),
-    "shuffle": Codec("bytes", lambda of: _shuffle().shuffle(of.integer("elementsize", 4))),
+    "shuffle": Codec("bytes", lambda of: _filters().shuffle(of.integer("elementsize", 4))),
     "vlen-array": Codec("objects", lambda of: _objects().vlen_array(of.required("dtype"), of.items)),
     "vlen-bytes": Codec("objects", lambda of: _objects().vlen_bytes(of.items)),
     "vlen-utf8": Codec("text", lambda of: _objects().vlen_utf8(of.items)),
-    "zfpy": Codec("array", lambda of: _zfp().zfp(of.elements())),
-    "zlib": Codec("bytes", lambda of: _deflate().zlib_stream()),
+    "zfpy": Codec("array", lambda of: _numeric().zfp(of.elements())),
+    "zlib": Codec("bytes", lambda of: _streams().zlib_stream()),
     "zstd": Codec("bytes", lambda of: _zstd().zstd()),
 }
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
-from fsbridge.codecs.stream import Output, expand
+from fsbridge.codecs.streams import Output, expand
 from fsbridge.errors import CorruptData
 
 if sys.version_info >= (3, 14):

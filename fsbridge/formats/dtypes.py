@@ -63,7 +63,7 @@ def data_type(stored: np.dtype[Any], native: str | None = None, keep_arrays: boo
     if stored.fields is not None:
         if not is_packed(stored):
             return raw(stored.itemsize, spelling, stored)
-        from fsbridge.codecs.arrays import little
+        from fsbridge.codecs.filters import little
 
         return DataType(_name(stored), stored.itemsize, None, spelling, little(stored, keep_arrays))
     name = _name(stored)
@@ -121,7 +121,7 @@ def normaliser(stored: np.dtype[Any], keep_arrays: bool = False) -> Decoder | No
     """Return the decoding step that makes a packed struct little-endian, as `data_type` says; None for other types."""
     if stored.fields is None or not is_packed(stored):
         return None
-    from fsbridge.codecs.arrays import little_endian
+    from fsbridge.codecs.filters import little_endian
 
     return little_endian(stored, keep_arrays)
 

@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 
-from fsbridge.codecs import Decoder, blosc, deflate, filters, hdf5, lz4, objects, xz, zstd
+from fsbridge.codecs import Decoder, blosc, filters, hdf5, lz4, objects, streams, zstd
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdCompressor
@@ -51,12 +51,12 @@ def _hdf5_lz4() -> bytes:
 
 
 BOMBS: dict[str, Callable[[], tuple[Decoder, bytes]]] = {
-    "gzip": lambda: (deflate.gzip(), _pieces(zlib.compressobj(9, zlib.DEFLATED, 31))),
-    "gzip members": lambda: (deflate.gzip(), gzip.compress(PIECE) * 64),
-    "zlib": lambda: (deflate.zlib_stream(), _pieces(zlib.compressobj(9))),
-    "bz2": lambda: (xz.bzip2(), bz2.compress(PIECE) * 64),
-    "xz": lambda: (xz.xz(), _pieces(lzma.LZMACompressor(preset=0))),
-    "lzma alone": lambda: (xz.lzma_stream(2), _pieces(lzma.LZMACompressor(lzma.FORMAT_ALONE, preset=0))),
+    "gzip": lambda: (streams.gzip(), _pieces(zlib.compressobj(9, zlib.DEFLATED, 31))),
+    "gzip members": lambda: (streams.gzip(), gzip.compress(PIECE) * 64),
+    "zlib": lambda: (streams.zlib_stream(), _pieces(zlib.compressobj(9))),
+    "bz2": lambda: (streams.bzip2(), bz2.compress(PIECE) * 64),
+    "xz": lambda: (streams.xz(), _pieces(lzma.LZMACompressor(preset=0))),
+    "lzma alone": lambda: (streams.lzma_stream(2), _pieces(lzma.LZMACompressor(lzma.FORMAT_ALONE, preset=0))),
     "zstd": lambda: (zstd.zstd(), bytes.fromhex("28b52ffda0") + struct.pack("<I", HUGE) + b"\x03\x00\x80\0" * 4),
     "zstd unknown size": lambda: (zstd.zstd(), _pieces(ZstdCompressor())),
     "zstd frames": lambda: (zstd.zstd(), ZstdCompressor().compress(PIECE, ZstdCompressor.FLUSH_FRAME) * 64),

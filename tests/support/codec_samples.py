@@ -20,22 +20,7 @@ import numcodecs
 import numpy as np
 import xxhash
 
-from fsbridge.codecs import (
-    CodecChain,
-    Decoder,
-    arrays,
-    blosc,
-    cast,
-    deflate,
-    hdf5,
-    lz4,
-    objects,
-    optional,
-    packbits,
-    table,
-    xz,
-    zstd,
-)
+from fsbridge.codecs import CodecChain, Decoder, blosc, filters, hdf5, lz4, objects, streams, table, zarr3, zstd
 
 if sys.version_info >= (3, 14):
     from compression.zstd import CompressionParameter, ZstdCompressor
@@ -85,16 +70,16 @@ def blosc_encode(data: bytes, cname: str, shuffle: int, blocksize: int = 4096, t
 
 
 COMPRESSORS: dict[str, tuple[Callable[[bytes], bytes], Decoder]] = {
-    "gzip": (gzip.compress, deflate.gzip()),
-    "gzip members": (lambda d: gzip.compress(d[:100]) + gzip.compress(d[100:]), deflate.gzip()),
-    "zlib": (zlib.compress, deflate.zlib_stream()),
-    "n5 gzip": (gzip.compress, deflate.n5_gzip()),
-    "n5 gzip as zlib": (zlib.compress, deflate.n5_gzip()),
-    "bz2": (lambda d: bz2.compress(d, 1), xz.bzip2()),
-    "xz": (lambda d: lzma.compress(d, preset=0), xz.xz()),
-    "lzma xz": (lambda d: lzma.compress(d, preset=0), xz.lzma_stream(1)),
-    "lzma alone": (lambda d: lzma.compress(d, lzma.FORMAT_ALONE, preset=0), xz.lzma_stream(2)),
-    "lzma raw": (lambda d: lzma.compress(d, lzma.FORMAT_RAW, filters=LZMA_FILTERS), xz.lzma_stream(3, LZMA_FILTERS)),
+    "gzip": (gzip.compress, streams.gzip()),
+    "gzip members": (lambda d: gzip.compress(d[:100]) + gzip.compress(d[100:]), streams.gzip()),
+    "zlib": (zlib.compress, streams.zlib_stream()),
+    "n5 gzip": (gzip.compress, streams.n5_gzip()),
+    "n5 gzip as zlib": (zlib.compress, streams.n5_gzip()),
+    "bz2": (lambda d: bz2.compress(d, 1), streams.bzip2()),
+    "xz": (lambda d: lzma.compress(d, preset=0), streams.xz()),
+    "lzma xz": (lambda d: lzma.compress(d, preset=0), streams.lzma_stream(1)),
+    "lzma alone": (lambda d: lzma.compress(d, lzma.FORMAT_ALONE, preset=0), streams.lzma_stream(2)),
+    "lzma raw": (lambda d: lzma.compress(d, lzma.FORMAT_RAW, filters=LZMA_FILTERS), streams.lzma_stream(3, LZMA_FILTERS)),
     "zstd": (lambda d: bytes(numcodecs.Zstd(level=3).encode(d)), zstd.zstd()),
     "zstd checksum": (lambda d: zstd_encode(d, checksum=True), zstd.zstd()),
     "zstd unknown size": (lambda d: zstd_encode(d, content_size=False), zstd.zstd()),
@@ -194,20 +179,20 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
     whole = bytes(numcodecs.VLenUTF8().encode(texts))
     struct_type = np.dtype([("a", ">i2"), ("b", ">f8"), ("c", "u1")])
     structs = np.random.default_rng(1).bytes(struct_type.itemsize * 40)
-    swapper = arrays.little_endian(struct_type)
+    swapper = filters.little_endian(struct_type)
     assert swapper is not None
     nbit = hdf5.decoder(5, (8, 0, 40, 1, 4, 1, 11, 5))
     assert nbit is not None
-    casts = (cast.cast_value(np.dtype("<i2"), np.dtype("u1")), cast.scale_offset(np.dtype("<i4"), 3, 2))
+    casts = (zarr3.cast_value(np.dtype("<i2"), np.dtype("u1")), zarr3.scale_offset(np.dtype("<i4"), 3, 2))
     even = (2 * smooth.astype("<i4")).tobytes()
-    packed = packbits.packed_bits(1, 4, True, None, None, "first_byte")
-    transposed = arrays.untranspose((4, 5, 6), (2, 0, 1), 2)
+    packed = zarr3.packed_bits(1, 4, True, None, None, "first_byte")
+    transposed = filters.untranspose((4, 5, 6), (2, 0, 1), 2)
     waves = np.sin(np.arange(300).reshape(10, 5, 6) / 7).astype("<f4")
 
     def encoded(codec: Any) -> Sample:
         return Sample(bytes(codec.encode(waves)), waves.nbytes)
 
-    mask_bits = packbits.packed_bits(1, 1, False, None, None, "none")
+    mask_bits = zarr3.packed_bits(1, 1, False, None, None, "none")
     elements = bytes(numcodecs.Zstd().encode(np.arange(20, dtype="<i2")))
     maybe = struct.pack("<QQ", 5, len(elements)) + b"\x55" * 5 + elements
     return {
@@ -227,7 +212,7 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
             [encoded(numcodecs.ZFPY(mode=mode, **options)) for mode, options in ZFP_MODES],
         ),
         "optional": Case(
-            CodecChain((optional.optional(40, CodecChain((mask_bits,)), CodecChain((zstd.zstd(),)), 2),)),
+            CodecChain((zarr3.optional(40, CodecChain((mask_bits,)), CodecChain((zstd.zstd(),)), 2),)),
             [Sample(maybe, 16 + 40 + 2 * 20)],
         ),
         "hdf5 nbit": Case(CodecChain((nbit,)), [Sample(bytes(range(55)), 160)]),

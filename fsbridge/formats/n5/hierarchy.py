@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
-from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
-from fsbridge.codecs.xz import bzip2, xz
+from fsbridge.codecs.streams import bzip2, n5_gzip, xz
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Repeated, told

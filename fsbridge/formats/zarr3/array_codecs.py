@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Decoder, arrays, cast, filters
+from fsbridge.codecs import Decoder, filters, zarr3
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.keyed.refused import RefusedStep
 from fsbridge.formats.strict_json import Fields, kind
@@ -133,7 +133,7 @@ def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
         return replace(array, shape=shape, axes=tuple(array.axes[axis] for axis in order))
     if not array.regular:
         raise Unsupported(f"{fields.place}: in chunks of several shapes, after a codec that depends on neighbours")
-    return replace(array, shape=shape, steps=(*array.steps, arrays.untranspose(shape, order, array.stored.itemsize)))
+    return replace(array, shape=shape, steps=(*array.steps, filters.untranspose(shape, order, array.stored.itemsize)))
 
 
 def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
@@ -176,7 +176,7 @@ def astype(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 def scale_offset(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     result = array.numbers(fields)
-    step = cast.scale_offset(result, fields.values.get("offset", 0), fields.values.get("scale", 1))
+    step = zarr3.scale_offset(result, fields.values.get("offset", 0), fields.values.get("scale", 1))
     return array.convert(step, result)
 
 
@@ -189,8 +189,8 @@ def cast_value(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     out_of_range = fields.values.get("out_of_range")
     mapping = fields.fields("scalar_map").values.get("decode") if fields.values.get("scalar_map") else None
     pairs = _pairs(mapping or [], fields)
-    rounding = fields.choice("rounding", tuple(cast.ROUNDING), "nearest-even")
-    return array.convert(cast.cast_value(target.numpy, result, rounding, out_of_range, pairs), target.numpy)
+    rounding = fields.choice("rounding", tuple(zarr3.ROUNDING), "nearest-even")
+    return array.convert(zarr3.cast_value(target.numpy, result, rounding, out_of_range, pairs), target.numpy)
 
 
 def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fsbridge.codecs import CodecChain, Decoder, arrays, objects, optional, packbits, table
+from fsbridge.codecs import CodecChain, Decoder, filters, objects, table, zarr3
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.keyed.refused import RefusedStep
 from fsbridge.formats.strict_json import Fields
@@ -144,7 +144,7 @@ def _to_bytes(array: ArrayPhase, endian: Literal["little", "big"]) -> BytesPhase
         return _bytes_of(array)
     if array.stored.fields is None and _hides_order(array.of) and not array.converted:  # raw bytes cannot express it
         stored = np.dtype(f">u{array.of.component}")
-        return _bytes_of(array, "little", arrays.Swap(stored, stored.newbyteorder("<")))
+        return _bytes_of(array, "little", filters.Swap(stored, stored.newbyteorder("<")))
     swapped = _swap(array, array.stored)
     return _bytes_of(array, endian, *([swapped] if swapped is not None else []))
 
@@ -154,8 +154,8 @@ def _swap(array: ArrayPhase, stored: np.dtype[Any]) -> Decoder | None:
     if stored.fields is not None:
         if _hides_order(array.of):
             raise Unsupported(f"{array.place}: big-endian {array.of.native[:80]}")
-        return arrays.little_endian(stored.newbyteorder(">"))
-    return arrays.little_endian(stored.newbyteorder(">")) if array.converted else None
+        return filters.little_endian(stored.newbyteorder(">"))
+    return filters.little_endian(stored.newbyteorder(">")) if array.converted else None
 
 
 def _hides_order(of: ZarrType) -> bool:
@@ -195,8 +195,8 @@ def _packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
     bits = 8 * width if array.converted else of.bits // parts
     names = ("first_bit", "last_bit")
     limits = [fields.integer(name) if fields.values.get(name) is not None else None for name in names]
-    padding = fields.choice("padding_encoding", packbits.PADDINGS, "none")
-    step = packbits.packed_bits(width, bits, stored.kind == "i", limits[0], limits[1], padding)
+    padding = fields.choice("padding_encoding", zarr3.PADDINGS, "none")
+    step = zarr3.packed_bits(width, bits, stored.kind == "i", limits[0], limits[1], padding)
     return _bytes_of(replace(array, names=(*array.names, "packbits")), "little", step)
 
 
@@ -217,7 +217,7 @@ def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
     if mask.levels or data.levels:
         raise Unsupported(f"{fields.place}: shards of optional elements")
     dtype = replace(array.of.shown("little"), element=data.dtype)
-    step = optional.optional(array.items, mask.pipeline().chain, data.pipeline().chain, data.dtype.itemsize)
+    step = zarr3.optional(array.items, mask.pipeline().chain, data.pipeline().chain, data.dtype.itemsize)
     return BytesPhase(replace(array, steps=(*array.steps, step), names=(*array.names, "optional")), dtype)
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.codecs import cast
+from fsbridge.codecs import zarr3
 from fsbridge.errors import CorruptData, Unsupported
 
 LIMIT = 1 << 20
 NUMBERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
-ROUNDING = sorted(cast.ROUNDING)
+ROUNDING = sorted(zarr3.ROUNDING)
 
 
 def values_of(kind: str) -> st.SearchStrategy[float | int]:
@@ -40,7 +40,7 @@ def test_cast_value_equals_the_rust_implementation(data: st.DataObject, stored: 
         )
     except ValueError:
         expected = None
-    decoder = cast.cast_value(np.dtype(stored), np.dtype(result), rounding, out_of_range)
+    decoder = zarr3.cast_value(np.dtype(stored), np.dtype(result), rounding, out_of_range)
     try:
         got = np.frombuffer(decoder.decode(values.tobytes(), None, LIMIT, None), result)
     except CorruptData:
@@ -70,7 +70,7 @@ def around(kind: str, result: str) -> np.ndarray:
 def test_cast_value_at_the_edges_equals_the_rust_implementation(result: str, rounding: str) -> None:
     for stored in ("i1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"):
         for mode in (None, "clamp") + (("wrap",) if result[0] != "f" else ()):
-            decoder = cast.cast_value(np.dtype(stored), np.dtype(result), rounding, mode)
+            decoder = zarr3.cast_value(np.dtype(stored), np.dtype(result), rounding, mode)
             for value in np.split(around(stored, result), len(around(stored, result))):
                 try:
                     expected = cast_value_rs.cast_array(
@@ -85,13 +85,13 @@ def test_cast_value_at_the_edges_equals_the_rust_implementation(result: str, rou
 
 
 def test_cast_value_maps_scalars_first() -> None:
-    decoder = cast.cast_value(np.dtype(">i2"), np.dtype("<f4"), scalar_map=[(-32768, "NaN"), (5, "Infinity"), (6, 0.5)])
+    decoder = zarr3.cast_value(np.dtype(">i2"), np.dtype("<f4"), scalar_map=[(-32768, "NaN"), (5, "Infinity"), (6, 0.5)])
     stored = np.array([1, -32768, 5, 6, 7], ">i2").tobytes()
     out = memoryview(bytearray(20))
     assert decoder.decode(stored, 20, LIMIT, out) is out
     np.testing.assert_array_equal(np.frombuffer(out, "<f4"), np.array([1, np.nan, np.inf, 0.5, 7], "f4"))
     assert decoder.encoded_size(20) == 10
-    back = cast.cast_value(np.dtype("f8"), np.dtype("u1"), scalar_map=[("NaN", 255), ("0x7ff0000000000000", 254)])
+    back = zarr3.cast_value(np.dtype("f8"), np.dtype("u1"), scalar_map=[("NaN", 255), ("0x7ff0000000000000", 254)])
     stored = np.array([math.nan, math.inf, 3.5]).tobytes()
     assert back.decode(stored, 3, LIMIT, None) == bytes([255, 254, 4])
 
@@ -114,7 +114,7 @@ def test_cast_value_maps_scalars_first() -> None:
 )
 def test_cast_value_parameters_that_make_no_sense(stored: str, result: str, options: dict) -> None:
     with pytest.raises(Unsupported):
-        cast.cast_value(np.dtype(stored), np.dtype(result), **options)
+        zarr3.cast_value(np.dtype(stored), np.dtype(result), **options)
 
 
 @settings(max_examples=100, deadline=None)
@@ -128,7 +128,7 @@ def test_scale_offset_of_integers_is_exact_or_fails(data: st.DataObject, kind: s
     numbers = [n for n in numbers if limits.min <= n <= limits.max] or [0]
     exact = [Fraction(n, scale) + offset for n in numbers]
     possible = all(x.denominator == 1 and limits.min <= x <= limits.max for x in exact)
-    decoder = cast.scale_offset(np.dtype(kind), offset, scale)
+    decoder = zarr3.scale_offset(np.dtype(kind), offset, scale)
     stored = np.array(numbers, kind).tobytes()
     corner = kind == "i8" and scale == -1 and int(limits.min) in numbers
     if possible and not corner:
@@ -141,14 +141,14 @@ def test_scale_offset_of_integers_is_exact_or_fails(data: st.DataObject, kind: s
 def test_the_least_integer_has_no_opposite() -> None:
     least = np.array([np.iinfo("i8").min, 5])
     for values in (least, least[1:]):
-        decoder = cast.scale_offset(np.dtype("i8"), 0, -1)
+        decoder = zarr3.scale_offset(np.dtype("i8"), 0, -1)
         if values is least:
             with pytest.raises(CorruptData):
                 decoder.decode(values.tobytes(), None, LIMIT, None)
         else:
             assert np.frombuffer(decoder.decode(values.tobytes(), None, LIMIT, None), "i8").tolist() == [-5]
     assert (
-        np.frombuffer(cast.scale_offset(np.dtype("i8"), 0, 1).decode(least.tobytes(), None, LIMIT, None)).tobytes()
+        np.frombuffer(zarr3.scale_offset(np.dtype("i8"), 0, 1).decode(least.tobytes(), None, LIMIT, None)).tobytes()
         == least.tobytes()
     )
 
@@ -158,11 +158,11 @@ def test_scale_offset_of_floats_stays_in_its_type(kind: str) -> None:
     values = np.array([0.1, -7, 1000, math.nan, math.inf], kind)
     native = values.astype(np.dtype(kind).newbyteorder("="))
     expected = (native / native.dtype.type(0.1) + native.dtype.type(5)).astype(kind)
-    got = cast.scale_offset(np.dtype(kind), 5, 0.1).decode(values.tobytes(), values.nbytes, LIMIT, None)
+    got = zarr3.scale_offset(np.dtype(kind), 5, 0.1).decode(values.tobytes(), values.nbytes, LIMIT, None)
     assert bytes(got) == expected.tobytes()
 
 
 def test_scale_offset_parameters_that_make_no_sense() -> None:
     for kind, offset, scale in (("i4", 0, 0), ("u1", -1, 1), ("i4", 0.5, 1), ("f4", "x", 1), ("S4", 0, 1), ("f4", True, 1)):
         with pytest.raises(Unsupported):
-            cast.scale_offset(np.dtype(kind), offset, scale)
+            zarr3.scale_offset(np.dtype(kind), offset, scale)

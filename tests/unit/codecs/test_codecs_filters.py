@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.checksum32 import CRC32C
 
-from fsbridge.codecs import CodecChain, Decoder, checksums, filters, packbits, shuffle
+from fsbridge.codecs import CodecChain, Decoder, checksums, filters, zarr3
 from fsbridge.errors import CorruptData, Unsupported
 
 LIMIT = 1 << 24
@@ -34,17 +34,17 @@ def check(decoder: Decoder, stored: bytes, expected: bytes) -> None:
 def test_shuffle(element: int) -> None:
     data = RNG.bytes(element * 513)
     stored = bytes(numcodecs.Shuffle(element).encode(np.frombuffer(data, "u1")))
-    check(shuffle.shuffle(element), stored, data)
-    check(shuffle.hdf5_shuffle(element), stored, data)
+    check(filters.shuffle(element), stored, data)
+    check(filters.hdf5_shuffle(element), stored, data)
 
 
 def test_shuffle_with_leftover_bytes_is_hdf5_only() -> None:
-    assert shuffle.hdf5_shuffle(4).decode(b"\0\1\2\3\4\5\6\7xyz", 11, LIMIT, None) == b"\0\2\4\6\1\3\5\7xyz"
-    assert shuffle.hdf5_shuffle(2).decode(b"\0\1\2\xfd\xfe\xffx", 7, LIMIT, None) == b"\0\xfd\1\xfe\2\xffx"
+    assert filters.hdf5_shuffle(4).decode(b"\0\1\2\3\4\5\6\7xyz", 11, LIMIT, None) == b"\0\2\4\6\1\3\5\7xyz"
+    assert filters.hdf5_shuffle(2).decode(b"\0\1\2\xfd\xfe\xffx", 7, LIMIT, None) == b"\0\xfd\1\xfe\2\xffx"
     with pytest.raises(CorruptData):
-        shuffle.shuffle(4).decode(b"\0\1\2\3\4\5\6\7xyz", 11, LIMIT, None)
+        filters.shuffle(4).decode(b"\0\1\2\3\4\5\6\7xyz", 11, LIMIT, None)
     with pytest.raises(Unsupported):
-        shuffle.shuffle(-1)
+        filters.shuffle(-1)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_packbits(count: int) -> None:
             filters.packbits().decode(bad, count, LIMIT, None)
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 3 * packbits.PIECE_ELEMENTS + 5])
+@pytest.mark.parametrize("count", [0, 1, 7, 3 * zarr3.PACKED_PIECE + 5])
 @pytest.mark.parametrize(
     ("width", "bits", "signed", "first", "last"),
     [
@@ -108,7 +108,7 @@ def test_packbits_of_zarr_extensions(
     expected = b"".join((value << low).to_bytes(width, "little", signed=signed) for value in values)
     encodings = {"none": packed, "first_byte": bytes([unused]) + packed, "last_byte": packed + bytes([unused])}
     for padding, stored in encodings.items():
-        decoder = packbits.packed_bits(width, bits, signed, first, last, padding)
+        decoder = zarr3.packed_bits(width, bits, signed, first, last, padding)
         out = memoryview(bytearray(b"\xa5" * len(expected)))
         assert bytes(decoder.decode(stored, len(expected), LIMIT, None)) == expected
         CodecChain((decoder,)).decode_into(stored, out, LIMIT)
@@ -129,7 +129,7 @@ def test_packbits_of_zarr_extensions(
 )
 def test_packbits_parameters_that_make_no_sense(bits: int, first: int, last: int, padding: str) -> None:
     with pytest.raises(Unsupported):
-        packbits.packed_bits(1, bits, False, first, last, padding)
+        zarr3.packed_bits(1, bits, False, first, last, padding)
 
 
 @pytest.mark.parametrize("spelling", ["O", "|V3", "S4", "<i4,<i4", "bogus", None, ["a", "<i4"], 3, "<M8", {}])

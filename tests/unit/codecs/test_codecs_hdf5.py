@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.codecs import CodecChain, Decoder, bits, hdf5
+from fsbridge.codecs import CodecChain, Decoder, hdf5
 from fsbridge.errors import CorruptData, FsbridgeError
 
 hdf5plugin.register(force=True)  # PyTables, when imported before, has brought a Blosc filter that refuses single elements
@@ -117,12 +117,12 @@ def test_bitshuffle_of_structs(tmp_path: Path, size: int) -> None:
 def test_filters_that_work_piece_by_piece_on_chunks_of_several_pieces(tmp_path: Path) -> None:
     kind = UNSIGNED[2].copy()
     kind.set_precision(11)
-    for count in (bits.PIECE_ELEMENTS + 1, 3 * bits.PIECE_ELEMENTS - 3):
+    for count in (hdf5.UNPACKED_PIECE + 1, 3 * hdf5.UNPACKED_PIECE - 3):
         numbers = RNG.integers(0, 1 << 11, count).astype("<u2")
         assert check(tmp_path, numbers, scaleoffset=0) == (6,)
         assert packed(tmp_path, kind, numbers) == numbers.tobytes()
     for element in (1, 3, 300):
-        data = np.frombuffer(RNG.bytes((2 * bits.BATCH_ELEMENTS // element + 77) * element), f"V{element}")
+        data = np.frombuffer(RNG.bytes((2 * hdf5.BATCH_ELEMENTS // element + 77) * element), f"V{element}")
         check(tmp_path, data, **hdf5plugin.Bitshuffle(cname="none"))
 
 
@@ -223,7 +223,7 @@ def test_unpacked_bits_are_the_packed_numbers(width: int, numbers: list[int]) ->
     text = "".join(f"{number:0{width}b}" for number in numbers)
     packed = int(text.ljust(-(-len(text) // 8) * 8, "0") or "0", 2).to_bytes(-(-len(text) // 8), "big")
     itemsize = next(size for size in (1, 2, 4, 8) if width <= 8 * size)
-    assert bits.unpack(packed, len(numbers), width, itemsize).tolist() == numbers
+    assert hdf5.unpack(packed, len(numbers), width, itemsize).tolist() == numbers
 
 
 def test_names() -> None:

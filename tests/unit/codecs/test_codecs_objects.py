@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.codecs import CodecChain, arrays, objects, table
+from fsbridge.codecs import CodecChain, filters, objects, table
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 
 LIMIT = 1 << 20
@@ -254,14 +254,14 @@ STRUCTS = [
 @pytest.mark.parametrize("dtype", STRUCTS, ids=str)
 def test_structs_become_little_endian(dtype: np.dtype) -> None:
     stored = np.random.default_rng(1).bytes(dtype.itemsize * 33)
-    decoder = arrays.little_endian(dtype)
+    decoder = filters.little_endian(dtype)
     assert decoder is not None
     out = memoryview(bytearray(len(stored)))
     for result in (decoder.decode(stored, len(stored), LIMIT, out), decoder.decode(stored, None, LIMIT, None)):
         want, got = np.frombuffer(stored, dtype), np.frombuffer(result, dtype.newbyteorder("<"))
         for name in dtype.names or ():
             np.testing.assert_array_equal(want[name], got[name])
-        assert arrays.little_endian(dtype.newbyteorder("<")) is None
+        assert filters.little_endian(dtype.newbyteorder("<")) is None
     covered = np.zeros(dtype.itemsize, bool)
     for field, start in ((entry[0], entry[1]) for entry in (dtype.fields or {}).values()):
         covered[start : start + field.itemsize] = True

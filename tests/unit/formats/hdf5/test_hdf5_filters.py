@@ -18,7 +18,7 @@ from hdf5_model import array, decoded, opened, stored, values
 
 from fsbridge import cli
 from fsbridge.codecs import native
-from fsbridge.codecs.lzo import lzo
+from fsbridge.codecs.hdf5 import lzo
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5.child import lzf_szip
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS

@@ -1,9 +1,10 @@
-"""zfp, the numcodecs codec `zfpy`: arrays of numbers in blocks of 4 per dimension. Not here: encoding.
+"""pcodec (pco) and zfpy (zfp): arrays of numbers, by the libraries of the extra `codecs`. Not here: encoding.
 
-The stored bytes begin with zfp's own header: type, shape and mode. The library reads beyond its input if the stream is
+A standalone pco file is `pco!`, a header, chunks, and a zero byte at the end.
+
+A zfp stream begins with zfp's own header: type, shape and mode. The library reads beyond its input if the stream is
 shorter than the header promises. So it gets a copy with room for the longest stream that the header allows, and decodes
-it twice, with different bytes in that room: only a stream that ends where it should gives the same numbers twice. The
-library is zfpy, of the extra `codecs`.
+it twice, with different bytes in that room: only a stream that ends where it should gives the same numbers twice.
 """
 
 from __future__ import annotations
@@ -18,10 +19,56 @@ from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
+PCO_MAGIC, PCO_END = b"pco!", b"\0"
+PCO_KINDS = ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8")
+"""What numcodecs encodes, in numpy's spelling without the byte order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PCodec(CodecAbilities):
+    """Elements of `stored` in the processor's byte order, which is little-endian."""
+
+    stored: np.dtype[Any]
+    name: str = "pcodec"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if size is None or size % self.stored.itemsize:
+            raise CorruptData(f"no array of {self.stored} has {size} bytes")
+        raw = bytes(data)
+        if not raw.startswith(PCO_MAGIC) or not raw.endswith(PCO_END):
+            raise CorruptData("no whole pco file")
+        target = bytearray(size) if out is None else out
+        # One element more, because the library stops where its target ends and does not say whether there was more.
+        numbers = np.zeros(size // self.stored.itemsize + 1, self.stored)
+        try:
+            progress = native.pcodec().simple_decompress_into(raw, numbers)
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise CorruptData(str(error)[:200]) from None
+        except BaseException as error:  # a panic in Rust, which pyo3 does not make an Exception
+            if type(error).__name__ != "PanicException":
+                raise
+            raise CorruptData(f"pco: {str(error)[:200]}") from None
+        if progress.n_processed != len(numbers) - 1 or not progress.finished:
+            raise CorruptData(f"{progress.n_processed} elements where {len(numbers) - 1} were expected")
+        memoryview(target).cast("B")[:] = numbers[:-1].view(np.uint8).data
+        return target
+
+
+def pcodec(stored: np.dtype[Any]) -> Decoder:
+    """Return the decoder of an array of `stored`. pco knows little-endian numbers of 2, 4 and 8 bytes."""
+    if stored.str[0] == ">" or stored.str[1:] not in PCO_KINDS:
+        raise Unsupported(f"codec 'pcodec' of elements of {stored}")
+    native.pcodec()
+    return PCodec(stored)
+
+
 HEADER_BYTES = 24
 """A header has at most 148 bits."""
 
-KINDS = ("i4", "i8", "f4", "f8")
+ZFP_KINDS = ("i4", "i8", "f4", "f8")
 """The types of zfp, in numpy's spelling without the byte order."""
 
 
@@ -87,7 +134,7 @@ class ZFP(CodecAbilities):
 
 def zfp(stored: np.dtype[Any]) -> Decoder:
     """Return the decoder of an array of `stored`. zfp knows little-endian integers and floats of 4 and 8 bytes."""
-    if stored.str[0] == ">" or stored.str[1:] not in KINDS:
+    if stored.str[0] == ">" or stored.str[1:] not in ZFP_KINDS:
         raise Unsupported(f"codec 'zfpy' of elements of {stored}")
     native.zfpy()
     return ZFP(stored)

@@ -1,22 +1,32 @@
-"""Zarr v3's `scale_offset` and `cast_value` (zarr-extensions, written by zarr-python 3.4). Not here: numcodecs' filters.
+"""Codecs that only Zarr v3 has: `scale_offset`, `cast_value`, `packbits` (zarr-extensions), `optional` (zarrs).
 
-Both are exact or fail: a value that the array's data type cannot hold is CorruptData unless the metadata says how to fit
-it.
+Not here: numcodecs' filters (`filters.py`), how the parts of `optional` are encoded.
+
+Casts are exact or fail: a value that the array's data type cannot hold is CorruptData unless the metadata says how to fit
+it. zarr-python 3.4 writes them.
+
+The specification of `packbits` does not say in which order bits fill a byte. zarrs (zarrs-python 0.2.3), the one writer we
+know, begins with the least significant bit whatever the padding, so this is not numcodecs' layout.
+
+`optional` data is `u64 LE length of the mask, u64 LE length of the data, mask, data`. The mask has a bool for each element,
+the data only the present elements, one after the other.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs.chain import Buffer, CodecAbilities, CodecChain, Decoder
 from fsbridge.codecs.filters import PIECE_ELEMENTS, elements, prepare
-from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 DType: TypeAlias = np.dtype[Any]
 Values: TypeAlias = np.ndarray[Any, Any]
@@ -213,3 +223,122 @@ def _round(nearest: Values, exact: Values, rounding: str) -> Values:
     possible = np.abs(exact) < np.ldexp(np.longdouble(1), np.finfo(dtype).maxexp)
     rounded: Values = np.where(possible, chosen, nearest).astype(dtype)
     return rounded
+
+
+Octets = npt.NDArray[np.uint8]
+
+PACKED_PIECE = 1 << 14
+"""Numbers unpacked at a time: a multiple of 8, so that pieces begin at whole bytes."""
+
+PADDINGS = ("none", "first_byte", "last_byte")
+
+
+@dataclass(frozen=True, slots=True)
+class PackedBits(CodecAbilities):
+    """Numbers of `width` bytes with only the bits [first, first + bits) stored; `signed` numbers are sign-extended."""
+
+    width: int
+    first: int
+    bits: int
+    signed: bool
+    padding: str
+    name: str = "packbits"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return -(-(decoded // self.width * self.bits) // 8) + (self.padding != "none")
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if size is None or size % self.width or self.encoded_size(size) != len(data):
+            raise CorruptData(f"{len(data)} bytes are not {size} bytes packed to {self.bits} bits of {8 * self.width}")
+        packed = np.frombuffer(data, np.uint8)
+        count = size // self.width
+        if self.padding != "none":
+            unused = int(packed[0] if self.padding == "first_byte" else packed[-1])
+            if unused != -(count * self.bits) % 8:
+                raise CorruptData(f"{unused} unused bits announced where {-(count * self.bits) % 8} are")
+            packed = packed[1:] if self.padding == "first_byte" else packed[:-1]
+        target = bytearray(size) if out is None else out
+        result = np.frombuffer(target, np.uint8).reshape(count, self.width)
+        for start in range(0, count, PACKED_PIECE):
+            some = min(PACKED_PIECE, count - start)
+            stored = packed[start * self.bits // 8 : -(-(start + some) * self.bits // 8)]
+            result[start : start + some] = self._unpack(stored, some)
+        return target
+
+    def _unpack(self, stored: Octets, count: int) -> Octets:
+        some = np.unpackbits(stored, count=count * self.bits, bitorder="little").reshape(count, self.bits)
+        whole = np.zeros((count, 8 * self.width), np.uint8)
+        whole[:, self.first : self.first + self.bits] = some
+        if self.signed:
+            whole[:, self.first + self.bits :] = some[:, -1:]
+        return np.packbits(whole, axis=1, bitorder="little")
+
+
+def packed_bits(width: int, bits: int, signed: bool, first: int | None, last: int | None, padding: str) -> Decoder:
+    """Return the decoder of numbers with `bits` meaningful bits in `width` bytes.
+
+    Only the bits `first` to `last` are stored; None: all.
+    """
+    low = 0 if first is None else first
+    high = bits - 1 if last is None else last
+    if not 0 <= low <= high < bits or padding not in PADDINGS:
+        raise Unsupported(f"packbits from bit {low} to {high} of {bits} with padding {padding!r}")
+    return PackedBits(width, low, high - low + 1, signed, padding)
+
+
+HEADER = struct.Struct("<QQ")
+U32 = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Optional(CodecAbilities):
+    """Decodes both parts and keeps the format: one byte an element in the mask, `itemsize` bytes an element in the data.
+
+    `items`: elements of a chunk, None if they differ. `itemsize` is 0 for elements of variable length.
+    """
+
+    items: int | None
+    mask: CodecChain
+    data: CodecChain
+    itemsize: int
+    name: str = "optional"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        view = memoryview(data).cast("B")
+        if len(view) < HEADER.size:
+            raise CorruptData(f"{len(view)} bytes where two lengths were expected")
+        masked, stored = HEADER.unpack_from(view)
+        if HEADER.size + masked + stored != len(view):
+            raise CorruptData(f"lengths of {masked} and {stored} bytes in {len(view)}")
+        if self.items is not None and self.items > limit:
+            raise TooLarge(f"a mask of {self.items} elements, the limit is {limit} bytes")
+        middle = HEADER.size + masked
+        mask = bytes(self.mask.decode(view[HEADER.size : middle], self.items, limit))
+        if mask.count(0) + mask.count(1) != len(mask):
+            raise CorruptData("a mask that holds something else than 0 and 1")
+        present = int(np.count_nonzero(np.frombuffer(mask, np.uint8)))
+        elements = self._elements(view[middle:], present, limit)
+        if HEADER.size + len(mask) + len(elements) > limit:
+            raise TooLarge(f"{HEADER.size + len(mask) + len(elements)} bytes, the limit is {limit}")
+        return b"".join((HEADER.pack(len(mask), len(elements)), mask, elements))
+
+    def _elements(self, view: memoryview, present: int, limit: int) -> bytes:
+        """Return the decoded data of `present` elements. If none is present, nothing may be stored."""
+        if not present and not len(view):
+            return b""
+        last = self.data.steps[-1] if self.data.steps else None
+        if isinstance(last, Optional):  # its mask has `present` elements
+            chain = CodecChain((*self.data.steps[:-1], replace(last, items=present)))
+            return bytes(chain.decode(view, None, limit))
+        found = bytes(self.data.decode(view, present * self.itemsize if self.itemsize else None, limit))
+        if not self.itemsize and U32.unpack_from(found)[0] != present:
+            raise CorruptData(f"{U32.unpack_from(found)[0]} elements where the mask has {present}")
+        return found
+
+
+def optional(items: int | None, mask: CodecChain, data: CodecChain, itemsize: int) -> Decoder:
+    """Return the decoder of elements that may be missing, `itemsize` bytes each (0: of variable length)."""
+    return Optional(items, mask, data, itemsize)
