@@ -16,7 +16,7 @@ from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, Group, as_array, open_chunk
 from fsbridge.unmounted.members import members
 from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources
-from fsbridge.unmounted.virtual import VirtualTree, reason
+from fsbridge.unmounted.virtual import reason
 
 TRIES = 3
 """Most attempts to decode a chunk that keeps changing, before that is a finding."""
@@ -99,12 +99,12 @@ class Verification(Work[ChunkBatch, Decoded]):
         self._look(path, array.chunks.strays())
         stored: set[Index] | None = set() if self._missing is not None and self.part.is_first else None
         self.sources.keep(("array", 0, path), lambda: array, anew=True)
-        size, indices = 0, list[Index]()
+        size, indices, whole = 0, list[Index](), self.part.count == 1
         try:
             for index in _stored(array, ()):
                 if stored is not None:
                     stored.add(index)
-                if self.part.has_named(f"{path} {index}"):
+                if whole or self.part.has_named(f"{path} {index}"):
                     indices.append(index)
                     size += array.metadata.chunk_bytes(index) or UNIT_BYTES // UNIT_ITEMS
                 if size >= UNIT_BYTES or len(indices) == UNIT_ITEMS:
@@ -136,16 +136,14 @@ class Verification(Work[ChunkBatch, Decoded]):
     @staticmethod
     def do(sources: WorkSources, unit: ChunkBatch) -> Decoded:
         """Decode chunks."""
-        tree, array = sources.tree(), sources.array(0, unit.path)
-        decoded, findings = 0, list[Finding]()
-        for index in unit.indices:
-            if sources.ended:
-                break
-            try:
-                decoded += _decode_present(tree, array, index)
-            except (FsbridgeError, OSError) as error:
-                findings.append(_finding(unit.path, error, index))
-        return Decoded(decoded, tuple(findings))
+        batch = _Batch(sources, unit)
+        metadata = batch.array.metadata
+        sizes = (metadata.chunk_bytes(index) for index in unit.indices)
+        room = max((size for size in sizes if size is not None and size <= batch.tree.config.max_direct), default=0)
+        if room and len(unit.indices) > 1:
+            batch.decode_in(room)
+        batch.decode()
+        return Decoded(batch.decoded, tuple(batch.findings))
 
     def join(self, unit: ChunkBatch, result: Decoded) -> None:
         self.counts.chunks += result.chunks
@@ -162,39 +160,85 @@ def _finding(path: str, error: Exception, index: Index | None = None) -> Finding
     return Finding(kind, path, reason(error), None if index is None else list(index))
 
 
-def _decode_present(tree: VirtualTree, array: Array, index: Index) -> bool:
-    """Decode the present version of a chunk; False if it has been removed since it was listed."""
-    for left in reversed(range(TRIES)):
-        try:
-            _decode(tree, array, index)
-            break
-        except NotFound:
-            return False
-        except Stale:
-            if not left:
-                raise
-    return True
+class _Batch:
+    """The chunks of a unit, decoded in memory that counts as the cache's."""
 
+    def __init__(self, sources: WorkSources, unit: ChunkBatch) -> None:
+        self.tree, self.array = sources.tree(), sources.array(0, unit.path)
+        self.decoded = 0
+        self.findings: list[Finding] = []
+        self._sources = sources
+        self._unit = unit
+        self._left = list(unit.indices)
 
-def _decode(tree: VirtualTree, array: Array, index: Index) -> None:
-    """Decode a chunk in memory that counts as the cache's."""
-    cache, metadata, chunks = tree.cache, array.metadata, array.chunks
-    size, key = metadata.chunk_bytes(index), object()
-    if size is not None:
-        if size > tree.config.max_direct:
-            raise TooLarge(f"a chunk of {size} bytes; see --cache-size")
-        with_chunk = open_chunk(chunks, index)
+    def decode_in(self, room: int) -> None:
+        """Decode the chunks that fit in one buffer of `room` bytes, because taking a buffer for each costs more.
+
+        Others, and those whose stored bytes are more than `room`, are left.
+        """
+        key, cache = object(), self.tree.cache
         try:
-            cache.get(key, size, with_chunk.read_into, with_chunk.info.stored)
+            cache.get(key, room, self._fill, room)
         finally:
-            with_chunk.close()
             cache.discard(key)
-        return
-    info, limit = chunks.find(index), min(tree.config.max_chunk, cache.budget // 2)
-    try:
-        _check_items(metadata, index, cache.get_all(key, lambda: chunks.read_all(index, info, limit), info.stored + limit))
-    finally:
-        cache.discard(key)
+
+    def _fill(self, buffer: memoryview) -> None:
+        self._each(lambda index: self._decode_into(index, buffer))
+
+    def decode(self) -> None:
+        """Decode the chunks that are left."""
+        self._each(self._decode_alone)
+
+    def _each(self, decode: Callable[[Index], bool]) -> None:
+        """Decode the present version of each chunk. One that has been removed since it was listed is not counted."""
+        left, self._left = self._left, []
+        for index in left:
+            if self._sources.ended:
+                return
+            for attempt in range(1, TRIES + 1):
+                try:
+                    self.decoded += decode(index)
+                except NotFound:
+                    pass
+                except (FsbridgeError, OSError) as error:
+                    if isinstance(error, Stale) and attempt < TRIES:
+                        continue
+                    self.findings.append(_finding(self._unit.path, error, index))
+                break
+
+    def _decode_into(self, index: Index, buffer: memoryview) -> bool:
+        """Decode a chunk if it fits; else it is left."""
+        size = self.array.metadata.chunk_bytes(index)
+        if size is not None and size <= len(buffer):
+            chunk = open_chunk(self.array.chunks, index)
+            try:
+                if chunk.info.stored <= len(buffer):
+                    chunk.read_into(buffer[:size])
+                    return True
+            finally:
+                chunk.close()
+        self._left.append(index)
+        return False
+
+    def _decode_alone(self, index: Index) -> bool:
+        cache, config, metadata, chunks = self.tree.cache, self.tree.config, self.array.metadata, self.array.chunks
+        size, key = metadata.chunk_bytes(index), object()
+        try:
+            if size is None:
+                info, limit = chunks.find(index), min(config.max_chunk, cache.budget // 2)
+                view = cache.get_all(key, lambda: chunks.read_all(index, info, limit), info.stored + limit)
+                _check_items(metadata, index, view)
+                return True
+            if size > config.max_direct:
+                raise TooLarge(f"a chunk of {size} bytes; see --cache-size")
+            chunk = open_chunk(chunks, index)
+            try:
+                cache.get(key, size, chunk.read_into, chunk.info.stored)
+            finally:
+                chunk.close()
+            return True
+        finally:
+            cache.discard(key)
 
 
 def _stored(array: Array, prefix: Index) -> Iterator[Index]:

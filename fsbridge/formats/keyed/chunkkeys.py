@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from fsbridge.metadata import Index, parse_coordinate
 
@@ -46,8 +46,8 @@ class ChunkKeys(NamedTuple):
         names = name.removeprefix(start).split(self.separator)
         if not name.startswith(start) or len(names) != len(counts):
             return None
-        found = [parse_coordinate(one, count) for one, count in zip(names, counts, strict=True)]
-        return None if None in found else tuple(i for i in found if i is not None)
+        found = tuple(map(parse_coordinate, names, counts))
+        return None if None in found else cast(Index, found)
 
     def spread(self, counts: Sequence[int]) -> list[str]:
         """Return dozens of beginnings of chunk names, spread evenly over a grid of `counts`, to split one long listing."""

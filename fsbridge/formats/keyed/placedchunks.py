@@ -143,16 +143,16 @@ class PlacedChunkFiles(ABC):
 
     def _strays(self, directory: Key, below: str) -> Iterator[str]:
         for entry in self.store.list(directory):
-            key, name = directory / entry.name, below + entry.name
+            name = below + entry.name
             if entry.name.startswith(".") or (not below and entry.name in BESIDE_CHUNKS):
                 continue
             if not entry.is_dir:
                 if not entry.hidden and self.keys.decode(name, self.counts) is None:
-                    yield f"{self.store.describe(key)}: no chunk of a grid of {list(self.counts)}"
+                    yield f"{self.store.describe(directory / entry.name)}: no chunk of a grid of {list(self.counts)}"
             elif self._leads(name):
-                yield from self._strays(key, f"{name}/")
+                yield from self._strays(directory / entry.name, f"{name}/")
             elif self.keys.decode(name, self.counts) is None:  # reading the chunk reports the directory
-                yield f"{self.store.describe(key)}: a directory that no chunk is in"
+                yield f"{self.store.describe(directory / entry.name)}: a directory that no chunk is in"
 
     def _leads(self, name: str) -> bool:
         """True if chunk keys can begin with the path of this directory."""
