@@ -1,6 +1,6 @@
 """Workers: a few threads for work besides requests. What a request waits for is done before what may be wanted soon.
 
-Not here: any such work, and the event loop's way to wait for a thread (`kernel/jobs.py`).
+Not here: any such work, and the event loop's way to wait for a thread (`kernel/lanes.py`).
 """
 
 from __future__ import annotations

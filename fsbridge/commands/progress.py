@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from typing import Any
 
+from fsbridge.deadlines import Stopwatch
 from fsbridge.printable import printable
 
 LINE_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Progress:
         self._quiet = quiet or sys.stderr is None
         self._lock = threading.Lock()
         self._bytes = 0
-        self._begun = self._said = time.monotonic()
+        self._begun, self._said = Stopwatch(), Stopwatch()
         self._bar: Any = None
         if not self._quiet and sys.stderr.isatty():
             from tqdm import tqdm
@@ -61,11 +61,10 @@ class Progress:
                 self._bar.set_postfix_str(printable(path)[-40:], refresh=False)
                 self._bar.update(count)
                 return
-            now = time.monotonic()
-            if now - self._said < LINE_SECONDS:
+            if self._said.seconds < LINE_SECONDS:
                 return
-            self._said = now
-            rate = self._bytes / (now - self._begun)
+            self._said.restart()
+            rate = self._bytes / self._begun.seconds
             line = f"fsbridge: {size(self._bytes)}, {size(rate)}/s: {printable(path)}"
         print(line, file=sys.stderr, flush=True)
 

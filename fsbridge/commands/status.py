@@ -16,6 +16,7 @@ from typing import Any
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.list import duration
+from fsbridge.deadlines import Stopwatch
 from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Running, Told, ask, running, serving
 from fsbridge.printable import printable
 
@@ -59,7 +60,7 @@ def parser(program: str) -> Parser:
 class Look:
     """The answers of all mounts at one time."""
 
-    when: float
+    since: Stopwatch
     told: list[Told]
 
 
@@ -92,7 +93,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 def _look(mountpoint: str | None) -> Look:
     mounts: list[Running] = running() if mountpoint is None else serving(mountpoint)
-    return Look(time.monotonic(), ask(mounts, {"ask": "status"}))
+    return Look(Stopwatch(), ask(mounts, {"ask": "status"}))
 
 
 def document(told: Told) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def _rates(told: Told, look: Look, before: Look | None) -> Mapping[str, float]:
     then = next((other for other in before.told if other.mount == told.mount), None) if before else None
     if before is None or then is None or not told.answer or not then.answer:
         return {}
-    seconds = max(1e-3, look.when - before.when)
+    seconds = max(1e-3, before.since.seconds - look.since.seconds)
     return {name: (value - _totals(then)[name]) / seconds for name, value in _totals(told).items()}
 
 

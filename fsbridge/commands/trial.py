@@ -5,7 +5,6 @@ Not here: reading all of it (`fsbridge verify`), what is found elsewhere (`diagn
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import cast
@@ -13,6 +12,7 @@ from typing import cast
 from fsbridge.cache import ChunkCache
 from fsbridge.commands.diagnosis import Diagnosis
 from fsbridge.config import Config
+from fsbridge.deadlines import Stopwatch
 from fsbridge.decoded.chunks import DecodedChunks
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.formats.open import open_source
@@ -25,15 +25,15 @@ MEMBERS, SECONDS = 10_000, 30.0
 
 def trial(config: Config) -> Iterator[Diagnosis]:
     """Open the source of `config`. Yields one finding for that, and one for each codec."""
-    begun = time.monotonic()
+    begun = Stopwatch()
     source = open_source(config.source, config)
     try:
-        yield Diagnosis(config.source, "ok", f"{source.format.name}, opened in {(time.monotonic() - begun) * 1000:.0f} ms")
+        yield Diagnosis(config.source, "ok", f"{source.format.name}, opened in {begun.seconds * 1000:.0f} ms")
         tried = set[str]()
         cache = ChunkCache(config.cache_size)
         for path, array in islice(_arrays("", source.root, config.limits.depth), MEMBERS):
             codec = array.metadata.codec or "none"
-            if codec in tried or time.monotonic() - begun > SECONDS:
+            if codec in tried or begun.seconds > SECONDS:
                 continue
             finding = _one_chunk(path or "/", array, codec, cache, config)
             if finding is not None:
@@ -67,14 +67,14 @@ def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
         index = _first(array)
         if index is None:
             return None
-        begun = time.monotonic()
+        begun = Stopwatch()
         data = DecodedChunks(array, cache, config.max_chunk).open(index)
         size = len(data.read(0, data.size))
     except NotFound:
         return None
     except (FsbridgeError, OSError) as error:
         return Diagnosis(subject, "bad", f"{path}: {error}", "restore it from a copy; fsbridge info lists the others")
-    milliseconds = (time.monotonic() - begun) * 1000
+    milliseconds = begun.seconds * 1000
     return Diagnosis(subject, "ok", f"{path}: a chunk of {size:,} bytes read and decoded in {milliseconds:.1f} ms")
 
 

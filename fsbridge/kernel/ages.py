@@ -8,55 +8,78 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from fsbridge.asking import as_of
-from fsbridge.config import Config, listed_again
+from fsbridge.config import Config, listed_again, listed_lifetime
+from fsbridge.errors import FsbridgeError
+
+T = TypeVar("T")
 
 
 class Ages:
-    """Contexts that say how old answers may be. Each question of a mount is asked in one of them.
+    """How old answers may be. Each question of a mount is asked in one of the contexts that this makes.
 
     Opening a file of a local store accepts no remembered answer, because it compares versions in an order that only fresh
     answers keep. With a remote store each question costs a request, so even an open accepts answers as old as attributes.
     """
 
     def __init__(self, config: Config) -> None:
-        self.ttl = math.inf if config.immutable else config.metadata_ttl
-        self._listed = max(self.ttl, config.remote.listing_ttl) if config.is_remote else None
+        self._ttl = math.inf if config.immutable else config.metadata_ttl
+        self._listed = max(self._ttl, config.remote.listing_ttl) if config.is_remote else None
         self._doubted = -math.inf
-
-    def told(self) -> as_of:
-        """Return the context for attributes and look-ups."""
-        return self._since(self.ttl)
 
     def opened(self) -> as_of:
         """Return the context for opening a file."""
-        if self._listed is not None or self.ttl == math.inf:
-            return self._since(self.ttl)
-        return as_of(math.inf, max(time.monotonic() - self.ttl, self._doubted))
+        if self._listed is not None or self._ttl == math.inf:
+            return self._since(self._ttl)
+        return as_of(math.inf, max(time.monotonic() - self._ttl, self._doubted))
 
     def listed(self, extent: int) -> as_of:
         """Return the context for listing a directory of about `extent` members.
 
         It asks for the present state, but accepts an older listing if a new one would take long.
         """
-        if self._listed is not None or self.ttl == math.inf:
-            return self._since(self.ttl)
+        if self._listed is not None or self._ttl == math.inf:
+            return self._since(self._ttl)
         now = time.monotonic()
-        return as_of(now, max(now - listed_again(self.ttl, extent), self._doubted))
+        return as_of(now, max(now - listed_again(self._ttl, extent), self._doubted))
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """Return `question()`, which is about attributes or a look-up.
+
+        If it fails after it used a remembered answer, it is asked again without them. So a local store that may change gives
+        no outdated errors.
+        """
+        begun, answers = time.monotonic(), self._since(self._ttl)
+        try:
+            with answers:
+                return question()
+        except FsbridgeError:
+            if answers.oldest >= begun or self._listed is not None or self._ttl == math.inf:
+                raise
+        return question()
+
+    @property
+    def remembers(self) -> bool:
+        """True if an answer may be given more than once."""
+        return self._ttl > 0
 
     def left(self, asked: float) -> float:
         """Return for how many seconds attributes stay valid; `asked`: when the oldest answer behind them was requested."""
-        return self.ttl - (time.monotonic() - asked)
+        return self._ttl - (time.monotonic() - asked)
 
-    def is_outdated(self, asked: float, begun: float) -> bool:
-        """True if a failed question must be asked again, because it used an answer older than the question itself.
+    def left_of_entries(self, asked: float, extent: int) -> float:
+        """Return for how many seconds entries of a directory of about `extent` members stay valid."""
+        return max(0.0, listed_lifetime(self._ttl, extent) - (time.monotonic() - asked))
 
-        `asked`: the time of its oldest answer; `begun`: when the question began.
+    def listed_again(self, asked: float, extent: int, least: float = 0.0) -> bool:
+        """True if a listing that was asked for at the time `asked` may be shown to another reader.
 
-        So a local store that may change gives no outdated errors.
+        In any case it may be shown for `least` seconds.
         """
-        return asked < begun and self._listed is None and self.ttl < math.inf
+        return time.monotonic() - asked < max(least, listed_again(self._ttl, extent))
 
     def doubt(self) -> None:
         """Accept only answers that are asked for from now on, because a remembered one has turned out to be outdated."""

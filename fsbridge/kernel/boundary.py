@@ -1,7 +1,9 @@
 """The errno boundary: the one place where an exception becomes a reply to the kernel, and a line in the log.
 
-pyfuse3 ends the whole mount on any exception that is not a FUSEError, so every handler is wrapped by `guarded`.
-Not here: the table of errnos (`errors.py`), the handlers (`filesystem.py`).
+pyfuse3 ends the whole mount on any exception that is not a FUSEError, so every handler is wrapped by `guarded`. What the
+kernel has asked, what was answered, and the last errors with their reasons are counted here, too: on the event loop, while
+another thread may look at any time, so each look takes one copy. Not here: the table of errnos (`errors.py`), the handlers
+(`filesystem.py`), the reports made from the counters (`mount/report.py`).
 """
 
 from __future__ import annotations
@@ -12,23 +14,29 @@ import functools
 import logging
 import time
 import types
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import pyfuse3
 import trio
 
 from fsbridge import errors
 from fsbridge.config import Config
+from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import FsbridgeError
-from fsbridge.kernel.counters import Counters
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 log = logging.getLogger(__name__)
+
+KEPT_ERRORS = 100
+"""Number of latest errors that are kept with their reasons: enough to see a pattern, few enough to read."""
+
+REASON_CHARACTERS = 1000
+"""Number of characters of a reason that are kept."""
 
 SILENCE_SECONDS = 60.0
 """Seconds before the same damage at the same path is logged again: one failing read is several requests."""
@@ -60,14 +68,71 @@ The kernel rejects a FUSE reply that contains one.
 """
 
 
+class Failure(NamedTuple):
+    """How often and when the kernel got an error with one path and reason."""
+
+    path: str
+    errno: int
+    reason: str
+    times: int
+    last: float
+    """Seconds since 1970."""
+
+
+class Counters:
+    """What has been counted since the mount began."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        """Requests by handler."""
+        self.bytes_read = 0
+        """Bytes in answers to reads. Bytes pushed into the kernel's pages without a request are not included."""
+        self.errors: Counter[int] = Counter()
+        """Errors by errno, without the ordinary answers."""
+        self._failures: dict[tuple[str, str], Failure] = {}  # the latest one is the last
+
+    def failed(self, path: str, errno: int, reason: str) -> None:
+        """Count an error, and keep its reason."""
+        self.errors[errno] += 1
+        key = (path, reason[:REASON_CHARACTERS])
+        before = self._failures.pop(key, None)
+        self._failures[key] = Failure(path, errno, key[1], before.times + 1 if before else 1, time.time())
+        if len(self._failures) > KEPT_ERRORS:
+            del self._failures[next(iter(self._failures))]
+
+    def failures(self) -> list[Failure]:
+        """The last errors, the latest one last. For any thread."""
+        return list(self._failures.values())
+
+
+class Accesses:
+    """Report opened files, and reads that were not answered from memory, to `tell` if it is set. For the event loop.
+
+    `tell` gets what was done, the inode, offset and size, and the seconds it took. It must not block.
+    """
+
+    def __init__(self) -> None:
+        self.tell: Callable[[str, int, int, int, float], object] | None = None
+
+    def opened(self, inode: int, size: int, seconds: float) -> None:
+        """Report that a file of `size` bytes was opened, for which its request waited `seconds`."""
+        if self.tell is not None:
+            self.tell("open", inode, 0, size, seconds)
+
+    def loaded(self, inode: int, offset: int, size: int, seconds: float) -> None:
+        """Report that `size` bytes were read for a request that had waited `seconds`."""
+        if self.tell is not None:
+            self.tell("read", inode, offset, size, seconds)
+
+
 class Reporter:
     """Turns exceptions into errnos and log lines; `unexpected` counts those that are neither ours nor the OS's: bugs."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         self.unexpected = 0
         self._counters = counters or Counters()
-        self._silent: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._since = time.monotonic()
+        self._silent: OrderedDict[tuple[str, str], Deadline] = OrderedDict()
+        self._minute = Stopwatch()
         self._lines = 0
         self._each: dict[str, int] = {}
         self._more: dict[str, int] = {}
@@ -99,11 +164,11 @@ class Reporter:
 
     def remind(self, last: bool = False) -> None:
         """Log how many lines the last minute left out; `last`: also those that the present minute has left out."""
-        now = time.monotonic()
-        if now - self._since < SILENCE_SECONDS and not last:
+        if self._minute.seconds < SILENCE_SECONDS and not last:
             return
+        self._minute.restart()
         told = self._more
-        self._since, self._lines, self._each, self._more = now, 0, {}, {}
+        self._lines, self._each, self._more = 0, {}, {}
         for path in list(told)[:LINES_EACH_PATH]:
             log.warning("%s: and %s more within a minute", path, f"{told.pop(path):,}")
         if told:
@@ -125,12 +190,11 @@ class Reporter:
 
     def _speak(self, *subject: str) -> bool:
         """True if `subject` was not logged within `SILENCE_SECONDS`. It then counts as logged now."""
-        now = time.monotonic()
         key = (subject[0], subject[1])
         last = self._silent.get(key)
-        if last is not None and now - last < SILENCE_SECONDS:
+        if last is not None and not last.passed:
             return False
-        self._silent[key] = now
+        self._silent[key] = Deadline(SILENCE_SECONDS)
         self._silent.move_to_end(key)
         if len(self._silent) > REMEMBERED_PATHS:
             self._silent.popitem(last=False)

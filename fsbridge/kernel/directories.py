@@ -1,32 +1,38 @@
 """The remembered contents of recently read directories, so that opening and listing one again needs no worker thread.
 
 A listing is shown until it is too old (P9). Above `MAX_BYTES` the least recently used ones are dropped; their members are
-then opened by name. Not here: reading directories (`readings.py`), which ones are read ahead
-(`readahead/directories.py`), positions in a listing (`handles.py`).
+then opened by name. A directory that a program has not entered yet is read as a whole, with the directories below it if
+those are few. Not here: which ones are read ahead (`readahead/directories.py`), positions in a listing (`handles.py`).
 """
 
 from __future__ import annotations
 
-import time
+import math
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import cast
 
-from fsbridge.config import listed_again
-from fsbridge.kernel.handles import Reading
+from fsbridge.errors import FsbridgeError
+from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.handles import Reading, all_batches
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.records import Parked, Record
-from fsbridge.tree import AnyNode, Attrs
+from fsbridge.tree import AnyNode, Attrs, Directory, Entry, Numbered, Space
 
 MAX_BYTES = 48 << 20
 """Memory for all remembered directories, in bytes: roughly 5,000 arrays with three directories each."""
+
+BELOW_DIRECTORIES = 16
+"""Most directories below one that are read with it: an array's chunk directories, or a chain of nested groups."""
 
 
 class Directories:
     """The directories of one mount that were read lately, by inode. For the event loop's thread."""
 
-    def __init__(self, inodes: InodeTable, ttl: float) -> None:
-        """`ttl`: seconds, infinite for an immutable store."""
+    def __init__(self, inodes: InodeTable, ages: Ages) -> None:
         self._inodes = inodes
-        self._ttl = ttl
+        self._ages = ages
         self._readings: OrderedDict[int, Reading] = OrderedDict()  # the one used last is the last
         self.nbytes = 0
         """Memory that the directories take, roughly, in bytes."""
@@ -45,7 +51,7 @@ class Directories:
         reading = None if inode is None else self.known(inode)
         if inode is None or reading is None or reading.attrs is None:
             return None
-        left = self._ttl - (time.monotonic() - reading.asked)
+        left = self._ages.left(reading.asked)
         return (inode, reading.attrs, left) if left > 0 else None
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
@@ -113,7 +119,7 @@ class Directories:
         return reading
 
     def _expired(self, reading: Reading) -> bool:
-        return time.monotonic() >= reading.asked + listed_again(self._ttl, reading.shown.extent)
+        return not self._ages.listed_again(reading.asked, reading.shown.extent)
 
     def _read_with_parent(self, inode: int) -> Reading | None:
         """Return the contents of a directory that were read together with the directory above it, or None."""
@@ -129,3 +135,79 @@ class Directories:
             self.nbytes -= reading.nbytes
             self.remember(inode, reading)
         return reading
+
+
+def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, asked: float = math.inf) -> Reading | None:
+    """Read all of a directory; None if it is too large or takes long. Blocks; raises what the listing raises.
+
+    `attrs`: its attributes, if the listing of the directory above gave them at the time `asked`.
+    """
+    with ages.listed(node.extent) as answers:
+        shown = node.present()  # which asks what there is now, so that the attributes need not
+        attrs = attrs or node.attrs()
+        batches = all_batches(shown)
+    if batches is None:
+        return None
+    reading = Reading(node, shown, batches, min(asked, answers.oldest))
+    reading.attrs = attrs
+    return reading
+
+
+def read_tree(ages: Ages, node: Directory) -> Reading | None:
+    """Read all of a directory, and the directories below it if they are few; see `read_directory`."""
+    reading = read_directory(ages, node)
+    if reading is not None:
+        _read_below(ages, reading, reading, iter(range(BELOW_DIRECTORIES)))
+    return reading
+
+
+def _read_below(ages: Ages, top: Reading, reading: Reading, room: Iterator[int]) -> None:
+    """Read the directories below `reading`. Chunk directories are kept in `top`: the array's directory, or `reading`."""
+    found = list(islice(_directories(reading), BELOW_DIRECTORIES + 1))
+    for entry in found[:BELOW_DIRECTORIES]:
+        numbered = isinstance(entry.node, int)
+        if not numbered and len(found) > BELOW_DIRECTORIES:
+            continue  # their visitor is followed
+        if next(room, None) is None:
+            return
+        try:
+            below = _read_member(ages, reading, entry)
+        except (FsbridgeError, OSError):
+            continue  # the program that enters it meets the error
+        if below is None:
+            return
+        if isinstance(entry.node, int):
+            top.below[entry.node] = below
+            top.nbytes += below.nbytes
+            _read_below(ages, top, below, room)
+        else:
+            _read_below(ages, below, below, room)
+            reading.named[entry.name] = below
+            reading.nbytes += below.nbytes
+
+
+def _read_member(ages: Ages, reading: Reading, entry: Entry) -> Reading | None:
+    if isinstance(entry.node, int):
+        assert reading.shown.space is not None
+        return read_directory(ages, cast(Directory, reading.shown.space.node(entry.node)), entry.attrs, reading.asked)
+    assert entry.node is not None
+    return read_directory(ages, cast(Directory, entry.node()))
+
+
+def _directories(reading: Reading) -> Iterator[Entry]:
+    for batch in reading.batches:
+        if not isinstance(batch, Numbered) or batch.kind == "directory":
+            yield from (entry for entry in batch if entry.attrs.kind == "directory")
+
+
+def read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
+    """Open the directory of an ordinary inode and return what `read` makes of it. Blocks."""
+    node = record.open()
+    with node.together():
+        return read(cast(Directory, node))
+
+
+def read_numbered(ages: Ages, space: Space, position: int) -> Reading | None:
+    """Read all of a numbered directory; None also if it is empty, because it may not exist. Blocks."""
+    reading = read_directory(ages, cast(Directory, space.node(position)))
+    return reading if reading is not None and reading.batches else None

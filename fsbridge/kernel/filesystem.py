@@ -2,7 +2,7 @@
 
 Every handler is behind the errno boundary, has a deadline, and blocks nothing: it answers from memory or hands one job to
 a worker lane. Statements between two `await`s run alone, which the inode and handle tables rely on. Not here: what the
-tree contains (`layouts/`), reads on workers (`loads.py`), errnos (`errors.py`), mounting (`mount/`).
+tree contains (`layouts/`), reads on workers (`jobs.py`), errnos (`errors.py`), mounting (`mount/`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
@@ -21,18 +20,17 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 
 from fsbridge.asking import WouldWait, oldest, without_waiting
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
+from fsbridge.deadlines import Stopwatch
+from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.ages import Ages
-from fsbridge.kernel.boundary import Reporter, guarded, silent
-from fsbridge.kernel.counters import Accesses, Counters
+from fsbridge.kernel.boundary import Accesses, Counters, Reporter, guarded, silent
 from fsbridge.kernel.directories import Directories
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import ROOT, InodeTable
-from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.loads import Loads
-from fsbridge.kernel.overdue import Subject
+from fsbridge.kernel.jobs import Jobs, Loads
+from fsbridge.kernel.lanes import Subject
 from fsbridge.kernel.pages import PageVersions
-from fsbridge.kernel.readahead import read_ahead
+from fsbridge.kernel.readahead import NoReadAhead, ReadAhead
 from fsbridge.kernel.records import HELD, Record, opened
 from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, possible_target
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
@@ -60,11 +58,12 @@ class Filesystem(pyfuse3.Operations):
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageVersions()
         self.ages = Ages(config)
-        self._ttl = self.ages.ttl
-        self.directories = Directories(self.inodes, self._ttl)
-        self.ahead = read_ahead(config, self.inodes, self.directories, jobs, self.ages, self._failed_ahead)
+        self.directories = Directories(self.inodes, self.ages)
+        self.ahead = NoReadAhead()
+        if config.read_ahead:
+            self.ahead = ReadAhead(config, self.inodes, self.directories, jobs, self.ages, self._failed_ahead)
         self._loads = Loads(jobs, config, self.ages)
-        self.replies = Replies(self.inodes, config)
+        self.replies = Replies(self.inodes, self.ages, config)
 
     def init(self) -> None:
         """Note that the kernel has begun to send requests."""
@@ -203,7 +202,7 @@ class Filesystem(pyfuse3.Operations):
         """Open a file for reading. ESTALE for an outdated node makes the kernel look its path up again."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
-        begun, found = time.monotonic(), self.directories.find(inode)
+        begun, found = Stopwatch(), self.directories.find(inode)
         node = found.node if isinstance(found, HELD) else found
         if node is not None:
             self.ahead.opening(node, self.pages.seen(inode))
@@ -225,7 +224,7 @@ class Filesystem(pyfuse3.Operations):
         except BaseException:
             self._discard(handle)
             raise
-        self.accesses.opened(inode, file.size, begun)
+        self.accesses.opened(inode, file.size, begun.seconds)
         return reply
 
     def _opened(self, file: OpenFile, flags: int) -> FileInfo:
@@ -260,9 +259,9 @@ class Filesystem(pyfuse3.Operations):
             raise FUSEError(errno.EAGAIN)
         data = file.handle.peek(off, want)
         if data is None:
-            begun = time.monotonic()
+            begun = Stopwatch()
             data = await self._loads.read(file, off, want, self._subject(file.inode))
-            self.accesses.loaded(file.inode, off, want, begun)
+            self.accesses.loaded(file.inode, off, want, begun.seconds)
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
             raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
         self.ahead.read(file, off, off + want)
@@ -321,7 +320,7 @@ class Filesystem(pyfuse3.Operations):
         if start_id < DOT_ENTRIES and not self.replies.dots(listing.inode, start_id, token):
             return
         position = max(0, start_id - DOT_ENTRIES)
-        rewind = start_id == 0 and not listing.begins(self._ttl)
+        rewind = start_id == 0 and not listing.begins(self.ages)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             try:
                 await self._loads.list(listing, position, rewind)
@@ -368,19 +367,12 @@ class Filesystem(pyfuse3.Operations):
         """Return `question(node)` for the node behind `inode`; `name`: the member that the question is about, if it is one.
 
         The question runs on the event loop. If it would have to wait, it runs again on a worker of the metadata lane. If
-        remembered answers lead to an error, the question is asked again without them (see `Ages.is_outdated`).
+        remembered answers lead to an error, the question is asked again without them (see `Ages.ask`).
         """
         found = self.directories.find(inode)
 
         def ask() -> T:
-            begun, answers = time.monotonic(), self.ages.told()
-            try:
-                with answers:
-                    return question(opened(found))
-            except FsbridgeError:
-                if not self.ages.is_outdated(answers.oldest, begun):
-                    raise
-            return question(opened(found))
+            return self.ages.ask(lambda: question(opened(found)))
 
         try:
             with without_waiting():

@@ -15,10 +15,11 @@ from typing import Generic, TypeVar, cast
 import trio
 
 from fsbridge.asking import as_of, before_waiting, context, oldest
-from fsbridge.config import AT_ONCE_BYTES, listed_again, listed_lifetime
+from fsbridge.config import AT_ONCE_BYTES
+from fsbridge.deadlines import Deadline
 from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.pages import Scattered
 from fsbridge.kernel.records import HELD, Parked, Record
-from fsbridge.kernel.scattered import Scattered
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, Handle, Numbered
 
 log = logging.getLogger(__name__)
@@ -187,28 +188,24 @@ class Listing:
             self._begun = reading.asked
             self._untouched = self._ended = True
 
-    def lifetime(self, ttl: float) -> float:
-        """Seconds that the batch's entries stay valid from now on: what is left since the store was asked for them (P9)."""
-        return max(0.0, listed_lifetime(ttl, self.shown.extent) - (time.monotonic() - self.asked))
-
     def at(self, position: int) -> bool:
         """Move to `position` if no access to the store is needed. True if `batch` then holds it or the listing has ended."""
         while position >= self.end and self._ready:
             self._step(self._ready.popleft())
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
-    def begins(self, ttl: float) -> bool:
+    def begins(self, ages: Ages) -> bool:
         """True if what was read already is young enough for a request for the beginning. True once after each `begin`."""
         untouched, self._untouched = self._untouched, False
-        return untouched and time.monotonic() - self._begun < max(JUST_SECONDS, listed_again(ttl, self.shown.extent))
+        return untouched and ages.listed_again(self._begun, self.shown.extent, JUST_SECONDS)
 
     def begin(self) -> None:
         """Read the first batches after `restart`, or all of a small directory. Blocks: for a worker thread."""
         self._untouched = True
-        until = self._begun + BEGINNING_SECONDS
+        deadline = Deadline(BEGINNING_SECONDS)
         while self._all is not None and (batch := self._next()) is not None:
             self._ready.append(batch)
-            if not batch or time.monotonic() > until:
+            if not batch or deadline.passed:
                 break
         ready = _merged(self._ready)
         self._ready = deque(ready)
@@ -312,13 +309,13 @@ def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
 
     Blocks; raises the listing's errors.
     """
-    begun = time.monotonic()
+    deadline = Deadline(BEGINNING_SECONDS)
     most = _most(shown)
     found: list[Sequence[Entry]] = []
     for batch in shown.entries():
         found.append(_dated(batch, oldest()))
         most -= len(batch)
-        if most < 0 or time.monotonic() - begun > BEGINNING_SECONDS:
+        if most < 0 or deadline.passed:
             return None
     return _merged(found)
 

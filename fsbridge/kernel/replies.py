@@ -15,6 +15,7 @@ from pyfuse3 import EntryAttributes, ReaddirToken
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData
+from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import Listing
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.tree import Attrs, Numbered
@@ -53,8 +54,9 @@ class Replies:
     modes of the store's own files are checked by the store (`store/local/access.py`).
     """
 
-    def __init__(self, inodes: InodeTable, config: Config) -> None:
+    def __init__(self, inodes: InodeTable, ages: Ages, config: Config) -> None:
         self._inodes = inodes
+        self._ages = ages
         self._ttl = FOREVER_SECONDS if config.immutable else config.metadata_ttl
         self._immutable = config.immutable
         self._modes = {kind: mode & ~config.hidden_mode if kind != "link" else mode for kind, mode in _MODES.items()}
@@ -91,7 +93,7 @@ class Replies:
         """Fill the reply from the listing's batch. Each entry that fits counts as one lookup."""
         if position >= listing.end:
             return
-        ttl = self._ttl if self._immutable else listing.lifetime(self._ttl)
+        ttl = self._ttl if self._immutable else self._ages.left_of_entries(listing.asked, listing.shown.extent)
         batch, base = listing.batch, self._base(listing)
         if base is not None:
             numbered = 0

@@ -5,7 +5,7 @@ three times as long as a request that is answered from memory. It looks up trio'
 (`pyfuse3.asyncio` puts other ones there), so here are a lock that costs no pass if it is free, and a wait that polls first,
 and lingers a moment for a program that sends one request after the other. A pyfuse3 of another version than those that were
 tried keeps its own loop, which gives the same answers more slowly. Not here: requests (`filesystem.py`), jobs that the event
-loop must not keep waiting (`jobs.py`).
+loop must not keep waiting (`lanes.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import contextlib
 import logging
 import re
 import select
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace, TracebackType
 
 import pyfuse3
 import trio
+
+from fsbridge.deadlines import Deadline
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Waiting:
         self._alone = alone
         self._poll = select.poll()
         self._fd = -1
-        self._turn_ends = 0.0
+        self._turn = Deadline(0.0)
 
     async def wait_readable(self, fd: int) -> None:
         """Like `trio.lowlevel.wait_readable`, but without a checkpoint if `fd` is soon readable and nothing else is due."""
@@ -55,12 +56,12 @@ class Waiting:
             self._poll, self._fd = select.poll(), fd
             self._poll.register(fd, select.POLLIN)
         lingers = LINGER_MILLISECONDS if self._alone() else 0
-        if not self._due() and time.monotonic() < self._turn_ends and self._poll.poll(lingers):
+        if not self._due() and not self._turn.passed and self._poll.poll(lingers):
             return
         await trio.lowlevel.wait_readable(fd)
         while not self._poll.poll(0):  # the kernel has withdrawn an interrupt of what was answered, or a request of the dead
             await trio.lowlevel.wait_readable(fd)
-        self._turn_ends = time.monotonic() + TURN_SECONDS
+        self._turn = Deadline(TURN_SECONDS)
 
 
 class LoopLock:

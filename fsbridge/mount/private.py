@@ -20,6 +20,7 @@ from types import FrameType
 from typing import NoReturn
 
 from fsbridge.config import Config
+from fsbridge.deadlines import Deadline
 from fsbridge.errors import SetupError
 from fsbridge.mount import namespace, preflight
 from fsbridge.mount.lifecycle import mount
@@ -65,9 +66,9 @@ class _Server:
         """End the child, which unmounts. If it has not ended after `END_SECONDS`, kill it and unmount here."""
         if self._child:
             os.kill(self._child, signal.SIGTERM)
-            deadline = time.monotonic() + END_SECONDS
+            deadline = Deadline(END_SECONDS)
             while os.waitpid(self._child, os.WNOHANG) == (0, 0):
-                if time.monotonic() > deadline:
+                if deadline.passed:
                     os.kill(self._child, signal.SIGKILL)
                     os.waitpid(self._child, 0)
                     break

@@ -9,14 +9,14 @@ import errno
 import logging
 import os
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import LEVELS, Config
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import SetupError
-from fsbridge.kernel.counters import Failure
+from fsbridge.kernel.boundary import Failure
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.mount.accesses import AccessLog
 from fsbridge.mount.control import Answer
@@ -36,7 +36,7 @@ class Report:
         self._config = config
         self._filesystem = filesystem
         self._cache = cache
-        self._began = time.monotonic()
+        self._uptime = Stopwatch()
         self._access_log: AccessLog | None = None
 
     def answers(self) -> dict[str, Answer]:
@@ -61,7 +61,7 @@ class Report:
         failures = counters.failures()
         return {
             "state": self._state(),
-            "uptime": time.monotonic() - self._began,
+            "uptime": self._uptime.seconds,
             "requests": dict(counters.requests),
             "under_way": self._filesystem.under_way,
             "slow": {"requests": sum(number for number, _ in slow), "seconds": max(seconds for _, seconds in slow)},

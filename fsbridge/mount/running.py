@@ -13,12 +13,12 @@ import json
 import os
 import socket
 import stat
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
+from fsbridge.deadlines import Deadline
 from fsbridge.errors import SetupError
 from fsbridge.mount.control import folders, is_private, short_address
 from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounts
@@ -85,9 +85,9 @@ def serving(mountpoint: str) -> list[Running]:
 
 def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int | None = None) -> list[Told]:
     """Ask all `daemons` at once, and return what each answers within `ANSWER_SECONDS`."""
-    until = time.monotonic() + ANSWER_SECONDS
+    deadline = Deadline(ANSWER_SECONDS)
     asked = [(daemon, *_sent(daemon, question, descriptor)) for daemon in daemons]
-    return [_told(daemon, connection, state, until) for daemon, connection, state in asked]
+    return [_told(daemon, connection, state, deadline) for daemon, connection, state in asked]
 
 
 def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None = None) -> Mapping[str, Any]:
@@ -190,14 +190,14 @@ def _sent(daemon: Running, question: Mapping[str, Any] | None, descriptor: int |
     return connection, ""
 
 
-def _told(daemon: Running, connection: socket.socket | None, state: str, until: float) -> Told:
+def _told(daemon: Running, connection: socket.socket | None, state: str, deadline: Deadline) -> Told:
     if connection is None:
         return Told(daemon, state, {})
     said = b""
     with connection:
         try:
             while not said.endswith(b"\n") and len(said) < ANSWER_BYTES:
-                connection.settimeout(max(0.0, until - time.monotonic()))  # what has arrived is read in no time
+                connection.settimeout(deadline.left)  # what has arrived is read in no time
                 more = connection.recv(1 << 16)
                 if not more:
                     break

@@ -16,7 +16,7 @@ from fsbridge.config import Config
 from fsbridge.errors import NotFound, TimedOut
 from fsbridge.formats.open import open_keyed
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.overdue import Subject
+from fsbridge.kernel.lanes import Subject
 from fsbridge.layouts import root_directory
 from fsbridge.store import Store
 from fsbridge.store.local.store import LocalStore

@@ -31,7 +31,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.formats.open import open_source
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.overdue import Subject
+from fsbridge.kernel.lanes import Subject
 from fsbridge.layouts import root_directory
 from fsbridge.tree import Directory
 

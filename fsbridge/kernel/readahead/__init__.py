@@ -1,7 +1,148 @@
-"""Read-ahead: what programs will want next is made before they ask. See `policy.py`; the other modules are parts of it."""
+"""The one interface between requests and read-ahead: `filesystem.py` says what it was asked, and gets nothing in return.
+
+So read-ahead changes when an answer comes, and never which answer: with `NoReadAhead` (`--no-read-ahead`) a mount shows the
+same. Everything here belongs to the event loop's thread. Not here: which files, listings and directories are wanted next
+(`files.py`, `directories.py`), how they are made (`workers.py`).
+"""
 
 from __future__ import annotations
 
-from fsbridge.kernel.readahead.policy import NoReadAhead, ReadAhead, read_ahead
+from collections.abc import Callable
 
-__all__ = ["NoReadAhead", "ReadAhead", "read_ahead"]
+import trio
+
+from fsbridge.config import Config
+from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.directories import Directories
+from fsbridge.kernel.handles import Listing, OpenFile
+from fsbridge.kernel.inodes import InodeTable
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.lanes import Abandoned, Subject
+from fsbridge.kernel.readahead.directories import Walks
+from fsbridge.kernel.readahead.files import REMOTE, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
+from fsbridge.tree import AnyNode, Space
+from fsbridge.workers import Workers
+
+READY_BATCHES = 2
+"""Batches of a listing that are kept ready, which is some thousand entries."""
+
+
+class NoReadAhead:
+    """Prefetch nothing. This base class is the interface of read-ahead, with no effect at all."""
+
+    def __len__(self) -> int:
+        """Return the number of walks followed and of directories being read ahead."""
+        return 0
+
+    def opening(self, node: AnyNode, seen: bool) -> None:
+        """A file is about to be opened. `seen`: it was open before, so that the kernel may have its bytes."""
+
+    def opened(self, file: OpenFile) -> None:
+        """A file is open."""
+
+    def read(self, file: OpenFile, start: int, stop: int) -> None:
+        """Bytes [start, stop) of an open file have been read."""
+
+    def listed(self, listing: Listing) -> None:
+        """A directory is open."""
+
+    def shown(self, listing: Listing) -> None:
+        """The kernel has taken more than the beginning of a listing."""
+
+    async def entered(self, inode: int, known: bool) -> None:
+        """A directory is about to be opened; `known`: what it contains is in memory.
+
+        Returns late, if at all, only while that directory is being read ahead.
+        """
+
+    def forgotten(self, inode: int) -> None:
+        """The kernel knows an inode no more."""
+
+    def forgotten_space(self, base: int, space: Space | None) -> None:
+        """The kernel no longer knows any inode of a space; the numbers of its range began at `base`."""
+
+    def clear(self) -> None:
+        """Forget what was read ahead and is kept here."""
+
+
+class ReadAhead(NoReadAhead):
+    """Read-ahead of files, of long listings, and of directories that are entered one after the other."""
+
+    def __init__(
+        self,
+        config: Config,
+        inodes: InodeTable,
+        directories: Directories,
+        jobs: Jobs,
+        ages: Ages,
+        report: Callable[[Exception], object],
+    ) -> None:
+        """`directories` gets what is read of them; `report` gets bugs, on the threads that meet them."""
+        self._remote = remote = config.is_remote
+        threads = Workers("ahead", REMOTE_THREADS if remote else THREADS, report)
+        makers = Workers("make", REMOTE_MAKERS, report) if remote else threads
+        self.readers = Readers(threads, REMOTE if remote else None, makers)
+        self.walks = Walks(inodes, directories, jobs, Workers("walk", 1, report), threads, ages, remote)
+        self._directories = directories
+        self._jobs = jobs
+        self._ages = ages
+        self._seconds = config.metadata_deadline
+
+    def __len__(self) -> int:
+        return len(self.walks)
+
+    def opening(self, node: AnyNode, seen: bool) -> None:
+        if self._remote:  # what comes next is sent meanwhile
+            self.readers.opened(node.slot, again=seen)
+
+    def opened(self, file: OpenFile) -> None:
+        if not self._remote and not file.quick:
+            self.readers.opened(file.slot, file.size)
+
+    def read(self, file: OpenFile, start: int, stop: int) -> None:
+        self.readers.read(file, start, stop)
+
+    def listed(self, listing: Listing) -> None:
+        self.readers.listed(listing.directory, listing.first)
+
+    def shown(self, listing: Listing) -> None:
+        # The next batch is read from the store while the kernel takes this one; in a remote store a batch takes requests.
+        if not self._remote and listing.coming is None and listing.goes_on(READY_BATCHES):
+            listing.coming = trio.Event()
+            trio.lowlevel.spawn_system_task(self._read_on, listing)
+
+    async def entered(self, inode: int, known: bool) -> None:
+        if self._ages.remembers:  # otherwise a listing read ahead would be too old
+            await self.walks.entered(inode, known)
+
+    def forgotten(self, inode: int) -> None:
+        self.walks.forget(inode)
+
+    def forgotten_space(self, base: int, space: Space | None) -> None:
+        self.walks.forget_space(base)
+        self.readers.forget(space)
+
+    def clear(self) -> None:
+        self.walks.clear()
+
+    async def _read_on(self, listing: Listing) -> None:
+        """Read batches of a listing, one job at a time on the metadata lane, until enough of them are ready."""
+
+        def read() -> None:
+            with self._ages.listed(listing.shown.extent):
+                listing.ahead()
+
+        while (coming := listing.coming) is not None:
+            deadline = trio.current_time() + self._seconds
+            try:
+                await self._jobs.metadata.run(read, deadline, subject=Subject(listing.inode, None))
+                # The kernel asks for nothing while its reader looks at the entries it has: there is room for more.
+                listing.coming = trio.Event() if listing.goes_on(READY_BATCHES) else None
+                if (reading := listing.whole()) is not None:
+                    self._directories.remember(listing.inode, reading)
+            except Abandoned:
+                return  # the next request meets it: the abandoned job still works on this listing
+            except Exception:  # any error has ended the stream: the next request begins anew, and meets it
+                listing.coming = None
+            finally:
+                coming.set()

@@ -3,7 +3,7 @@
 What directories contain is read for many siblings in one job. A store on a disk mostly computes: its directories are read
 when the walk has come to the first that was not read, because a thread beside the event loop would only slow it down. A
 remote store mostly waits: its directories are read before the walk comes to them. Not here: what was read
-(`kernel/directories.py`), read-ahead within a long listing (`listings.py`) and of files (`files.py`).
+(`kernel/directories.py`), read-ahead within a long listing (`__init__.py`) and of files (`files.py`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from typing import TypeAlias, cast
 
 import trio
 
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.ages import Ages
-from fsbridge.kernel.directories import Directories
+from fsbridge.kernel.directories import Directories, read_directory, read_numbered, read_record, read_tree
 from fsbridge.kernel.handles import READING_CHUNKS, Reading
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.readahead.runs import BESIDE_MEMBERS, Runs
-from fsbridge.kernel.readings import read_directory, read_numbered, read_record, read_tree
 from fsbridge.kernel.records import HELD, Record
 from fsbridge.tree import Directory
 from fsbridge.workers import Workers
@@ -32,7 +31,7 @@ MAX_WALKS = 64
 """Number of directories in which a walk from member to member is followed at the same time."""
 
 DEPTH_DIRECTORIES, DEPTH_SECONDS = 64, 0.05
-"""Directories read ahead of one visitor, and the seconds of work that they may take.
+"""Directories read ahead of one visitor, and the seconds of work that named ones may take.
 
 The seconds limit it to a few HDF5 files: the child process of one read too early would have ended before its visitor comes.
 """
@@ -41,7 +40,7 @@ WAITING_SECONDS = 0.003
 """Seconds for one directory from which on several threads read ahead, if less than half of the time is computing."""
 
 GAP_DIRECTORIES = 4
-"""Members that a visitor may leave out and still be followed."""
+"""Members that a visitor may leave out and still be followed: chunk directories may not exist."""
 
 AT_A_TIME_SECONDS = 0.01
 """Most seconds for which one job reads directories while its visitor waits for the first of them."""
@@ -49,8 +48,64 @@ AT_A_TIME_SECONDS = 0.01
 PATIENCE_SECONDS = 0.1
 """Seconds that a request waits for a directory that is being read ahead, before it reads the directory itself."""
 
+BESIDE_MEMBERS, BESIDE_DIRECTORIES = 256, 8
+"""Number of members from which on a directory keeps the kernel busy while the next ones are read, and how many are read."""
+
+MAX_VISITORS = 8
+"""Visitors of one level of directories that are followed at once."""
+
 _Ahead: TypeAlias = tuple[int, Callable[[], "Reading | None"]]
 """The inode of a directory, and what reads it."""
+
+
+class _Visitor:
+    __slots__ = ("hits", "last", "stop")
+
+    def __init__(self, position: int) -> None:
+        self.last = position
+        self.stop = position + 1  # all before it have been read, or were passed
+        self.hits = 0
+
+
+class Runs:
+    """The visitors of an array's chunk directories at `positions`, which are all of one depth.
+
+    They are numbered, not named. Neighbours have neighbouring numbers, also where they hang in different directories.
+    """
+
+    def __init__(self, positions: range) -> None:
+        self._positions = positions
+        self._visitors: list[_Visitor] = []  # the latest visitor is the last
+
+    def entered(self, position: int) -> range:
+        """Return the directories to read now that the one at `position`, which has not been read, is entered."""
+        visitor = min(
+            (found for found in self._visitors if found.last <= position <= found.stop + GAP_DIRECTORIES),
+            key=lambda found: position - found.last,
+            default=None,
+        )
+        if visitor is None:
+            self._visitors = [*self._visitors[1 - MAX_VISITORS :], _Visitor(position)]
+            return range(0)
+        if position == visitor.last:
+            return range(0)
+        visitor.last = position
+        visitor.hits += 1
+        depth = min(DEPTH_DIRECTORIES, 1 << min(visitor.hits, 20))
+        visitor.stop = min(position + 1 + depth, self._positions.stop)
+        return range(position, visitor.stop)
+
+    def passed(self, position: int) -> range:
+        """Return the directories to read in parallel if directories are large.
+
+        The directory at `position` is being entered, and was read before.
+        """
+        for visitor in self._visitors:
+            if visitor.last < position <= visitor.stop + GAP_DIRECTORIES:
+                visitor.last = position
+                visitor.stop = max(visitor.stop, min(position + 1 + BESIDE_DIRECTORIES, self._positions.stop))
+                return range(position + 1, min(position + 1 + BESIDE_DIRECTORIES, self._positions.stop))
+        return range(0)
 
 
 class _Walk:
@@ -299,7 +354,7 @@ class Walks:
         Failures are left to the request that asks for the directory.
         """
         done: list[tuple[int, Reading]] = []
-        begun, worked, read = time.monotonic(), time.thread_time(), 0
+        begun, worked, read = Stopwatch(), time.thread_time(), 0
         try:
             for inode, reader in batch:
                 read += 1
@@ -309,10 +364,10 @@ class Walks:
                     continue
                 if reading is not None:
                     done.append((inode, reading))
-                if time.monotonic() - begun > AT_A_TIME_SECONDS:
+                if begun.seconds > AT_A_TIME_SECONDS:
                     break
         finally:
-            spent = (time.monotonic() - begun) / read, (time.thread_time() - worked) / read
+            spent = begun.seconds / read, (time.thread_time() - worked) / read
             self._jobs.on_loop(partial(self._arrived, batch, done, *spent, len(batch) - read))
 
     def _over(self, batch: Sequence[_Ahead]) -> None:

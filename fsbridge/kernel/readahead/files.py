@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from fsbridge.deadlines import Deadline
 from fsbridge.kernel.handles import OpenFile
 from fsbridge.tree import AnyNode, Space
 from fsbridge.workers import Workers
@@ -176,14 +176,13 @@ class Streams:
         self._lock = threading.Lock()
         self._apart = False  # true if what was fetched last is decoded in a step of its own
         self._streams: list[_Stream] = []  # the most recently used last
-        self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
+        self._recent: OrderedDict[int, Deadline] = OrderedDict()  # files that were opened or made ready
 
     def opened(self, number: int, behind: int = 0) -> None:
         """Note that a file was opened; `behind`: how many files behind it seem to be wanted before it has been read."""
-        now = time.monotonic()
         with self._lock:
             stream = self._find(number)
-            self._mark(number, now)
+            self._mark(number)
             if stream is None:
                 stream = _Stream(number)
                 self._streams = [*self._streams[1 - MAX_STREAMS :], stream]
@@ -208,13 +207,13 @@ class Streams:
             if end - first < min(self._depths.batch, depth) and end < self._count:
                 return
             stream.furthest = max(stream.furthest, end - 1)
-            wanted = [other for other in range(first, end) if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
+            wanted = [other for other in range(first, end) if not self._is_recent(other)]
             ahead = min(4 * depth, self._depths.fetched)
             far = range(max(number, stream.fetched) + 1, min(number + 1 + ahead, self._count))
-            fetched = [other for other in far if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
+            fetched = [other for other in far if not self._is_recent(other)]
             stream.fetched = max(stream.fetched, far.stop - 1)
             for other in wanted:
-                self._mark(other, now)
+                self._mark(other)
             if fetched:
                 stream.steps.append((fetched, wanted))
         if fetched:
@@ -247,8 +246,12 @@ class Streams:
                 for number in wanted[wanted.index(left) :]:
                     self._recent.pop(number, None)
 
-    def _mark(self, number: int, now: float) -> None:
-        self._recent[number] = now
+    def _is_recent(self, number: int) -> bool:
+        deadline = self._recent.get(number)
+        return deadline is not None and not deadline.passed
+
+    def _mark(self, number: int) -> None:
+        self._recent[number] = Deadline(RECENT_SECONDS)
         self._recent.move_to_end(number)
         if len(self._recent) > MAX_RECENT:
             self._recent.popitem(last=False)
@@ -285,15 +288,15 @@ class Readers:
         self._makers = makers
         self._depths = depths
         self._streams: OrderedDict[Space, Streams] = OrderedDict()
-        # When directories of a space were listed, by the position of the first entry, the last one last.
-        self._listed: OrderedDict[Space, OrderedDict[int | None, float]] = OrderedDict()
+        # Directories of a space that were listed, by the position of the first entry, the last one last.
+        self._listed: OrderedDict[Space, OrderedDict[int | None, Deadline]] = OrderedDict()
 
     def listed(self, directory: AnyNode, first: int | None) -> None:
         """Note that a directory is about to be listed; its first entry has the position `first` of its space."""
         if directory.slot is None or self._depths is None or not self._depths.listed:
             return
         known = self._listed.setdefault(directory.slot[0], OrderedDict())
-        known[first] = time.monotonic()
+        known[first] = Deadline(LISTED_SECONDS)
         known.move_to_end(first)
         for listings, most in ((known, MAX_LISTED), (self._listed, MAX_SPACES)):
             if len(listings) > most:
@@ -301,10 +304,11 @@ class Readers:
 
     def _behind(self, space: Space, position: int) -> int:
         """Return how many files behind an opened one seem to be wanted, going by what was listed just before."""
-        known, late = self._listed.get(space), time.monotonic() - LISTED_SECONDS
-        if known is None or self._depths is None or next(reversed(known.values())) < late:
+        known = self._listed.get(space)
+        if known is None or self._depths is None or next(reversed(known.values())).passed:
             return 0
-        return self._depths.begun if known.get(position, late) > late else self._depths.listed
+        listed = known.get(position)
+        return self._depths.listed if listed is None or listed.passed else self._depths.begun
 
     def opened(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
         """Note that the file at a position of a space is being opened, or is open.

@@ -21,7 +21,7 @@ from fsbridge.errors import TimedOut
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
-from fsbridge.kernel.overdue import HUNG_MEMBERS
+from fsbridge.kernel.lanes import HUNG_MEMBERS
 from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
@@ -148,7 +148,8 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
 def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its age comes from an earlier listing or from a reader that goes on after a pause."""
     clock = [100.0]
-    monkeypatch.setattr("fsbridge.kernel.handles.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for module in ("handles", "ages"):
+        monkeypatch.setattr(f"fsbridge.kernel.{module}.time", SimpleNamespace(monotonic=lambda: clock[0]))
     space = FakeSpace(10**9)
 
     class Old(SpaceDirectory):
@@ -178,7 +179,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
 
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("kernel.handles", "kernel.directories", "kernel.ages", "asking"):
+    for module in ("kernel.handles", "kernel.ages", "asking"):
         monkeypatch.setattr(f"fsbridge.{module}.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     class Unsized(FakeDirectory):

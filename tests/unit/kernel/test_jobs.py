@@ -17,8 +17,8 @@ import trio.testing
 
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
-from fsbridge.kernel.jobs import Jobs, Lane, _Job, _Returns
-from fsbridge.kernel.overdue import HUNG_MEMBERS, Subject
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.lanes import HUNG_MEMBERS, Lane, Returns, Subject, _Job
 from fsbridge.workers import Workers
 
 LATE = 60.0
@@ -112,7 +112,7 @@ def test_p7_threads_that_could_not_be_started_are_not_counted(kind: str, monkeyp
     failures = [MemoryError() for _ in range(200)]
     monkeypatch.setattr(confinement, "start", lambda *given: _raise(failures.pop()) if failures else start(*given))
     lane, idle = Lane("test", 2, 1.0, 1.0), Workers("test", 2, _raise)
-    lane._returns = cast(_Returns, object())  # it has no job to tell of
+    lane._returns = cast(Returns, object())  # it has no job to tell of
     while failures:
         with contextlib.suppress(MemoryError):
             if kind == "lane":
@@ -279,7 +279,7 @@ def test_p7_hung_threads_have_substitutes_which_end_with_them() -> None:
 
 
 def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.jobs.SUBSTITUTE_THREADS", 3)
+    monkeypatch.setattr("fsbridge.kernel.lanes.SUBSTITUTE_THREADS", 3)
 
     async def test(jobs: Jobs) -> None:
         hung = threading.Event()
@@ -379,9 +379,9 @@ def test_p7_who_waits_for_a_job_to_which_a_thread_did_not_come_for_want_of_memor
 @pytest.mark.parametrize("put", [False, True])
 def test_p7_a_result_that_there_is_no_memory_to_tell_of_is_told_later(put: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """`put`: the event loop was not woken, but has been told."""
-    failures, original = [MemoryError() for _ in range(3)], _Returns.put
+    failures, original = [MemoryError() for _ in range(3)], Returns.put
 
-    def fails(returns: _Returns, call: Callable[[], object]) -> None:
+    def fails(returns: Returns, call: Callable[[], object]) -> None:
         if failures:
             if put:
                 original(returns, call)
@@ -392,7 +392,7 @@ def test_p7_a_result_that_there_is_no_memory_to_tell_of_is_told_later(put: bool,
         assert await jobs.data.run(lambda: 42, late(), subject=Subject(1, 2)) == 42
         assert await jobs.data.run(lambda: 43, late(), subject=Subject(1, 2)) == 43
 
-    monkeypatch.setattr(_Returns, "put", fails)
+    monkeypatch.setattr(Returns, "put", fails)
     with_jobs(test)
     assert len(failures) < 3
 
@@ -411,7 +411,8 @@ def test_p11_threads_end_when_told_to() -> None:
 def test_hung_threads_do_not_hold_up_the_exit() -> None:
     program = """
 import threading, trio
-from fsbridge.kernel.jobs import Jobs, Lane, _Returns
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.lanes import Lane, Returns
 async def main():
     jobs = Jobs()
     jobs.start()

@@ -14,7 +14,7 @@ from handlers import CTX, Replies, with_filesystem
 
 from fsbridge.kernel import handles
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.readahead.listings import READY_BATCHES
+from fsbridge.kernel.readahead import READY_BATCHES
 from fsbridge.tree import Entry
 
 NAMES = [b"%02d" % number for number in range(30)]

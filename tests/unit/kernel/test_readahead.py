@@ -279,7 +279,8 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
     readers.opened((space, 40))
     assert len(sent) == 5
     readers.listed(SpaceDirectory(space, 100), 30)
-    monkeypatch.setattr(readahead, "LISTED_SECONDS", 0.0)
+    later = time.monotonic() + readahead.LISTED_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     readers.opened((space, 60))
     assert len(sent) == 5, "long ago"
     monkeypatch.undo()
@@ -305,7 +306,8 @@ def test_far_away_much_is_sent_at_once_for_who_opens_the_first_file_of_a_listing
         sent.clear()
     readers.opened((space, 301))
     assert sent == [302, 303, 304, 305]
-    monkeypatch.setattr(readahead, "LISTED_SECONDS", 0.0)
+    later = time.monotonic() + readahead.LISTED_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: later)
     readers.opened((space, 300))
     assert len(sent) == 4, "long ago"
 

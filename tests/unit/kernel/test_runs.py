@@ -16,8 +16,8 @@ from handlers import Steps, inode_of, walked
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.readahead import runs
-from fsbridge.kernel.readahead.runs import Runs
+from fsbridge.kernel.readahead import directories
+from fsbridge.kernel.readahead.directories import Runs
 from fsbridge.layouts import root_directory
 
 
@@ -28,7 +28,7 @@ def test_the_run_goes_further_with_each_step() -> None:
         read = max(read + 1, steps[-1].stop)
     assert list(steps[0]) == []
     assert list(steps[1]) == [11, 12, 13]
-    assert runs.DEPTH_DIRECTORIES // 2 <= max(map(len, steps)) <= 1 + runs.DEPTH_DIRECTORIES
+    assert directories.DEPTH_DIRECTORIES // 2 <= max(map(len, steps)) <= 1 + directories.DEPTH_DIRECTORIES
     assert list(chain.from_iterable(steps)) == list(range(11, 310)), "each once, to the last one"
 
 
@@ -43,7 +43,7 @@ def test_absent_directories_are_passed_over_and_chance_visits_read_nothing() -> 
 def test_several_visitors_are_followed() -> None:
     run = Runs(range(1000))
     for step in range(20):
-        for visitor in range(runs.MAX_VISITORS):
+        for visitor in range(directories.MAX_VISITORS):
             found = run.entered(100 * visitor + step)
             assert all(100 * visitor + step <= position < 100 * (visitor + 1) for position in found)
 
@@ -52,7 +52,7 @@ def test_a_visitor_who_finds_his_directory_read_is_followed_on() -> None:
     run = Runs(range(100))
     assert not run.passed(5), "nobody was there before"
     assert [list(run.entered(position)) for position in (0, 1)] == [[], [1, 2, 3]]
-    ahead = runs.BESIDE_DIRECTORIES
+    ahead = directories.BESIDE_DIRECTORIES
     assert [list(run.passed(position)) for position in (2, 3)] == [list(range(n, n + ahead)) for n in (3, 4)]
     assert not run.passed(3), "he has not moved"
     assert list(run.passed(98)) == [], "another one"

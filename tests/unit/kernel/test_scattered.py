@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsbridge.kernel.scattered import Scattered
+from fsbridge.kernel.pages import Scattered
 
 MIB, PAGE = 1 << 20, 4096
 

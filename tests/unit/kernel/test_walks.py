@@ -278,7 +278,7 @@ def test_p6_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
             await steps.idle()
             assert steps.filesystem.directories.nbytes <= 40_000
         assert len(steps.filesystem.directories) > 5
-        steps.filesystem.directories._ttl = 0.0
+        steps.filesystem.ages._ttl = 0.0
         steps.filesystem.directories.expire()
         assert (len(steps.filesystem.directories), steps.filesystem.directories.nbytes) == (0, 0)
 

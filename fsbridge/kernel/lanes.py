@@ -1,0 +1,389 @@
+"""A lane: worker threads for what may block, and the way back from them to the event loop.
+
+A request costs one hand-over to a thread and shares one wake-up with every other result that is ready by then; a new thread
+or a `trio.to_thread` call per request costs several times as much. A thread with a job that takes long has a substitute
+meanwhile, so that one hung store does not stop the others. While a job has passed its deadline and still hangs, further jobs
+for the same are refused at once, and those beside it get less time: otherwise each new reader of a hung store would wait for
+a deadline of its own, and take another thread with it.
+
+Not here: which lanes there are (`jobs.py`), what a job does, what its failure means to the kernel (`boundary.py`), threads
+for work that no request waits for (`workers.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+
+import trio
+
+from fsbridge import confinement
+from fsbridge.deadlines import Stopwatch
+from fsbridge.errors import AccessDenied, FsbridgeError, TimedOut
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+SUBSTITUTE_THREADS = 60
+"""Most extra threads of a lane, which replace those with long jobs. Up to this many hung requests do not stop others."""
+
+AGAIN_SECONDS = 0.05
+"""Seconds before a thread without memory for it tries again to tell the event loop that a job is over."""
+
+HUNG_MEMBERS = 8
+"""Number of hung members from which on all jobs in a directory are refused at once. Each hung member costs a thread.
+
+It is more than one because only some of several stores in one directory may hang.
+"""
+
+
+class Subject(NamedTuple):
+    """What a job is about: a directory, by inode, and a member of it, by inode or, if it has none yet, by name."""
+
+    directory: int
+    member: Hashable
+
+
+class Overdue:
+    """The hung jobs of one lane. For the event loop's thread.
+
+    `suspected`: seconds that a job may take while another in the same directory hangs.
+    """
+
+    def __init__(self, suspected: float) -> None:
+        self._suspected = suspected
+        self._hung: dict[int, dict[Hashable, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._hung)
+
+    def patience(self, subject: Subject | None) -> float:
+        """Most seconds for a job for `subject`, infinite if nothing hangs; TimedOut while an earlier job for it hangs."""
+        if not self._hung or subject is None:
+            return math.inf
+        members = self._hung.get(subject.directory)
+        if members is None:
+            return math.inf
+        if subject.member in members or len(members) >= HUNG_MEMBERS:
+            raise TimedOut("an earlier request for the same has passed its deadline and still hangs")
+        return self._suspected
+
+    def begins(self, subject: Subject) -> None:
+        """Note that a job for `subject` hangs beyond its deadline."""
+        members = self._hung.setdefault(subject.directory, {})
+        members[subject.member] = members.get(subject.member, 0) + 1
+
+    def ends(self, subject: Subject) -> None:
+        """Note that a hung job for `subject` is over."""
+        members = self._hung[subject.directory]
+        members[subject.member] -= 1
+        if not members[subject.member]:
+            del members[subject.member]
+            if not members:
+                del self._hung[subject.directory]
+
+
+class Abandoned(TimedOut):
+    """The deadline of a job has passed, not one within the store. A job that has begun goes on."""
+
+
+class _Job(Generic[T]):
+    """One call for a thread. `task` is the trio task that waits for it now; `wanted` is true while a result is wanted."""
+
+    __slots__ = (
+        "abandoned",
+        "begun",
+        "call",
+        "ended",
+        "error",
+        "hung",
+        "over",
+        "repeated",
+        "result",
+        "slow",
+        "subject",
+        "task",
+        "wanted",
+    )
+
+    def __init__(self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None, subject: Subject | None) -> None:
+        self.call: Callable[[], T] | None = call
+        self.abandoned = abandoned
+        self.subject = subject
+        self.task: trio.lowlevel.Task | None = None
+        self.wanted = True
+        self.begun = self.ended = self.slow = False  # the lane's lock guards these
+        self.over = False  # as the event loop knows it
+        self.hung = False
+        self.repeated = False  # true once it failed on a thread with outdated rules and was queued again
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+
+class Returns:
+    """Calls that other threads hand to the event loop, mostly for finished jobs. One wake-up serves any number of them."""
+
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self._token = token
+        self._calls: deque[Callable[[], object]] = deque()
+        self._woken = False  # true while a wake-up is on its way
+
+    @property
+    def due(self) -> bool:
+        """True if something waits for the event loop."""
+        return bool(self._calls)
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Run `call` on the event loop; trio.RunFinishedError if the loop has ended. For any thread."""
+        self._calls.append(call)
+        if not self._woken:  # else the wake-up that is already on its way takes this one too
+            self._woken = True
+            try:
+                self._token.run_sync_soon(self._deliver)
+            except BaseException:  # no memory, say: the next one wakes it
+                self._woken = False
+                raise
+
+    def _deliver(self) -> None:
+        self._woken = False  # before the calls are counted: a call added from here on asks for a new wake-up
+        for _ in range(len(self._calls)):
+            try:
+                self._calls.popleft()()
+            except Exception as error:  # a bug, or no memory: it would end the event loop, and the mount with it
+                with contextlib.suppress(Exception):  # no memory to say so, either
+                    log.error("unexpected %s on the event loop", type(error).__name__, exc_info=error)
+
+
+class Lane:
+    """Daemon threads that take jobs in order: `threads` of them, and a substitute for each that is busy for `slow` seconds.
+
+    Made by `Jobs`.
+    """
+
+    def __init__(self, name: str, threads: int, slow: float, suspected: float, advice: str = "") -> None:
+        """`advice`: text added to a deadline's error."""
+        self.name = name
+        self.threads = threads
+        self.overdue = Overdue(suspected)
+        self._slow_after = slow
+        self._advice = advice
+        self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._running: dict[_Job[Any], Stopwatch] = {}  # the oldest first
+        self._alive = 0
+        self._slow = 0
+        self._started = 0
+        self._returns: Returns | None = None
+
+    @property
+    def running(self) -> int:
+        """Jobs that occupy a thread now, including those given up by their caller."""
+        return len(self._running)
+
+    def slow(self) -> tuple[int, float]:
+        """Jobs that take long now, and the seconds of the oldest. For any thread."""
+        seconds = [running.seconds for running in list(self._running.values())]
+        slow = [each for each in seconds if each > self._slow_after]
+        return len(slow), max(slow, default=0.0)
+
+    def start(self, returns: Returns) -> None:
+        """Start the threads. They are daemons: a hung one does not keep the process alive."""
+        self._returns = returns
+        with self._lock:
+            for _ in range(self.threads):
+                self._start_thread()
+
+    def stop(self) -> None:
+        """Let the idle threads end; busy ones end after their job."""
+        with self._lock:
+            for _ in range(self._alive):
+                self._queue.put(None)
+
+    async def run(
+        self,
+        call: Callable[[], T],
+        deadline: float,
+        abandoned: Callable[[T | None], None] | None = None,
+        subject: Subject | None = None,
+    ) -> T:
+        """Run `call()` on a thread of this lane; return its result or raise its exception.
+
+        `deadline` is a time of trio's clock. After it Abandoned is raised: a job that has begun goes on and keeps its
+        thread, and one that has not begun never begins. When such a job is over, `abandoned` gets its result (None if it has
+        none) on the event loop; `abandoned` must not raise. While an earlier job for the same `subject` hangs beyond its own
+        deadline, no job is made and TimedOut is raised.
+        """
+        now = trio.current_time()
+        deadline = min(deadline, now + self.overdue.patience(subject))
+        job = _Job(call, abandoned, subject)
+        self._queue.put(job)
+        try:
+            while not job.over and now < deadline:
+                with trio.CancelScope(deadline=min(deadline, now + self._slow_after)):
+                    await _finished(job)
+                if not job.over:
+                    self._relieve(job)
+                    now = trio.current_time()
+        except BaseException:
+            job.wanted = False
+            raise
+        if not job.over:
+            self._give_up(job)
+        if job.error is not None:
+            try:
+                raise job.error
+            finally:
+                job.error = None  # breaks the cycle traceback -> frame -> job -> error
+        return job.result  # type: ignore[return-value]
+
+    def _give_up(self, job: _Job[Any]) -> NoReturn:
+        job.wanted = False
+        if job.begun and job.subject is not None:
+            job.hung = True
+            self.overdue.begins(job.subject)
+        raise Abandoned(f"no answer from the store within the deadline{self._advice}")
+
+    def _relieve(self, job: _Job[Any]) -> None:
+        """Start a substitute thread if `job` takes so long that other jobs may lack a thread."""
+        with self._lock:
+            if job.begun and not job.ended and not job.slow:
+                job.slow = True
+                self._slow += 1
+            if self._alive - self._slow < self.threads and self._alive < self.threads + SUBSTITUTE_THREADS:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        confinement.start(self._work, f"fsbridge-{self.name}-{self._started + 1}")
+        self._alive += 1  # not before: without memory for one, another must be started later
+        self._started += 1
+
+    def _work(self) -> None:
+        try:
+            self._take_jobs()
+        except MemoryError:  # between two jobs
+            self._make_way(True)
+
+    def _take_jobs(self) -> None:
+        returns, stays = self._returns, True
+        assert returns is not None
+        while stays and (job := self._queue.get()) is not None:
+            try:
+                if confinement.outgrown():
+                    self._queue.put(job)
+                    self._make_way(stays)
+                    return
+                if self._begin(job):
+                    _do(job)
+                    stays = self._end(job)
+                    if confinement.outgrown():
+                        stays = self._make_way(stays)
+                        if self._again(job):
+                            return
+            except MemoryError as error:  # on the way to the job or from it
+                job.error, job.wanted = error, False
+            job.call = None
+            if not self._told(returns, job):
+                return
+            del job
+
+    def _told(self, returns: Returns, job: _Job[Any]) -> bool:
+        """Tell the event loop that a job is over; False if the loop has ended. Tries again if memory is short."""
+        while True:
+            try:
+                returns.put(partial(self._over, job))
+            except trio.RunFinishedError:
+                return False
+            except MemoryError:
+                time.sleep(AGAIN_SECONDS)
+            else:
+                return True
+
+    def _over(self, job: _Job[Any]) -> None:
+        """Resume the request that waits for a job, or clean up if the request was given up.
+
+        On the event loop; only the first call acts.
+        """
+        if job.over:
+            return
+        job.over = True
+        if job.hung and job.subject is not None:
+            self.overdue.ends(job.subject)
+        if job.task is not None:
+            task, job.task = job.task, None
+            trio.lowlevel.reschedule(task)
+        elif not job.wanted and job.abandoned is not None:
+            job.abandoned(job.result)
+
+    def _make_way(self, stays: bool) -> bool:
+        """Start a thread in place of this one and return False. `stays` false: a substitute has already taken its place."""
+        if stays:
+            with self._lock:
+                self._alive -= 1
+                self._start_thread()
+        return False
+
+    def _again(self, job: _Job[Any]) -> bool:
+        """Queue again, once, a wanted job that failed because this thread's Landlock rules are outdated; true if queued."""
+        with self._lock:
+            if job.error is None or job.repeated or not job.wanted:
+                return False
+            job.error = None
+            job.repeated = True
+            job.begun = job.ended = job.slow = False
+        self._queue.put(job)
+        return True
+
+    def _begin(self, job: _Job[Any]) -> bool:
+        """Mark `job` as begun if it is still wanted; false if it is not."""
+        with self._lock:
+            if job.wanted:
+                self._running[job] = Stopwatch()
+                job.begun = True
+            return job.begun
+
+    def _end(self, job: _Job[Any]) -> bool:
+        """Mark `job` as ended. False if this thread must end, because substitutes have made one thread too many."""
+        with self._lock:
+            del self._running[job]
+            job.ended = True
+            if job.slow:
+                self._slow -= 1
+            surplus = self._alive - self._slow > self.threads
+            self._alive -= surplus
+            return not surplus
+
+
+def _do(job: _Job[Any]) -> None:
+    try:
+        assert job.call is not None
+        job.result = job.call()
+    except (AccessDenied, PermissionError) as error:
+        job.error = error
+        try:
+            confinement.refused()
+        except Exception as outgrown:  # of any kind: without this thread the lane would answer nothing any more
+            job.error = outgrown
+    except Exception as error:  # not judged here: it travels to the caller, which has the errno boundary
+        job.error = error
+    except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon
+        job.error = FsbridgeError(f"a worker was told to end by {type(error).__name__}")
+
+
+async def _finished(job: _Job[Any]) -> None:
+    """Wait until `job` is over. A cancelled wait leaves the job running, with no task that waits for it."""
+
+    def stop(_raise_cancel: object) -> trio.lowlevel.Abort:
+        job.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    job.task = trio.lowlevel.current_task()
+    await trio.lowlevel.wait_task_rescheduled(stop)
