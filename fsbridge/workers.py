@@ -1,17 +1,24 @@
-"""Workers: a few threads for work besides requests. What a request waits for is done before what may be wanted soon.
+"""Threads for work besides requests, and for questions that may hang.
 
-Not here: any such work, and the event loop's way to wait for a thread (`kernel/lanes.py`).
+`Workers`: a few threads; what a request waits for is done before what may be wanted soon. `HungMembers`: questions about all
+members of a directory; those that do not answer in time are skipped (P7). Thread-safe. Not here: any such work, the event
+loop's way to wait for a thread (`kernel/lanes.py`), calls whose results are all needed (`parallel.py`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
 
 from fsbridge import asking, confinement
+from fsbridge.asking import before_waiting
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import FsbridgeError
 
 log = logging.getLogger(__name__)
@@ -45,7 +52,7 @@ class Workers:
         self._jobs: deque[tuple[Callable[[], object], Callable[[], object]]] = deque()
         self._running = 0
         self._idle = 0
-        self._begun: dict[int, float] = {}  # when the jobs under way began, by the thread
+        self._begun: dict[int, Stopwatch] = {}  # since the jobs under way began, by the thread
 
     def share(self, jobs: Sequence[Callable[[], object]]) -> None:
         """Do all `jobs`, on the calling thread and on the workers that are free. They must not raise.
@@ -88,14 +95,14 @@ class Workers:
 
     def _allowed(self) -> int:
         """Return the most threads that there may be now."""
-        late = time.monotonic() - SLOW_SECONDS
-        return self._threads + min(SUBSTITUTES, sum(begun < late for begun in list(self._begun.values())))
+        busy = list(self._begun.values())
+        return self._threads + min(SUBSTITUTES, sum(begun.seconds > SLOW_SECONDS for begun in busy))
 
     def _work(self) -> None:
         dismissed, own = False, threading.get_ident()
         try:
             while (job := self._next()) is not None:
-                self._begun[own] = time.monotonic()
+                self._begun[own] = Stopwatch()
                 try:
                     job()
                 except (FsbridgeError, OSError) as error:
@@ -138,3 +145,86 @@ class Workers:
     def _start_thread(self) -> None:
         confinement.start(self._work, f"fsbridge-{self._name}-{self._running + 1}")
         self._running += 1
+
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+PATIENCE_SECONDS = 2.0
+"""Seconds to wait for a member that is not known yet: far more than it takes on a busy machine."""
+
+KNOWN_SECONDS = 0.25
+"""Seconds to wait for a member known from an earlier listing: too few to make the listing overdue."""
+
+IMPATIENCE = 5
+"""After one member has hung, the next ones of the listing get a fifth of the time: if one hangs, several often do."""
+
+HANGING = 16
+"""Most members that may hang at a time, each holding a thread. While so many hang, listings ask about no others."""
+
+
+class _Round(SimpleQueue[R | None]):
+    """The answers of one listing's members, from a thread that asks them in order; None after the last one."""
+
+    hanging: Hashable | None = None
+    """The member that the listing waits for no longer."""
+
+
+class HungMembers(Generic[R]):
+    """The members of one store that hang now: no listing asks one of them again until it answers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hanging: set[Hashable] = set()
+
+    def hangs(self, key: Hashable) -> bool:
+        """True if the member at `key` did not answer in time, and a thread still waits for it."""
+        return key in self._hanging
+
+    def answers(self, keys: Sequence[K], ask: Callable[[K], R], known: Callable[[K], bool]) -> Iterator[R | None]:
+        """Yield what `ask` returns for each key, in order; None for a member that hangs. `ask` must raise nothing.
+
+        It waits a little for each member, less for those that are `known`.
+        """
+        before_waiting()
+        haste, left = 1, list(keys)
+        while left:
+            if left[0] in self._hanging or len(self._hanging) >= HANGING:
+                yield None
+                del left[0]
+                continue
+            asked = left[: next((number for number, key in enumerate(left) if key in self._hanging), len(left))]
+            answers: _Round[R] = _Round()
+            confinement.start(partial(self._ask_all, asked, ask, answers), "fsbridge-members")
+            for key in asked:
+                patience = KNOWN_SECONDS if known(key) else PATIENCE_SECONDS
+                answer = self._next(answers, key, patience / haste)
+                yield answer
+                del left[0]
+                if answer is None:
+                    haste = IMPATIENCE
+                    break
+
+    def _next(self, answers: _Round[R], key: Hashable, patience: float) -> R | None:
+        with suppress(Empty):
+            return answers.get(timeout=patience)
+        with self._lock:
+            with suppress(Empty):  # it came at the last moment
+                return answers.get_nowait()
+            answers.hanging = key
+            self._hanging.add(key)
+            return None
+
+    def _ask_all(self, keys: Sequence[K], ask: Callable[[K], R], answers: _Round[R]) -> None:
+        try:
+            for key in keys:
+                answer = ask(key)
+                with self._lock:
+                    if answers.hanging is not None:
+                        return
+                    answers.put(answer)
+        finally:  # also after a MemoryError: this thread failed, not the member, and the next listing asks again
+            with self._lock:
+                answers.put(None)
+                if answers.hanging is not None:
+                    self._hanging.discard(answers.hanging)

@@ -11,7 +11,6 @@ from fsbridge.formats.not_a_store import HINT
 from fsbridge.store import Key, Store
 from fsbridge.store.local.store import LocalStore
 from fsbridge.store.remembered import Remembered
-from fsbridge.store.remote.opening import object_store
 from fsbridge.store.remote.urls import Location
 
 FIRST_BYTES = MIB
@@ -33,5 +32,7 @@ def local_store(path: str, config: Config) -> Store:
 
 def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
     """Return store, key and size of the object at `location`. Raises NotFound if there is none."""
+    from fsbridge.store.remote.store import object_store
+
     store, key = object_store(location.parent, config), Key.parse(location.name)
     return store, key, store.stat(key, (0, FIRST_BYTES)).size

@@ -23,7 +23,6 @@ from fsbridge.formats.selected import selected
 from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
-from fsbridge.store.remote.opening import object_store
 from fsbridge.store.remote.urls import Location, is_url, parse_url
 
 NAMES = ("auto", *FORMATS, COLLECTION.name)
@@ -161,6 +160,8 @@ def _open_remote(location: Location, config: Config) -> Source:
         source = _open_promised(location, config)
         if source is not None:
             return source
+    from fsbridge.store.remote.store import object_store
+
     store = object_store(location, config)
     try:
         there = store.begin()

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
-from fsbridge.errors import NotFound
+from fsbridge.errors import CorruptData, NotFound, TooLarge
 
 
 class Key(str):
@@ -293,3 +293,22 @@ class Store(StoreAbilities, Protocol):
 
     def close(self) -> None:
         """Release descriptors."""
+
+
+class Describes(Protocol):
+    """A store, or anything else that can name its keys in messages."""
+
+    def describe(self, key: Key) -> str:
+        """`key` for messages."""
+
+
+def check_limit(store: Describes, key: Key, size: int, limit: int) -> None:
+    """TooLarge for an object of `size` bytes where `limit` are allowed."""
+    if size > limit:
+        raise TooLarge(f"{store.describe(key)}: {size} bytes stored, the limit here is {limit}")
+
+
+def check_range(store: Describes, key: Key, start: int, length: int, size: int) -> None:
+    """CorruptData for bytes [start, start + length) that an object of `size` bytes does not have."""
+    if start < 0 or length < 0 or start + length > size:
+        raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")

@@ -18,9 +18,10 @@ import zarr
 from mounting import READY, Mount, command, environment, mounted
 from waiting import until
 
-from fsbridge.store import Key, hung_members
-from fsbridge.store.hung_members import HungMembers
-from fsbridge.store.local import mounted as mounts
+from fsbridge import workers
+from fsbridge.store import Key
+from fsbridge.store.local.status import MountPoints, known_status
+from fsbridge.workers import HungMembers
 
 
 class Hanging:
@@ -146,8 +147,8 @@ def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
 
 
 def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hung_members, "KNOWN_SECONDS", 0.5)
-    monkeypatch.setattr(hung_members, "PATIENCE_SECONDS", 60.0)  # the others' threads may come late on a busy machine
+    monkeypatch.setattr(workers, "KNOWN_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "PATIENCE_SECONDS", 60.0)  # the others' threads may come late on a busy machine
     go_on, asked = threading.Event(), []
     keys = [Key(f"{number:03d}") for number in range(300)]
     hung = {keys[3], keys[4], keys[299]}
@@ -177,8 +178,8 @@ def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: p
 
 
 def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hung_members, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(hung_members, "HANGING", 4)
+    monkeypatch.setattr(workers, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(workers, "HANGING", 4)
     go_on, asked = threading.Event(), []
 
     def ask(key: Key) -> str:
@@ -215,16 +216,17 @@ def test_p7_a_member_without_memory_for_its_answer_does_not_hang_for_ever(monkey
 def test_what_is_mounted_is_found_in_the_kernels_list_and_looked_at_there(hanging: Hanging) -> None:
     parent = hanging.point.parent
     deadline = time.monotonic() + 10
-    while str(hanging.point) not in mounts.beneath(str(parent)) and time.monotonic() < deadline:
+    mounts = MountPoints()
+    while str(hanging.point) not in mounts.below(str(parent)) and time.monotonic() < deadline:
         time.sleep(0.1)  # the list may be a second old
-    assert mounts.beneath(str(parent)) == {str(hanging.point)}
-    assert mounts.beneath(str(hanging.point)) == frozenset()
+    assert mounts.below(str(parent)) == {str(hanging.point)}
+    assert mounts.below(str(hanging.point)) == frozenset()
     folder = os.open(parent, os.O_RDONLY)
     try:
         for name in ("hung", "healthy.zarr"):
-            status, known = os.stat(parent / name), mounts.look(folder, name)  # in this order: it tells what was told last
+            status, known = os.stat(parent / name), known_status(folder, name)  # in this order: it tells what was told last
             assert all(getattr(known, field) == getattr(status, field) for field in known._fields), (known, status)
         with pytest.raises(FileNotFoundError):
-            mounts.look(folder, "absent")
+            known_status(folder, "absent")
     finally:
         os.close(folder)

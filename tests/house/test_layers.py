@@ -105,7 +105,7 @@ IMPORTERS = {
     "fsspec": {"unmounted/filesystem"},
     "tqdm": {"commands/progress"},
     "distributed": {"unmounted/cluster"},
-    "obstore": {"store/remote/backends", "store/remote/client", "store/remote/profiles"},
+    "obstore": {"store/remote/backends", "store/remote/client"},
     "h5py": {"formats/hdf5/child", "layouts/files/h5/child"},
     "lmdb": {"formats/hangar/lmdb"},
     "pickle": set(),

@@ -15,7 +15,7 @@ import pytest
 import zarr
 from conftest import MountFunction
 
-from fsbridge.store.local.mounted import Known, look_open
+from fsbridge.store.local.status import Known, look_open
 
 OPTIONS = {
     "texts/c/0": (),

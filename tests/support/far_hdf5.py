@@ -14,7 +14,7 @@ from fsbridge.config import Config, Remote
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
 from fsbridge.store import Key
-from fsbridge.store.remote.ages import Ages
+from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.store import ObjectStore

@@ -24,8 +24,7 @@ from fsbridge.formats.icechunk.manifests import Chunk, Inline, ManifestTable, Vi
 from fsbridge.formats.icechunk.records import Snapshot, SnapshotNode
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.metadata import Index, parse_coordinate
-from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, StoreAbilities
-from fsbridge.store.bounds import check_limit, check_range
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
 
 DOCUMENT = "zarr.json"
 CHUNKS = "c"

@@ -19,7 +19,6 @@ from fsbridge.formats.icechunk.manifests import Virtual
 from fsbridge.store import Key, Stat, Store
 from fsbridge.store.local.store import LocalStore
 from fsbridge.store.remote.answers import is_version
-from fsbridge.store.remote.opening import object_store
 from fsbridge.store.remote.urls import Location, is_url, parse_url
 
 FILE, CONTAINER = "file://", "vcc://"
@@ -124,6 +123,8 @@ class VirtualObjects:
         source = parse_url(self._config.source) if self._config.is_remote else location
         remote = self._config.remote
         remote = remote if source.kind == location.kind else replace(remote, endpoint="", region="")
+        from fsbridge.store.remote.store import object_store
+
         try:
             store = object_store(location, replace(self._config, remote=remote))
             if location.kind == "http":  # a server that has a page for every name also has it for missing chunks

@@ -147,7 +147,7 @@ def near(size: int) -> Depths:
 NEAR = Depths(1, 2, DEPTH_FILES)
 REMOTE = Depths(8, 4, 16, unread=8, fetched=64, listed=4, begun=16)
 """Over the network each step costs a round trip: after one file, as much is requested as may be on its way
-(`store/remote/ahead.py`), and half of that at once if all files of a directory seem to be wanted: `cp -r`, `cat *`.
+(`store/remote/prefetching.py`), and half of that at once if all files of a directory seem to be wanted: `cp -r`, `cat *`.
 """
 
 

@@ -14,9 +14,8 @@ import os
 from fsbridge.asking import WouldWait, context
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.errors import NotFound
-from fsbridge.store.local import mounted
 from fsbridge.store.local.beneath import RESOLVE_BENEATH, openat2
-from fsbridge.store.local.status import Status
+from fsbridge.store.local.status import Status, look_open
 
 _AT_FDCWD = -100
 _RESOLVE_NO_XDEV = 0x01
@@ -49,7 +48,7 @@ def status_cached(root: int, path: str) -> Status:
     """Return the status of `path`, see `open_cached`. One function, because each open of a file calls it often."""
     fd = open_cached(root, path, _LOOK)
     try:
-        return mounted.look_open(fd, _statx)
+        return look_open(fd, _statx)
     finally:
         _close(fd)
 
@@ -60,14 +59,14 @@ def look_cached(path: str) -> Status:
     if fd < 0:
         raise WouldWait
     try:
-        return mounted.look_open(fd, _statx)
+        return look_open(fd, _statx)
     finally:
         _close(fd)
 
 
 def look(fd: int, at_once: bool = False) -> Status:
     """Return the status of an open file. `at_once`: `open_cached` opened it, so this never waits."""
-    return os.fstat(fd) if context.may_wait and not at_once else mounted.look_open(fd, _statx)
+    return os.fstat(fd) if context.may_wait and not at_once else look_open(fd, _statx)
 
 
 def close(fd: int, at_once: bool = False) -> None:

@@ -17,7 +17,7 @@ from itertools import chain
 
 from fsbridge import asking
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
-from fsbridge.store import Key, Stat
+from fsbridge.store import Key, Stat, check_limit, check_range
 from fsbridge.store.local import cached
 from fsbridge.store.local.access import Everybody
 from fsbridge.store.local.beneath import open_beneath
@@ -206,3 +206,36 @@ class LocalFiles:
             self._specials.add(key)
             log.warning("%s", text)
         return Special(text)
+
+
+class LocalObject:
+    """An open file of a store (`store.OpenedObject`). It owns the descriptor and closes it."""
+
+    __slots__ = ("_at_once", "_before", "_fd", "_files", "_key", "stat")
+
+    def __init__(self, files: LocalFiles, key: Key, fd: int, status: Status) -> None:
+        self._files = files
+        self._key = key
+        self._fd = fd
+        self._before = status
+        self._at_once = not asking.context.may_wait  # true for a local file system, where fstat never waits
+        self.stat = stat_of(status)
+
+    def read(self, limit: int) -> bytes:
+        size = self._before.st_size
+        check_limit(self._files, self._key, size, limit)
+        return self._read(0, size)
+
+    def read_range(self, start: int, length: int) -> bytes:
+        check_range(self._files, self._key, start, length, self._before.st_size)
+        return self._read(start, length)
+
+    def _read(self, start: int, length: int) -> bytes:
+        files, key = self._files, self._key
+        data = files.read_open(self._fd, key, start, length)
+        if not same(self._before, cached.look(self._fd, self._at_once)):
+            raise Stale(f"{files.describe(key)}: changed while it was read")
+        return data
+
+    def close(self) -> None:
+        cached.close(self._fd, self._at_once)

@@ -18,16 +18,13 @@ from typing import TypeAlias
 
 from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities
-from fsbridge.store.bounds import check_limit, check_range
-from fsbridge.store.hung_members import HungMembers
-from fsbridge.store.local import cached, mounted
-from fsbridge.store.local.files import LocalFiles, Special
-from fsbridge.store.local.glimpse import LocalGlimpse
-from fsbridge.store.local.moments import Moment
-from fsbridge.store.local.object import LocalObject
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store.local import cached
+from fsbridge.store.local.files import LocalFiles, LocalObject, Special
+from fsbridge.store.local.moments import LocalGlimpse, Moment
 from fsbridge.store.local.root import LIST, LOOK, named
-from fsbridge.store.local.status import identity, is_other, member_of, stat_of
+from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
+from fsbridge.workers import HungMembers
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +52,7 @@ class LocalStore(StoreAbilities):
         self._files = LocalFiles(root, allowed, everybody, immutable)
         self._root, self._moments = self._files.root, self._files.moments
         self._links: HungMembers[Sequence[Member]] = HungMembers()
+        self._mounts = MountPoints()
 
     def together(self) -> AbstractContextManager[None]:
         """Return a context in which this thread's questions take fewer system calls: a moment (`moments.py`).
@@ -153,14 +151,14 @@ class LocalStore(StoreAbilities):
         fd = self._files.open(key, LIST)
         refused: _Refused = []
         links: dict[Key, os.stat_result] = {}
-        mounts = mounted.beneath(self._root.path) if stats else frozenset()
+        mounts = self._mounts.below(self._root.path) if stats else frozenset()
         try:
             if (moment := self._moments.now if stats else None) is not None:
                 moment.share(key, fd)
             with os.scandir(fd) as members:
                 for member in members:
                     if mounts and self._files.describe(key / member.name) in mounts:
-                        status = mounted.look(fd, member.name)
+                        status = known_status(fd, member.name)
                         yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
                         continue
                     try:
@@ -193,10 +191,10 @@ class LocalStore(StoreAbilities):
         refused.append(named(error, self.describe(key)))
 
     def glimpse(self, key: Key) -> LocalGlimpse | None:
-        """Open the directory at `key` (`glimpse.py`); None outside of a moment, and if another file system may be there."""
+        """Open the directory at `key`; None outside of a moment, and if another file system may be there."""
         asking.before_waiting()
-        moment, mounts = self._moments.now, mounted.beneath(self._root.path)
-        if moment is None or (mounts and mounted.on(self._files.describe(key), mounts)):
+        moment = self._moments.now
+        if moment is None or self._mounts.concern(self._files.describe(key), self._root.path):
             return None
         place = moment.place(key)
         if place is None:

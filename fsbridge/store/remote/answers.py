@@ -1,4 +1,8 @@
-"""The last answer about each object of an object store, perhaps with a body for its next reader. Not here: requests."""
+"""The last answer about each object of an object store, perhaps with a body for its next reader; how old it may be.
+
+Not here: requests (`client.py`), how the kernel's requests say how old answers may be (`kernel/ages.py`), remembered
+listings (`listing_cache.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,43 @@ import time
 from collections import OrderedDict
 
 from fsbridge import asking, confinement
+from fsbridge.asking import context
+from fsbridge.config import Config
 from fsbridge.store import Key, Stat
-from fsbridge.store.remote.ages import Ages
 from fsbridge.store.remote.client import Object, Response, is_weak, unquoted
 from fsbridge.store.remote.listing_cache import mark
+
+DOUBTED_SECONDS = 0.2
+"""Seconds for which an answer is believed if its version is unsettled: a reader may wait for a settled one."""
+
+
+class Ages:
+    """The earliest time (`time.monotonic`) at which answers, and listings, must have been requested to be believed.
+
+    Reads of open files, and reads without a mount, do not say how old answers may be. Each question is a request to the
+    server, so their answers may be as old as attributes.
+    """
+
+    def __init__(self, ttl: float, listing_ttl: float) -> None:
+        self._ttl = ttl
+        self._listing_ttl = max(ttl, listing_ttl)
+
+    @classmethod
+    def of(cls, config: Config) -> Ages:
+        """Return the ages of one mount."""
+        return cls(math.inf if config.immutable else config.metadata_ttl, config.remote.listing_ttl)
+
+    def since(self, settled: bool = True) -> float:
+        """Return that time for answers about an object. `settled`: any change shows in its version."""
+        moment = context.as_of if context.as_of < math.inf else time.monotonic() - self._ttl
+        return moment if settled or moment == -math.inf else max(moment, time.monotonic() - DOUBTED_SECONDS)
+
+    def listed(self) -> float:
+        """Return that time for listings that serve as evidence of what exists."""
+        if context.as_of < math.inf:
+            return min(context.as_of, context.listed)
+        return time.monotonic() - self._listing_ttl
+
 
 KEPT_SECONDS = 3.0
 """Seconds for which the body of a look-up is kept.
@@ -69,10 +106,14 @@ class KnownObject:
     def __init__(self, stat: Stat | None, etag: str | None) -> None:
         self.stat = stat
         self.etag = etag
-        self.asked = time.monotonic()
+        self.renew()
         self.held: tuple[int, bytes] | None = None  # both or none, because they change while other threads look
         """Bytes of the object, and the position of the first one."""
         self.pending: Response | None = None
+
+    def renew(self) -> None:
+        """Note that the server has given this answer just now."""
+        self.asked = time.monotonic()
 
     def part(self, start: int, length: int) -> bytes | None:
         """Return these bytes, if they are kept."""

@@ -24,6 +24,7 @@ import google_crc32c
 
 from fsbridge import asking, confinement
 from fsbridge.config import MIB
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE, Range, Stored
 from fsbridge.store.remote.answers import stat_of
@@ -73,7 +74,7 @@ class BlockCache:
         self._looked: tuple[str, Object, Stored] | None = None  # found last, and usually got next
         self._waiting = 0
         self._used = self._uncounted = 0
-        self._counted = 0.0
+        self._counted: Stopwatch | None = None  # since the last count of all blocks
         self._writer = False  # whether its thread runs, or will run
         self._lock = threading.Lock()
 
@@ -225,11 +226,15 @@ class BlockCache:
         """Tell whether this many bytes fit, after removing the blocks that were used longest ago."""
         more = _on_disk(more)
         short = self._short_of(more)
-        recent = time.monotonic() - self._counted < COUNTED_SECONDS and self._uncounted < self._size // COUNTED_PART
+        recent = (
+            self._counted is not None
+            and self._counted.seconds < COUNTED_SECONDS
+            and self._uncounted < self._size // COUNTED_PART
+        )
         if short <= 0 and self._used + more <= self._size and recent:
             return True
         blocks = sorted(blocks_in(self._folder))
-        self._counted, self._uncounted = time.monotonic(), 0
+        self._counted, self._uncounted = Stopwatch(), 0
         self._used = sum(size for _, size, _ in blocks)
         short = max(short, self._used + more - self._size)
         if short > 0:

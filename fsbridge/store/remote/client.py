@@ -1,32 +1,76 @@
 """Requests to an object store or a web server: obstore's blocking calls, every answer checked, every error one of ours.
 
 Only `get` and the two kinds of `list` are used, because only they tell the version of what they give. A server's text is
-never passed on. Not here: what its refusals mean (`faults.py`), what is remembered between requests (`objects.py`).
+never passed on. A mount fails within seconds if the server never answers (`FirstAnswer`).
+
+Not here: what its refusals mean (`faults.py`), what is remembered between requests (`objects.py`).
 """
 
 from __future__ import annotations
 
-import math
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from fsbridge import asking
+from fsbridge import asking, confinement
 from fsbridge.config import Remote
+from fsbridge.deadlines import Deadline
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unlistable, Unreachable
-from fsbridge.store.remote.backends import backend
+from fsbridge.parallel import Answer
+from fsbridge.store.remote.backends import OddKey, OddKeys, backend
 from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Withheld, broke_off, translate
-from fsbridge.store.remote.firsts import FirstAnswer
-from fsbridge.store.remote.odd_keys import OddKey, OddKeys
 from fsbridge.store.remote.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
     from obstore import GetResult
 
+FIRST_SECONDS = 4.0
+"""Seconds from the first request: with everything before it less than five from the command, but more than a request
+takes.
+"""
+
 R = TypeVar("R")
+
+
+class FirstAnswer:
+    """Limits the time until the server of `place` has answered once. Thread-safe."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._lock = threading.Lock()
+        self._deadline: Deadline | None = None
+        self._heard = False
+
+    def of(self, ask: Callable[[], R]) -> R:
+        """Return or raise what `ask` does.
+
+        Raises TimedOut if no request has been answered so far, although `ask` continues.
+        """
+        return ask() if self._heard else self._within(ask)
+
+    def _within(self, ask: Callable[[], R]) -> R:
+        with self._lock:
+            self._deadline = self._deadline or Deadline(FIRST_SECONDS)
+        answer = Answer(partial(self._hear, ask), lambda work: confinement.start(work, "fsbridge-first"))
+        in_time = answer.wait(self._deadline.left)
+        if not in_time and not self._heard:  # otherwise the server is slow, but present
+            raise TimedOut(f"{self._place}: {self._silence()}")
+        return answer.get()
+
+    def _hear(self, ask: Callable[[], R]) -> R:
+        try:
+            return ask()
+        finally:
+            self._heard = True
+
+    def _silence(self) -> str:
+        what = "the URL, whether the server speaks https" if self._place.startswith("https:") else "the server's URL"
+        return f"no answer from the server within {FIRST_SECONDS:g} seconds; check {what}, and the network"
+
 
 LIST_ATTEMPTS = 3
 """obstore does not repeat a LIST if its body breaks off."""
@@ -104,7 +148,7 @@ class Client:
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
         self._first = FirstAnswer(location.text)
         self._goes_on = not self.ordered  # whether a listing was seen to have a second page
-        self._lacks = -math.inf  # when the server last said of a made-up name that it is not there
+        self._lacks: Deadline | None = None  # until when empty listings are believed
 
     def place(self, key: str) -> str:
         """A key for messages."""
@@ -236,12 +280,12 @@ class Client:
 
         obstore takes a web page with status 200 in place of a listing for an empty listing.
         """
-        if time.monotonic() - self._lacks < EMPTY_SECONDS:
+        if self._lacks is not None and not self._lacks.passed:
             return
         try:
             self.get(f"fsbridge-{secrets.token_hex(8)}")
         except (NotFound, Refused):
-            self._lacks = time.monotonic()
+            self._lacks = Deadline(EMPTY_SECONDS)
             return
         raise Unreachable(f"{self.place(prefix)}: the server lists nothing, and has an answer for every name")
 

@@ -1,6 +1,6 @@
 """A compact cache of an object store's listings: names, sizes, times and ETags in columns, 100 bytes a member.
 
-Not here: requests (`client.py`), how old a listing may be (`ages.py`).
+Not here: requests (`client.py`), how old a listing may be (`answers.py`).
 """
 
 from __future__ import annotations

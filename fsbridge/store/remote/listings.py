@@ -1,24 +1,120 @@
 """Listings of an object store: one level, page by page, or all that lies beneath a key. Each LIST is sent once.
 
+A long listing is made by several LISTs in parallel, each of the keys between two names.
+
 Not here: the requests themselves (`client.py`), how compactly listings are remembered (`listing_cache.py`), single objects.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import math
+import queue
 import threading
 import time
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
-from fsbridge import asking
-from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable
+from fsbridge import asking, confinement
+from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable, Unreachable
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat
-from fsbridge.store.remote import parts
-from fsbridge.store.remote.ages import Ages
-from fsbridge.store.remote.client import PAGE_KEYS, Client
+from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
 from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, ListedLevel, split
+
+PARTS = 8
+"""LISTs at a time. Each may ask for up to a page more than it needs."""
+WAITING_PAGES = 16
+"""Pages that wait for a slow reader of the listing. Then the parts wait."""
+LOOK_SECONDS = 0.1
+"""Seconds between looks of a waiting part whether the listing is still read."""
+PART_PAGES = 6
+"""Least pages of a part: a listing of ten pages is asked for in one."""
+
+Pages = Iterator[Sequence[Object]]
+
+
+def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float = math.inf) -> Pages:
+    """Yield all objects below `prefix`, page by page; those of one part are in order. Raises what `Client.beneath` does.
+
+    `cuts`: names below `prefix`, evenly distributed among the possible ones. The place of the first page's end among them
+    tells about how many objects there are. Raises TooLarge if these are more than `most`.
+    """
+    pages = client.beneath(prefix)
+    first = next(pages, ())
+    names = sorted(f"{prefix}/{cut}" if prefix else cut for cut in cuts)
+    passed = bisect_right(names, first[-1].key) if len(first) >= PAGE_KEYS and _ascending(first) else len(names)
+    expected = len(names) / max(1, passed)
+    if expected * len(first) > most:
+        raise TooLarge(f"{client.place(prefix)}: about {expected * len(first):.0f} keys")
+    yield first
+    count = int(min(PARTS, expected / PART_PAGES, len(names) - passed)) if client.ordered else 1
+    if count > 1:
+        starts = [names[passed + (len(names) - passed) * part // count] for part in range(1, count)]
+        pages = _together(client, prefix, pages, starts)
+    yield from pages
+
+
+def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) -> Pages:
+    """Yield the rest of a listing: `pages` up to the first of `starts`, and from each of them to the next one."""
+    listed: list[Pages] = [pages, *(client.beneath(prefix, after) for after in starts)]
+    found: queue.Queue[Sequence[Object] | BaseException | None] = queue.Queue(WAITING_PAGES)
+    over = threading.Event()
+
+    def give(page: Sequence[Object] | BaseException | None) -> None:
+        while not over.is_set():
+            with contextlib.suppress(queue.Full):
+                found.put(page, timeout=LOOK_SECONDS)
+                return
+
+    def take(part: Pages, after: str, stop: str | None) -> None:
+        while not over.is_set():
+            page = next(part, None)
+            if page is None:
+                return
+            if not _ascending(page) or (page and page[0].key <= after):
+                client.ordered = False  # from now on one page follows the other
+                raise Unreachable(f"{client.place(prefix)}: the server's listing is in no order")
+            last = len(page) if stop is None else bisect_right(page, stop, key=lambda item: item.key)
+            give(page[:last])
+            if last < len(page):
+                return
+
+    def run(part: Pages, after: str, stop: str | None) -> None:
+        try:
+            take(part, after, stop)
+        except BaseException as error:
+            give(error)
+        else:
+            give(None)
+
+    for span in zip(listed, ["", *starts], [*starts, None], strict=True):  # not waited for if a server hangs
+        confinement.start(partial(run, *span), "fsbridge-part")
+    try:
+        going_on = len(listed)
+        while going_on:
+            page = found.get()
+            if isinstance(page, BaseException):
+                try:
+                    raise page
+                finally:
+                    del page  # breaks the cycle traceback -> frame -> error
+            if page is None:
+                going_on -= 1
+            else:
+                yield page
+    finally:
+        over.set()
+
+
+def _ascending(page: Sequence[Object]) -> bool:
+    return all(left.key < right.key for left, right in itertools.pairwise(page))
+
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """Listings beneath so many members of a directory, within so many seconds, count as a walk through all members."""
@@ -116,7 +212,7 @@ class Listings:
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """Yield names page by page and remember the listing. If it is too long, neither names nor times are remembered.
 
-        `cuts`: names at which a long listing may be cut, see `parts`.
+        `cuts`: names at which a long listing may be cut, see `beneath`.
         """
         if self._walk(key, self._ages.listed()) and (level := self.known(key)) is not None:
             yield [*level.names, *level.prefixes]
@@ -125,7 +221,7 @@ class Listings:
         arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0, time.monotonic())
         self._large.discard(key)
         try:
-            for page in parts.beneath(self._client, key, cuts):
+            for page in beneath(self._client, key, cuts):
                 names = arriving.take(page)
                 if arriving.many:
                     self._large.add(key)
@@ -214,7 +310,7 @@ class Listings:
     def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int) -> None:
         begun = time.monotonic()
         try:
-            levels = split(key, parts.beneath(self._client, key, cuts, most), begun, min(most, MAX_MEMBERS))
+            levels = split(key, beneath(self._client, key, cuts, most), begun, min(most, MAX_MEMBERS))
         except TooLarge:
             levels = None
         if levels is None:

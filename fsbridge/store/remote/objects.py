@@ -3,6 +3,7 @@
 - An object's version is made of its ETag, size and mtime. An answer of another version makes the store forget what it
   knew.
 - A listing tells as much as a request for each object, once it is known that both tell the same ETags.
+- A web server that has lost the whole store answers "not there" for each object, which is no absence: `Witness`.
 
 Not here: which of them a question needs (`store.py`), a request itself and its errors (`client.py`).
 """
@@ -10,21 +11,20 @@ Not here: which of them a question needs (`store.py`), a request itself and its 
 from __future__ import annotations
 
 import math
-import time
+import threading
 from collections.abc import Iterable
 from hashlib import md5
+from typing import NamedTuple
 
 from fsbridge.config import MIB
-from fsbridge.errors import NotFound
-from fsbridge.store import Key, Range, Stat, Stored
-from fsbridge.store.remote.ages import Ages
-from fsbridge.store.remote.answers import Answers, Evidence, KnownObject, ServerClock, stat_of
+from fsbridge.errors import FsbridgeError, NotFound, Unreachable
+from fsbridge.store import ROOT, Key, Range, Stat, Stored
+from fsbridge.store.remote.answers import Ages, Answers, Evidence, KnownObject, ServerClock, stat_of
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client, Object, Response
 from fsbridge.store.remote.faults import Refused, TakenForAbsent
 from fsbridge.store.remote.listing_cache import ListedLevel, mark
 from fsbridge.store.remote.listings import Listings
-from fsbridge.store.remote.witness import Witness
 
 SMALL_BYTES = MIB
 """Objects up to this size are downloaded at once, because a second request would take longer."""
@@ -72,7 +72,7 @@ class RemoteObjects:
         if etag is not None and old is not None:
             answer = None if self._ages.since() == -math.inf else self._answer(key, 0, None, other_than=etag)
             if answer is None:
-                old.asked = time.monotonic()
+                old.renew()
                 self.answers.put(key, old)
                 if (held := old.held) is not None:
                     self.answers.keep(key, old, held)
@@ -182,3 +182,66 @@ class RemoteObjects:
         if self._alike is None and known is not None and known.stat is not None:
             self._compare(level, position, known)
         return self._listings.stat_at(level, position) if self._alike else None
+
+
+class _Asked(NamedTuple):
+    """One check of whether the store is still there: its number, about which object, and what failed."""
+
+    number: int
+    key: Key
+    error: FsbridgeError | None
+
+
+class Witness:
+    """The first object that a store gave, and the last two. For stores without listings: a listing proves absence."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._given: tuple[tuple[Key, str | None], ...] = ()
+        self._lock = threading.Lock()  # for `_given`
+        self._asking = threading.Lock()
+        self._asked: _Asked | None = None
+        self._checks = 0  # begun so far
+
+    def saw(self, key: Key, etag: str | None) -> bool:
+        """Note that there is an object at `key`. Returns whether it is the first one."""
+        with self._lock:
+            first = not self._given
+            others = [given for given in self._given if given[0] != key]
+            self._given = ((key, etag), *others[:1], *others[1:][-1:])
+        return first
+
+    def confirm(self, missing: Key) -> None:
+        """Raise Unreachable if the server, which has just reported `missing` absent, has lost other objects, too.
+
+        May make a request. An object that the server gave earlier proves nothing: its store may have gone away since.
+        """
+        before = self._checks
+        with self._asking:  # a thread that waits here was told "not there" before the next question, so it shares the answer
+            asked = self._asked
+            if asked is None or asked.number <= before or asked.key == missing:
+                asked = self._ask(missing)
+        if asked is not None and asked.error is not None:
+            raise asked.error.anew()
+
+    def _ask(self, missing: Key) -> _Asked | None:
+        """Ask for other known objects. Returns None if there is none."""
+        asked, gone = None, [missing]
+        for key, etag in [given for given in self._given if given[0] != missing]:
+            self._checks += 1
+            try:
+                self._client.get(str(key), other_than=etag)
+            except NotFound:
+                lost = Unreachable(f"{self._client.place(ROOT)}: the server has lost the store: {key} is gone")
+                asked = _Asked(self._checks, key, lost)
+                gone.append(key)
+            except FsbridgeError as error:
+                asked = _Asked(self._checks, key, error)
+                break
+            else:
+                asked = _Asked(self._checks, key, None)
+                with self._lock:  # the store is there, so those that are gone were removed one by one
+                    self._given = tuple(given for given in self._given if given[0] not in gone)
+                break
+        self._asked = asked
+        return asked

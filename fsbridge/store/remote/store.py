@@ -4,6 +4,8 @@
 - A listing serves as an index: one request gives names, sizes, times and ETags of a thousand members.
 - Directories are only parts of keys: they exist if something lies below them, and it is unknown when they changed.
 
+Client libraries take long to import, so this module is imported only for a remote store.
+
 Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here:
 requests for single objects and what they tell (`objects.py`), remembered listings (`listings.py`, `listing_cache.py`).
 """
@@ -14,18 +16,37 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 
+from fsbridge.config import Config
 from fsbridge.errors import CorruptData, Stale, Unreachable
-from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, StoreAbilities, Stored
-from fsbridge.store.bounds import check_limit, check_range
+from fsbridge.store import (
+    BATCH_NAMES,
+    ROOT,
+    WHOLE,
+    Key,
+    Member,
+    Range,
+    Stat,
+    StoreAbilities,
+    Stored,
+    check_limit,
+    check_range,
+)
 from fsbridge.store.remote import probing
-from fsbridge.store.remote.ages import Ages
-from fsbridge.store.remote.ahead import Ahead, Fetched
-from fsbridge.store.remote.answers import KnownObject
+from fsbridge.store.remote.answers import Ages, KnownObject
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.objects import SMALL_BYTES, RemoteObjects
-from fsbridge.store.remote.revisits import Revisits
+from fsbridge.store.remote.prefetching import Fetched, Prefetched, Revisits
+from fsbridge.store.remote.urls import Location, identity
+
+
+def object_store(location: Location, config: Config) -> ObjectStore:
+    """Return the store at `location`, reached as `config` says. Asks nothing of the server."""
+    client = Client(location, config.remote)
+    name, folder = identity(location, client.endpoint), config.remote.block_cache
+    blocks = BlockCache(folder, config.remote.block_cache_size, name) if folder else None
+    return ObjectStore(client, Ages.of(config), blocks)
 
 
 class ObjectStore(StoreAbilities):
@@ -41,7 +62,7 @@ class ObjectStore(StoreAbilities):
         self._objects = objects = RemoteObjects(client, ages, self._listings, blocks)
         self._answers = objects.answers
         self._blocks = blocks
-        self._ahead = Ahead(self._fetched)
+        self._prefetched = Prefetched(self._fetched)
         self._reading: set[Key] = set()  # objects that are being read
         self._revisits = Revisits(self._look)
 
@@ -61,7 +82,7 @@ class ObjectStore(StoreAbilities):
     def close(self) -> None:
         """Forget everything. Connections close when the store is dropped."""
         self._answers.clear()
-        self._ahead.clear()
+        self._prefetched.clear()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         if (key in self._reading and read == WHOLE) or (self._blocks is not None and self._blocks.holds(key, read)):
@@ -73,7 +94,7 @@ class ObjectStore(StoreAbilities):
             return  # seems to be absent; reading it will tell
         size = None if level is None or position is None else level.sizes[position]
         read = around or read
-        self._ahead.begin(key, read, size if read[1] is None else read[1])
+        self._prefetched.begin(key, read, size if read[1] is None else read[1])
 
     def _fetched(self, key: Key, start: int, length: int | None) -> Fetched:
         """Prefetch bytes. The parts of a range that are taken later become blocks of the block cache."""
@@ -86,7 +107,7 @@ class ObjectStore(StoreAbilities):
 
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
         """Return bytes that were prefetched, if they are of the version of the last answer."""
-        found = self._ahead.take(key, start, length)
+        found = self._prefetched.take(key, start, length)
         known = self._answers.get(key)
         if found is None or known is None or known.stat is None:
             return None
@@ -160,7 +181,7 @@ class ObjectStore(StoreAbilities):
         """Wait for a request about an object that is under way, and return its answer."""
         self._revisits.wait(key)
         if read is not None:
-            self._ahead.take(key, *read, last=False)
+            self._prefetched.take(key, *read, last=False)
         return self._answers.fresh(key)
 
     def _look(self, key: Key, read: Range | None = None) -> Stat:

@@ -18,9 +18,8 @@ from itertools import islice
 from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
 from fsbridge.lru import LRU
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
-from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.zip.directory import (
     ENCRYPTED,
     LOCAL,

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from fsbridge.store import Key, Stat
-from fsbridge.store.remote.ages import Ages
-from fsbridge.store.remote.answers import Answers, KnownObject
+from fsbridge.store.remote.answers import Ages, Answers, KnownObject
 
 OBJECT = bytes(range(200))
 

@@ -16,11 +16,10 @@ from fsbridge import confinement
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE
-from fsbridge.store.remote.ages import Ages
+from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Object
-from fsbridge.store.remote.opening import object_store
-from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.store import ObjectStore, object_store
 from fsbridge.store.remote.urls import identity, parse_url
 
 FOUND = Object("a/c/0", 10, 10**18, "etag")

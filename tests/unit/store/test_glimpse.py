@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fsbridge.store import Key
-from fsbridge.store.local import glimpse, mounted
-from fsbridge.store.local.glimpse import Seen
+from fsbridge.store.local import moments
+from fsbridge.store.local.moments import Seen
+from fsbridge.store.local.status import MountPoints
 from fsbridge.store.local.store import LocalStore
 
 
@@ -91,7 +92,7 @@ def test_what_is_beside_an_object_is_as_the_store_tells(path: Path, store: Local
 def test_p7_what_something_is_mounted_on_is_not_glimpsed(
     point: str, path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mounted, "beneath", lambda _: frozenset((str(path / point),)))
+    monkeypatch.setattr(MountPoints, "below", lambda *_: frozenset((str(path / point),)))
     with store.together():
         assert glimpsed(store, Key("g/plain")) is None
         assert glimpsed(store, Key("g/beside")) is not None
@@ -107,7 +108,7 @@ def test_p9_an_object_that_is_being_written_is_not_glimpsed(
         (path / "g/plain/document").write_bytes(b"more than before")
         return data
 
-    monkeypatch.setattr(glimpse.os, "pread", written)
+    monkeypatch.setattr(moments.os, "pread", written)
     with store.together():
         assert glimpsed(store, Key("g/plain")) is None
 

@@ -62,8 +62,8 @@ from fsbridge.formats.detect import detect
 from fsbridge.formats.format import ZARR2
 from fsbridge.formats.open import open_keyed, open_source
 from fsbridge.store import ROOT, WHOLE, Key
-from fsbridge.store.remote import answers, backends, client, faults, firsts
-from fsbridge.store.remote.ages import Ages
+from fsbridge.store.remote import answers, backends, client, faults
+from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.faults import NoRanges, Refused
@@ -796,9 +796,9 @@ def silent() -> Iterator[str]:
 def test_p7_who_opens_a_store_of_a_server_that_says_nothing_is_told_so(
     silent: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert client._METADATA["timeout"] < firsts.FIRST_SECONDS, "what answers just within a request's time is there"
-    assert firsts.FIRST_SECONDS < 4.5, "a line within five seconds of the command"
-    monkeypatch.setattr(firsts, "FIRST_SECONDS", 0.3)
+    assert client._METADATA["timeout"] < client.FIRST_SECONDS, "what answers just within a request's time is there"
+    assert client.FIRST_SECONDS < 4.5, "a line within five seconds of the command"
+    monkeypatch.setattr(client, "FIRST_SECONDS", 0.3)
     url = url.format(silent)
     options = Remote(anonymous=True, region="us-east-1", endpoint=silent)
     with pytest.raises(SetupError, match=re.escape(url) + ".*no answer from the server within 0.3 seconds; check"):
@@ -808,7 +808,7 @@ def test_p7_who_opens_a_store_of_a_server_that_says_nothing_is_told_so(
 def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first page of a listing is an answer, however long the rest takes."""
     monkeypatch.setattr("fsbridge.store.remote.probing.LISTING_SECONDS", 0.1)
-    monkeypatch.setattr(firsts, "FIRST_SECONDS", 1.0)
+    monkeypatch.setattr(client, "FIRST_SECONDS", 1.0)
     for number in range(2000):
         server.put(f"many/{number}", b"x", 1e9)
     server.fault = lambda request: Fault(stall=2.0) if "continuation-token" in request.query else None

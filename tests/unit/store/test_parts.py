@@ -18,9 +18,9 @@ from fsbridge.config import Remote
 from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.store import Key
-from fsbridge.store.remote.ages import Ages
+from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client, Object
-from fsbridge.store.remote.parts import PART_PAGES, PARTS, WAITING_PAGES, beneath
+from fsbridge.store.remote.listings import PART_PAGES, PARTS, WAITING_PAGES, beneath
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
@@ -220,8 +220,8 @@ def test_whatever_the_keys_and_wherever_they_are_cut_each_is_told_once(
     names: list[str], cuts: list[str], pages: int, full: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.remote.parts.PAGE_KEYS", 3)
-        patch.setattr("fsbridge.store.remote.parts.PART_PAGES", pages)
+        patch.setattr("fsbridge.store.remote.listings.PAGE_KEYS", 3)
+        patch.setattr("fsbridge.store.remote.listings.PART_PAGES", pages)
         client = Listed(sorted(f"z/{name}" for name in names), full)
         told = list(beneath(cast(Client, client), "z", cuts))
     keys = [item.key for page in told for item in page]
@@ -232,8 +232,8 @@ def test_whatever_the_keys_and_wherever_they_are_cut_each_is_told_once(
 
 
 def test_a_listing_is_cut_into_as_many_parts_as_its_first_page_says_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.parts.PAGE_KEYS", 3)
-    monkeypatch.setattr("fsbridge.store.remote.parts.PART_PAGES", 5)
+    monkeypatch.setattr("fsbridge.store.remote.listings.PAGE_KEYS", 3)
+    monkeypatch.setattr("fsbridge.store.remote.listings.PART_PAGES", 5)
     names = [f"z/{number:03}" for number in range(60)]
     evenly = {
         1: ["", "z/017", "z/031", "z/045"],  # 3 of 60 cuts are passed: 20 pages

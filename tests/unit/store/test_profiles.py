@@ -11,7 +11,7 @@ from fake_s3 import BUCKET, FakeS3
 
 from fsbridge.config import Remote
 from fsbridge.errors import SetupError
-from fsbridge.store.remote import profiles
+from fsbridge.store.remote import backends
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.urls import parse_url
 
@@ -41,7 +41,7 @@ def test_credentials_that_are_renewed_under_a_mount_are_used(
     server: FakeS3, credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `aws sts` and single sign-on write them each hour; a file that is just being written leaves the old ones."""
-    monkeypatch.setattr(profiles, "GOOD_FOR", timedelta())  # each request asks for them
+    monkeypatch.setattr(backends, "GOOD_FOR", timedelta())  # each request asks for them
     written(credentials, "AKIAONE")
     client = Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint))
 

@@ -13,9 +13,9 @@ from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key
-from fsbridge.store.remote.ages import Ages
+from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client
-from fsbridge.store.remote.revisits import Revisits
+from fsbridge.store.remote.prefetching import Revisits
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 

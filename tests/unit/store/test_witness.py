@@ -12,7 +12,7 @@ from waiting import until
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.store import Key
 from fsbridge.store.remote.client import Client
-from fsbridge.store.remote.witness import Witness
+from fsbridge.store.remote.objects import Witness
 
 READERS = 9
 

@@ -16,7 +16,7 @@ from fake_s3 import BUCKET, FakeS3, Request
 from fsbridge.config import Config, Remote
 from fsbridge.formats.open import open_keyed
 from fsbridge.model import Group, as_array
-from fsbridge.store.remote.ages import Ages
+from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url

@@ -15,9 +15,9 @@ from fsbridge.asking import WouldWait
 from fsbridge.config import Remote
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.store import WHOLE, Key
-from fsbridge.store.remote.ages import Ages
-from fsbridge.store.remote.ahead import Ahead
+from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client, Object
+from fsbridge.store.remote.prefetching import Prefetched
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
@@ -27,7 +27,7 @@ A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has come waits for its reader, however busy the machine is."""
-    monkeypatch.setattr("fsbridge.store.remote.ahead.FETCHED_SECONDS", 60.0)
+    monkeypatch.setattr("fsbridge.store.remote.prefetching.FETCHED_SECONDS", 60.0)
 
 
 def opened(server: FakeS3, ttl: float) -> ObjectStore:
@@ -42,7 +42,7 @@ def store(server: FakeS3) -> ObjectStore:
 
 def arrived(store: ObjectStore, count: int) -> None:
     """Wait until so many ranges have come."""
-    ahead = store._ahead
+    ahead = store._prefetched
     until(lambda: sum(part.arrived.is_set() for parts in ahead._parts.values() for part in parts) >= count)
 
 
@@ -60,7 +60,7 @@ def test_whoever_comes_for_it_waits_for_it_and_asks_no_more(server: FakeS3, stor
         assert store.read(LARGE, 1 << 24)[0] == BIG
         assert store.read(B, 1 << 24)[0] == CHUNK[1:]
     assert sorted(request.key for request in requests) == ["z/a/big", "z/a/c/0", "z/a/c/1"]
-    assert store._ahead.nbytes == 0
+    assert store._prefetched.nbytes == 0
 
 
 def test_p7_the_event_loop_takes_what_has_come_and_waits_for_nothing(server: FakeS3, store: ObjectStore) -> None:
@@ -117,14 +117,14 @@ def test_p3_a_fetch_in_vain_is_nobodys_error(server: FakeS3, store: ObjectStore)
 
 
 def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.ahead.FETCHED_SECONDS", 0.2)
+    monkeypatch.setattr("fsbridge.store.remote.prefetching.FETCHED_SECONDS", 0.2)
     released = threading.Event()
 
     def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
         released.wait(10)
         return Object(key, 100, 0, "e"), start, memoryview(bytes(100 if length is None else length))
 
-    ahead = Ahead(get, 250)
+    ahead = Prefetched(get, 250)
     assert ahead.begin(A, WHOLE, 100)
     assert ahead.begin(A, (10, 20), 20), "it is a part of what is under way"
     assert ahead.begin(B, (0, 90), 90)
@@ -143,7 +143,7 @@ def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(mo
 def test_p2_only_what_lies_within_a_fetched_range_is_taken() -> None:
     get = HeldBack()
     get.released.set()
-    ahead = Ahead(get, 250)
+    ahead = Prefetched(get, 250)
     assert ahead.begin(A, WHOLE, 100)
     assert ahead.begin(B, (20, 30), 30)
     for key, start, length in ((A, 1, None), (B, 10, 20), (B, 19, None), (B, 20, None), (B, 21, 30), (B, 50, 1)):
@@ -167,7 +167,7 @@ class HeldBack:
 
 def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_before() -> None:
     get = HeldBack()
-    ahead, keys = Ahead(get, 250), [Key(f"{number}") for number in range(6)]
+    ahead, keys = Prefetched(get, 250), [Key(f"{number}") for number in range(6)]
     for key in keys:
         assert ahead.begin(key, WHOLE, 100)
     assert ahead.nbytes == 200
@@ -189,7 +189,7 @@ def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_b
 
 def test_none_of_many_is_left_out() -> None:
     get = HeldBack()
-    ahead, keys = Ahead(get, 9000), [Key(f"{number}") for number in range(250)]
+    ahead, keys = Prefetched(get, 9000), [Key(f"{number}") for number in range(250)]
     assert all(ahead.begin(key, WHOLE, 100) for key in keys)
     get.released.set()
     for key in keys:
@@ -211,10 +211,10 @@ def test_p7_whoever_comes_for_what_is_just_forgotten_does_not_wait_for_it(monkey
         released.wait(10)
         return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
 
-    ahead, drop, found = Ahead(get, 150), Ahead._drop, []
+    ahead, drop, found = Prefetched(get, 150), Prefetched._drop, []
     visitor = threading.Thread(target=lambda: found.append(ahead.take(B, 0, None)), daemon=True)
 
-    def interrupted(self: Ahead, key: Key, part: Any) -> None:
+    def interrupted(self: Prefetched, key: Key, part: Any) -> None:
         part.arrived = Arrived()
         visitor.start()
         assert came.wait(10)
@@ -222,7 +222,7 @@ def test_p7_whoever_comes_for_what_is_just_forgotten_does_not_wait_for_it(monkey
 
     assert ahead.begin(A, WHOLE, 100)
     assert ahead.begin(B, WHOLE, 100), "which waits for room"
-    monkeypatch.setattr(Ahead, "_drop", interrupted)
+    monkeypatch.setattr(Prefetched, "_drop", interrupted)
     ahead.clear()
     monkeypatch.undo()
     released.set()

@@ -8,7 +8,7 @@ import time
 import weakref
 
 from fsbridge.errors import NotFound
-from fsbridge.store.remote.firsts import FirstAnswer
+from fsbridge.store.remote.client import FirstAnswer
 
 
 def refuse() -> None:

@@ -1,23 +1,88 @@
-"""Prefetching stored bytes: many requests at a time, a bounded number of bytes.
+"""Requests made before their answers are needed: prefetched bytes, and questions about objects that may have changed.
 
-Each range is fetched once: a reader that needs it meanwhile waits for it and takes it. Not here: which bytes will
-be wanted (read-ahead), what an answer says of its object (`objects.py`).
+Each range is fetched once: a reader that needs it meanwhile waits for it and takes it. Many are fetched at a time, a bounded
+number of bytes. Each object is asked about by one request at a time (`Revisits`). Not here: what will be wanted
+(read-ahead), what an answer says of its object (`objects.py`).
 """
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from fsbridge import asking, confinement
 from fsbridge.config import MIB
+from fsbridge.deadlines import Stopwatch
 from fsbridge.store import ROOT, Key, Range, Stat
 from fsbridge.store.remote.client import Object
 from fsbridge.workers import Workers
+
+T = TypeVar("T")
+
+AT_ONCE = 4
+"""Requests in the background at a time; the thread that begins one makes a request of its own meanwhile."""
+MOST_SECONDS = 10.0
+"""Most seconds that a thread waits for a request of another one: a request takes no longer (`client.py`)."""
+
+
+class Revisits:
+    """The objects of one store that are being asked about.
+
+    `ask` makes the request; a thread that waits meets its errors itself.
+    """
+
+    def __init__(self, ask: Callable[[Key], object]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._under_way: dict[Key, threading.Event] = {}
+        self._threads = Workers("revisit", AT_ONCE, lambda error: None)
+
+    def begin(self, key: Key) -> None:
+        """Ask about an object, unless that is under way already. Does not block."""
+        with self._lock:
+            if key in self._under_way:
+                return
+            self._under_way[key] = threading.Event()
+        self._threads.submit(partial(self._visit, key), partial(self._over, key))
+
+    def once(self, key: Key, ask: Callable[[], T], told: Callable[[], T | None]) -> T:
+        """Return what `ask` finds by a request on this thread.
+
+        If a request is under way already, wait for it and return what `told` gives; if that is None, `ask` after all.
+        """
+        with self._lock:
+            mine = key not in self._under_way
+            if mine:
+                self._under_way[key] = threading.Event()
+        if not mine:
+            self.wait(key)
+            found = told()
+            return ask() if found is None else found
+        try:
+            return ask()
+        finally:
+            self._over(key)
+
+    def wait(self, key: Key) -> None:
+        """Wait for the request about an object, if one is under way."""
+        event = self._under_way.get(key)
+        if event is not None:
+            asking.before_waiting()
+            event.wait(MOST_SECONDS)
+
+    def _visit(self, key: Key) -> None:
+        try:
+            self._ask(key)
+        finally:
+            self._over(key)
+
+    def _over(self, key: Key) -> None:
+        with self._lock:
+            self._under_way.pop(key).set()
+
 
 FETCHED_BYTES = 64 * MIB
 """Most bytes under way or waiting for their reader: at a latency of 30 ms enough for 2 GB/s."""
@@ -37,17 +102,17 @@ Fetched = tuple[Object, int, memoryview, Stat]
 class _Part:
     """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: the number not taken yet.
 
-    `expected`: their approximate number; `reserved`: the number counted in `Ahead.nbytes`.
+    `expected`: their approximate number; `reserved`: the number counted in `Prefetched.nbytes`.
     """
 
-    __slots__ = ("arrived", "begun", "expected", "fetched", "left", "reserved", "start", "stop")
+    __slots__ = ("age", "arrived", "expected", "fetched", "left", "reserved", "start", "stop")
 
     def __init__(self, start: int, stop: int | None, expected: int) -> None:
         self.start = start
         self.stop = stop
         self.expected = self.left = expected
         self.reserved = 0
-        self.begun = time.monotonic()
+        self.age = Stopwatch()
         self.arrived = threading.Event()
         self.fetched: Fetched | None = None
 
@@ -57,7 +122,7 @@ class _Part:
         return self.stop is None or (length is not None and start + length <= self.stop)
 
 
-class Ahead:
+class Prefetched:
     """The prefetched ranges of one store. `get` makes the request; after an error of it there is nothing to take."""
 
     def __init__(self, get: Callable[[Key, int, int | None], Fetched], budget: int = FETCHED_BYTES) -> None:
@@ -135,16 +200,16 @@ class Ahead:
 
     def clear(self) -> None:
         """Forget everything that has arrived or waits for its request."""
-        self._forget(math.inf)
+        self._forget(0.0)
 
-    def _forget(self, before: float) -> None:
-        """Forget the parts begun before that time, except those under way."""
+    def _forget(self, seconds: float) -> None:
+        """Forget the parts begun so many seconds ago, except those under way."""
         with self._lock:
             old = [
                 (key, part)
                 for key, parts in self._parts.items()
                 for part in parts
-                if part.begun < before and (part.arrived.is_set() or part in self._waiting)
+                if part.age.seconds >= seconds and (part.arrived.is_set() or part in self._waiting)
             ]
             for _, part in old:
                 self._waiting.pop(part, None)  # so that dropping one does not request another one
@@ -187,7 +252,7 @@ class Ahead:
 
     def _sweep(self) -> None:
         """Drop what was not read in time."""
-        self._forget(time.monotonic() - FETCHED_SECONDS)
+        self._forget(FETCHED_SECONDS)
         with self._lock:
             self._sweeping = bool(self._parts)
         if self._sweeping:
