@@ -215,6 +215,18 @@ def test_the_house_is_the_packages() -> None:
     assert top - {"__pycache__", "__init__.py"} <= named
 
 
+def test_the_words_of_the_house_are_those_of_the_code() -> None:
+    """A word in the table that no name in the code has is out of date."""
+    modules = list((ROOT / "fsbridge").rglob("*.py"))
+    code = "\n".join(module.read_text() for module in modules).lower()
+    names = set(re.findall(r"(?:class|def) (\w+)|(\w+)(?::[^=\n]+)? = ", code))
+    joined = " ".join(name.replace("_", "") for pair in [*names, [module.stem for module in modules]] for name in pair)
+    table = PAGES["docs/architecture.md"].partition("## The words of the house")[2].partition("\n## ")[0]
+    words = [word for row in re.findall(r"^\| ([^|]+) \|", table, re.M)[2:] for word in re.split(r"[ ,]+", row)]
+    assert len(words) > 40
+    assert [word for word in words if re.sub(r"[^a-z]", "", word.lower()).removesuffix("s") not in joined] == []
+
+
 def test_functions_of_the_walks_exist() -> None:
     text = section(PAGES["docs/architecture.md"], "Walk 1: a chunk is read")
     text += section(PAGES["docs/architecture.md"], "Walk 2: `ls -l` of a chunk directory")
