@@ -1,4 +1,4 @@
-"""A chain of decoders, and the rule for the size that each of them must produce. Not here: any single codec."""
+"""A chain of decoders, and the rule for the size that each of them must produce. Not here: any codec that decodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
 
-from fsbridge.errors import CorruptData, TooLarge
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -152,3 +152,22 @@ class CodecChain:
             sizes.append(size)
             size = step.encoded_size(size) if size is not None else None
         return sizes[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedStep(CodecAbilities):
+    """A decoding step that always raises Unsupported with its reason."""
+
+    name: str
+    reason: str
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        raise Unsupported(self.reason)
+
+
+def refusal(*chains: CodecChain) -> str | None:
+    """Return the reason of the first RefusedStep in these chains, or None if there is none."""
+    return next((step.reason for chain in chains for step in chain.steps if isinstance(step, RefusedStep)), None)

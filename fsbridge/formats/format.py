@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
-from fsbridge.formats.keyed.dialect import PLAIN, Dialect
+from fsbridge.formats.keyed.hierarchy import PLAIN, Dialect
 from fsbridge.formats.strict_json import parse
 from fsbridge.metadata import Format
 from fsbridge.model import Source

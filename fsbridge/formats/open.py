@@ -1,29 +1,65 @@
 """Opens a path or URL as a model source, in the detected format or in the one that the user names.
 
-The rest of fsbridge uses `open_source`. Not here: the formats (`registry.py`), detection (`detect.py`), where SOURCE is
-(`locate.py`), errors for what is no store (`not_a_store.py`).
+The rest of fsbridge uses `open_source`. Not here: the formats (`registry.py`), detection, and the errors for what is no
+store (`detect.py`).
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 from functools import partial
 
-from fsbridge.config import Config
+from fsbridge.config import MIB, Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats.collection import CollectionSource
-from fsbridge.formats.detect import detect, detect_file, detect_key, promised
+from fsbridge.formats.detect import (
+    HINT,
+    check_format,
+    detect,
+    detect_file,
+    detect_key,
+    promised,
+    strange_directory,
+    strange_file,
+    unreadable,
+)
 from fsbridge.formats.format import COLLECTION, HDF5, ZIP, HierarchyPlace
 from fsbridge.formats.hdmf.groups import HdmfDialect
-from fsbridge.formats.locate import FIRST_BYTES, is_directory, local_store, remote_object
-from fsbridge.formats.not_a_store import check_format, strange_directory, strange_file, unreadable
 from fsbridge.formats.registry import FORMATS
 from fsbridge.formats.selected import selected
 from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
+from fsbridge.store.local.store import LocalStore
+from fsbridge.store.remembered import Remembered
 from fsbridge.store.remote.urls import Location, is_url, parse_url
+
+FIRST_BYTES = MIB
+"""Bytes of an object that are requested together with its size, because HDF5 reads so many first."""
+
+
+def is_directory(path: str) -> bool:
+    """True for a directory, False for a file. Raises SetupError for anything else, OSError if nothing is there."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for a writer
+        raise SetupError(f"{path}: neither a directory nor a file", HINT)
+    return stat.S_ISDIR(mode)
+
+
+def local_store(path: str, config: Config) -> Store:
+    """Return the store of a local directory."""
+    return Remembered(LocalStore(path, config.external_folders, config.for_everybody, config.immutable))
+
+
+def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
+    """Return store, key and size of the object at `location`. Raises NotFound if there is none."""
+    from fsbridge.store.remote.store import object_store
+
+    store, key = object_store(location.parent, config), Key.parse(location.name)
+    return store, key, store.stat(key, (0, FIRST_BYTES)).size
+
 
 NAMES = ("auto", *FORMATS, COLLECTION.name)
 """Values of `--format`. For a zip file a keyed format names the format of its contents."""

@@ -87,12 +87,11 @@ SEES_BESIDES = {"layouts/files/h5": {"children"}}
 
 SHARED_BY_FORMATS = {
     *("keyed", "format", "opened_sources"),
-    *("strict_json", "documents", "alike", "lazy_metadata"),
-    *("dtypes", "minifloats"),
+    *("strict_json", "documents", "lazy_metadata", "dtypes"),
 }
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
-OPENERS = {"registry", "locate", "detect", "open", "collection", "not_a_store"}
+OPENERS = {"registry", "detect", "open", "collection"}
 """Modules of `formats/` that know them all, or nothing but how to recognise them."""
 
 IMPORTERS = {

@@ -24,8 +24,7 @@ from fsbridge import asking
 from fsbridge.codecs import Decoder, table
 from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, TooDeep
 from fsbridge.formats.format import Opener
-from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.hierarchy import Hierarchy, KeyedGroup
+from fsbridge.formats.keyed.hierarchy import Dialect, Hierarchy, KeyedGroup
 from fsbridge.metadata import JSON, DataType
 from fsbridge.model import Child, Group, Link, Node, Source, as_array
 from fsbridge.store import ROOT, Key, is_path

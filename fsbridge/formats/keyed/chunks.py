@@ -6,9 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import FsbridgeError, Stale
-from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.placedchunks import ChunkFiles
-from fsbridge.formats.keyed.store import KeyedStore
+from fsbridge.formats.keyed.store import Encoded, KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import ChunkAbilities, ChunkInfo, OpenChunk, Pairs
 from fsbridge.store import OpenedObject

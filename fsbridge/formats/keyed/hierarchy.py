@@ -1,7 +1,8 @@
 """What N5, Zarr v2 and Zarr v3 share: a tree of keys in which JSON documents tell which directories are arrays.
 
-`KeyedGroup` is a directory, `KeyedArray` one version of an array's metadata, `Hierarchy` a format's rules for both.
-Not here: any document's name or meaning, chunks (`chunks.py`), what all readers share (`store.py`).
+`KeyedGroup` is a directory, `KeyedArray` one version of an array's metadata, `Hierarchy` a format's rules for both, and
+`Dialect` what a convention on top may add. Not here: any document's name or meaning, any convention, chunks
+(`chunks.py`), what all readers share (`store.py`).
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
+
+from fsbridge.codecs import Decoder
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.formats.documents import Document
-from fsbridge.formats.keyed.copies import contradictions
-from fsbridge.formats.keyed.named_members import named_members
+from fsbridge.formats.keyed.consolidated import contradictions, named_members
 from fsbridge.formats.keyed.store import DOCUMENTS, KeyedStore
-from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
+from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
 from fsbridge.model import (
     Array,
     ArrayAbilities,
@@ -245,3 +248,24 @@ def versions(*documents: Document | None) -> Version:
 def newest(*documents: Document | None) -> int:
     """Return the latest mtime of `documents`, in ns."""
     return max((document.stat.mtime_ns for document in documents if document is not None), default=0)
+
+
+class Dialect:
+    """The plain dialect, which adds nothing; base class of the others."""
+
+    def group(self, hierarchy: Hierarchy, key: Key) -> Group:
+        """Return the group at `key`."""
+        return KeyedGroup(hierarchy, key)
+
+    def objects(
+        self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
+    ) -> tuple[DataType, Decoder] | None:
+        """Return the type and the decoder of elements that are Python objects, or None for the ordinary handling.
+
+        `codec`: the configuration of what encoded them; `items`: elements of a chunk; `native`: the type as the source
+        spells it; `attributes`: the array's.
+        """
+        return None
+
+
+PLAIN = Dialect()

@@ -1,22 +1,75 @@
-"""The stored chunk files of a keyed array, and what nested and flat chunk files share: looking up a chunk.
+"""The names of chunk files of a keyed array, and what nested and flat chunk files share: looking up a chunk.
 
-Not here: the names of chunks (`chunkkeys.py`), listings (`chunkfiles.py`, `flatchunks.py`).
+A chunk key is accepted only in its canonical spelling. Files named `00`, `+1`, `1_0` or in Arabic digits are no chunks, and
+neither are temporary files, metadata documents and numbers outside the grid.
+
+In stores that cannot list (web servers) a request for each chunk tells whether it is stored. If a grid is too large for
+that, listing it is an error and never an empty directory. Not here: listings (`chunkfiles.py`).
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Literal, NamedTuple, Protocol, cast
 
-from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.asking import Kept
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Unsupported
 from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.formats.keyed.unlisted import UnlistedChunks
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
+from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store
+
+SPREAD_NAMES = 64
+"""`ChunkKeys.spread` returns at least this many names, if the grid has so many. Longer axes than its square are thinned."""
+
+
+class ChunkKeys(NamedTuple):
+    """The spelling of chunk keys: `prefix` is `c` in Zarr v3's default encoding, else empty.
+
+    The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding).
+    """
+
+    separator: Literal["/", "."]
+    prefix: Literal["", "c"] = ""
+
+    @property
+    def directory(self) -> str:
+        """The directory below the array's own that holds all chunks; empty if that is the array's own directory."""
+        return self.prefix if self.separator == "/" else ""
+
+    def encode(self, index: Index) -> str:
+        """Return the key of the chunk at `index`, relative to the array's own key."""
+        if not index:
+            return self.prefix or "0"
+        below = self.separator.join(map(str, index))
+        return f"{self.prefix}{self.separator}{below}" if self.prefix else below
+
+    def decode(self, name: str, counts: Sequence[int]) -> Index | None:
+        """Return the chunk with the key `name` in a grid of `counts`; None if no chunk has that key."""
+        if not counts:
+            return () if name == self.encode(()) else None
+        start = f"{self.prefix}{self.separator}" if self.prefix else ""
+        names = name.removeprefix(start).split(self.separator)
+        if not name.startswith(start) or len(names) != len(counts):
+            return None
+        found = tuple(map(parse_coordinate, names, counts))
+        return None if None in found else cast(Index, found)
+
+    def spread(self, counts: Sequence[int]) -> list[str]:
+        """Return dozens of beginnings of chunk names, spread evenly over a grid of `counts`, to split one long listing."""
+        axes: list[range] = []
+        for count in counts:
+            if math.prod(map(len, axes)) >= SPREAD_NAMES:
+                break
+            axes.append(range(0, count, 1 + count // (SPREAD_NAMES * SPREAD_NAMES)))
+        start = self.prefix if self.separator == "." else ""
+        return [self.separator.join([*start, *map(str, index)]) for index in itertools.product(*axes)]
+
 
 LEAST_NAMES, MEMBERS_EACH = 16, 16
 """When absent chunks are found by listing their directory instead of looking each one up.
@@ -216,3 +269,49 @@ def stored_once(files: ChunkFiles, index: Index) -> int:
     except CorruptData:
         return 1
     return 1
+
+
+MOST_CHUNKS = 4096
+"""Most chunks of an array that are asked for one by one: about four seconds at 30 ms latency."""
+REQUESTS_AT_ONCE = 32
+
+
+class UnlistedChunks:
+    """The stored chunks of one array, found by a request for each chunk of the grid."""
+
+    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:
+        self._store = store
+        self._directory = directory
+        self._keys = keys
+        self._counts = grid.counts
+        self._kept = Kept[Mapping[Index, int]]()
+
+    def scan(self, prefix: Index) -> Iterator[Pairs]:
+        """Yield the coordinates that follow `prefix` in stored chunks, with mtimes."""
+        found: dict[int, int] = {}
+        for index, mtime_ns in self.stored().items():
+            if index[: len(prefix)] == prefix:
+                found.setdefault(index[len(prefix)], mtime_ns)
+        yield sorted(found.items())
+
+    def stored(self) -> Mapping[Index, int]:
+        """Return the stored chunks with mtimes in ns. Raises Unsupported for too large a grid, or the store's errors."""
+        return self._kept.get(self._ask, listing=True)
+
+    def _ask(self) -> Mapping[Index, int]:
+        count = math.prod(self._counts)
+        if count > MOST_CHUNKS:
+            place = self._store.describe(self._directory)
+            raise Unsupported(f"{place}: the server lists nothing, and {count} chunks are too many to ask for each")
+        every = list(itertools.product(*map(range, self._counts)))
+        times = each(self._look, every, REQUESTS_AT_ONCE)
+        return {index: mtime for index, mtime in zip(every, times, strict=True) if mtime is not None}
+
+    def _look(self, index: Index) -> int | None:
+        below = self._keys.encode(index)
+        try:
+            return self._store.stat(Key(f"{self._directory}/{below}" if self._directory else below), (0, 1)).mtime_ns
+        except NotFound:
+            return None
+        except CorruptData:  # an empty object: opening it reports the error
+            return 0

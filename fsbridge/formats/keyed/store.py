@@ -1,24 +1,70 @@
-"""The opened store of an N5 or Zarr hierarchy, and what its readers share. Not here: groups and arrays (`hierarchy.py`)."""
+"""The opened store of an N5 or Zarr hierarchy, what its readers share, and stored chunks that are decoded in part.
+
+Not here: groups and arrays (`hierarchy.py`), where encoded chunks are in shards or blocks (the formats).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.codecs.chain import Read
 from fsbridge.config import MIB, Config
-from fsbridge.errors import CorruptData, NotFound, Stale
+from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.keyed.chunkfiles import chunk_files
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys
-from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.formats.keyed.placedchunks import ChunkFiles
+from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.formats.opened_sources import OpenedSources
 from fsbridge.lru import LRU
 from fsbridge.metadata import ChunkGrid
 from fsbridge.model import ChunkInfo
 from fsbridge.store import Key, Stat, Store
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A chunk of `stored` encoded and `size` decoded bytes, decoded in part by `chain`. `place`: for messages."""
+
+    chain: CodecChain
+    read: Read
+    stored: int
+    size: int
+    place: Callable[[], str]
+
+    def decode_range(self, start: int, stop: int) -> bytes | None:
+        """Return the decoded bytes [start, stop), or None if `chain` cannot. Raises errors of `read` and the decoder."""
+        found = self._placed(lambda: self.chain.decode_range(self.read, self.stored, self.size, start, stop))
+        return None if found is None else bytes(found)
+
+    def decode_into(self, start: int, out: memoryview) -> None:
+        """Fill `out` with decoded bytes from `start` on. Raises CorruptData if there are fewer."""
+        found = self._placed(
+            lambda: self.chain.decode_range(self.read, self.stored, self.size, start, start + len(out), out)
+        )
+        if found is None or len(found) != len(out):
+            raise CorruptData(f"{self.place()}: no {len(out)} bytes at {start} of {self.size}")
+        view = memoryview(found).cast("B")
+        if view.obj is not out.obj:
+            out[:] = view
+
+    def step(self) -> int | None:
+        """Return the unit of decoding in decoded bytes, or None if only the whole chunk can be decoded."""
+        return self._placed(lambda: self.chain.step(self.read, self.stored))
+
+    def _placed(self, decode: Callable[[], T]) -> T:
+        try:
+            return decode()
+        except (CorruptData, Unsupported) as error:
+            place = self.place()
+            raise error if str(error).startswith(place) else error.at(place) from None
+
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of the metadata documents of all keyed formats."""

@@ -2,13 +2,12 @@
 
 One thread lists a directory for all its readers. A `ChunkListing` goes through the states `waiting`, `running` and `done`
 or `failed`. For each directory at most one listing is running and at most one is waiting. Not here: names and their parsing
-(`flatchunks.py`).
+(`chunkfiles.py`).
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -19,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fsbridge import confinement
-from fsbridge.asking import before_waiting, context, used
+from fsbridge.asking import before_waiting, context, oldest, used
 from fsbridge.config import MIB
+from fsbridge.deadlines import Stopwatch
 from fsbridge.droppable import register
 from fsbridge.errors import NotFound, TimedOut, anew
 from fsbridge.store import Key, Stat, Store
@@ -77,7 +77,7 @@ class ChunkListing:
         """Make a waiting listing, or a finished one if `stored` is given."""
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.begun = 0.0
-        """Start of the listing on the monotonic clock, in seconds."""
+        """When the listing was begun, in the time of `asking`."""
         self.directory: Stat | None = None
         """The directory's stat at the start."""
         self.found: list[Numbers] = []
@@ -85,7 +85,7 @@ class ChunkListing:
         self.stored = stored
         self._place = place
         self._patience = patience
-        self._moved = time.monotonic()
+        self._moved = Stopwatch()
         self._error: Exception | None = None
         self._over = threading.Event()
         if stored is not None:
@@ -93,12 +93,13 @@ class ChunkListing:
 
     def run(self, look: Callable[[], Stat], read: Read) -> None:
         """List the directory, and set the state to `running`, then to `done`, or to `failed` after any exception."""
-        self.state, self.begun, self._moved = "running", time.monotonic(), time.monotonic()
+        self.state, self.begun = "running", oldest()
+        self._moved.restart()
         try:
             self.directory = look()  # before the listing, so that a change during it shows as another version
             for numbers in read():
                 self.found.append(numbers)
-                self._moved = time.monotonic()
+                self._moved.restart()
             numbers = np.concatenate([np.empty(0, np.uint64), *self.found])
             numbers.sort()  # in place: of ten million chunks each copy takes 80 MB
             self.stored = StoredChunks(numbers)
@@ -118,14 +119,14 @@ class ChunkListing:
 
     def queue(self) -> None:
         """Note that this listing runs next. Its readers' patience counts from now."""
-        self._moved = time.monotonic()
+        self._moved.restart()
 
     def wait(self, seconds: float) -> StoredChunks | None:
         """Return the result, or None if it is not ready after `seconds`. Raises TimedOut if the store does not answer."""
         if not self._over.is_set():
             before_waiting()
         if not self._over.wait(seconds):
-            if time.monotonic() - self._moved > self._patience:
+            if self._moved.seconds > self._patience:
                 raise TimedOut(f"{self._place}: the store has stopped listing its chunks")
             return None
         if self._error is not None:

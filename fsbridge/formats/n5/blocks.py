@@ -24,9 +24,8 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.objects import nul_strings
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge
 from fsbridge.formats.keyed.chunks import KeyedChunks
-from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.placedchunks import ChunkFiles
-from fsbridge.formats.keyed.store import KeyedStore
+from fsbridge.formats.keyed.store import Encoded, KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import ChunkInfo
 from fsbridge.store import Key

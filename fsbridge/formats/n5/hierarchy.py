@@ -17,16 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
+from fsbridge.codecs.chain import RefusedStep, refusal
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.streams import bzip2, n5_gzip, xz
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
-from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Repeated, told
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, reshaped, shape_of, told
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
-from fsbridge.formats.keyed.refused import RefusedStep, refusal
+from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header

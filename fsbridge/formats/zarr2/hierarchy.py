@@ -17,15 +17,23 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from fsbridge.codecs import CodecChain
+from fsbridge.codecs.chain import refusal
 from fsbridge.errors import FsbridgeError, NotFound, Unsupported
-from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Repeated, told
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.formats.documents import (
+    REPEATED_BYTES,
+    Document,
+    DocumentReader,
+    Kinds,
+    Repeated,
+    Split,
+    reshaped,
+    shape_of,
+    told,
+)
 from fsbridge.formats.keyed.chunks import KeyedChunks
-from fsbridge.formats.keyed.copies import Copies
-from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.hierarchy import KeyedArray, Version, newest, versions
-from fsbridge.formats.keyed.refused import refusal
+from fsbridge.formats.keyed.consolidated import Copies
+from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, Version, newest, versions
+from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import lazy, light, shared
 from fsbridge.formats.strict_json import Fields

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
+from fsbridge.codecs.chain import RefusedStep
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats import minifloats
+from fsbridge.formats import dtypes
 from fsbridge.formats.dtypes import BYTES, MAX_ITEMSIZE, STRING, data_type, normaliser, padded_fill, spell
-from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.refused import RefusedStep
+from fsbridge.formats.keyed.hierarchy import Dialect
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, DataType
 
@@ -32,7 +32,7 @@ TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|
 NARROW: Mapping[str, int] = {"int2": 2, "int4": 4}
 """Bits of integers that take a byte each."""
 
-NAMED = frozenset((*minifloats.FORMATS, "bfloat16", *NARROW))
+NAMED = frozenset((*dtypes.MINIFLOATS, "bfloat16", *NARROW))
 """Types that numpy lacks, which TensorStore 0.1.86 writes by their names in Zarr v3 (some of them)."""
 
 DECIMAL = re.compile(r"-?[0-9]{1,300}(\.[0-9]{0,300})?([eE][-+]?[0-9]{1,4})?")
@@ -60,13 +60,13 @@ def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
         return None if value is None else number.to_bytes(1, "little", signed=True), number
     if value is None:
         return None, 0.0
-    form = minifloats.FORMATS.get(name)
+    form = dtypes.MINIFLOATS.get(name)
     if form is not None and form.bits < 8:  # TensorStore spells these as raw bytes
         raw = _opaque(value, np.dtype("V1")) or b"\0"
-        return raw, minifloats.decode(raw[0], form)
+        return raw, dtypes.decode_minifloat(raw[0], form)
     real = _float(value, name)
     try:
-        return minifloats.encode(real, name), real if math.isfinite(real) else value
+        return dtypes.encode_minifloat(real, name), real if math.isfinite(real) else value
     except ValueError:
         raise _refused(value, name) from None
 

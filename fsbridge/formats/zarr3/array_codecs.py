@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import Decoder, filters, zarr3
+from fsbridge.codecs.chain import RefusedStep
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.keyed.refused import RefusedStep
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.types import ZarrType, parse_type
 from fsbridge.metadata import JSON

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from fsbridge.errors import CorruptData
-from fsbridge.formats import dtypes, minifloats
+from fsbridge.formats import dtypes
 from fsbridge.formats.zarr3.types import MINI, TINY, ZarrType
 from fsbridge.metadata import JSON
 
@@ -125,7 +125,7 @@ def _mini_fill(value: JSON, of: ZarrType, place: str) -> bytes:
     if bits is not None:
         return bits
     try:
-        return minifloats.encode(_number(value, of, place), of.name)
+        return dtypes.encode_minifloat(_number(value, of, place), of.name)
     except ValueError:
         return _bad(value, of, place)
 

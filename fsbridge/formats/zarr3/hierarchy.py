@@ -5,7 +5,7 @@ What writers do beyond or against the core specification (3.1), and how it is ha
     | found | written by | here |
     | --- | --- | --- |
     | directories without `zarr.json` | TensorStore | groups |
-    | inline `consolidated_metadata` | zarr-python 3 | the directories are the truth; see `keyed/copies.py` |
+    | inline `consolidated_metadata` | zarr-python 3 | the directories are the truth; see `keyed/consolidated.py` |
     | bare strings as extension points | the 3.1 specification | accepted |
     | no `codecs`, or only bytes-to-bytes ones | GDAL 3.10, zarrita.js | little-endian `bytes` |
     | `fill_value: null` or none | GDAL 3.10 | none: zeros |
@@ -22,15 +22,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+from fsbridge.codecs.chain import refusal
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
-from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Repeated, told
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, reshaped, shape_of, told
 from fsbridge.formats.keyed.chunks import KeyedChunks
-from fsbridge.formats.keyed.copies import Copies
-from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.hierarchy import KeyedArray, newest, versions
-from fsbridge.formats.keyed.refused import refusal
+from fsbridge.formats.keyed.consolidated import Copies
+from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, newest, versions
+from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.strict_json import Fields, kind

@@ -8,7 +8,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
-import time
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeAlias
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from fsbridge.asking import before_waiting, oldest, used
 from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.zarr3.shard_index import Span, shard_positions
 from fsbridge.formats.zarr3.shards import HeldShard, Shards
@@ -299,11 +299,12 @@ class OpenInnerChunk:
 def merged(found: Iterator[Members]) -> Iterator[Members]:
     """Join the parts of a listing, found shard by shard, to few pieces, because each costs the kernel a request."""
     some: Members = []
-    since = time.monotonic()
+    since = Stopwatch()
     for more in found:
         some += more
-        if len(some) >= BATCH_NAMES or time.monotonic() - since > MERGED_SECONDS:
+        if len(some) >= BATCH_NAMES or since.seconds > MERGED_SECONDS:
             yield some[:BATCH_NAMES]
-            some, since = some[BATCH_NAMES:], time.monotonic()
+            some = some[BATCH_NAMES:]
+            since.restart()
     if some:
         yield some

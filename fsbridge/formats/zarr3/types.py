@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats import dtypes, minifloats
+from fsbridge.formats import dtypes
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, DataType
 
@@ -29,7 +29,7 @@ BYTE_ORDERS: Mapping[str, str] = {"little": "<", "big": ">"}
 NARROW: Mapping[str, tuple[str, int]] = {"int2": ("i1", 2), "int4": ("i1", 4), "uint2": ("u1", 2), "uint4": ("u1", 4)}
 """Integers narrower than a byte: the type of their values, and their bits."""
 
-MINI = (*minifloats.FORMATS, "bfloat16")
+MINI = (*dtypes.MINIFLOATS, "bfloat16")
 TINY = (*MINI, "float16")
 """Numbers that numpy lacks, or lacks the complex form of."""
 CORE: Mapping[str, str] = {
@@ -77,7 +77,7 @@ class ZarrType:
         """Meaningful bits of one element of fixed size: fewer than its bytes hold for a bool and the narrowest numbers."""
         if self.name == "bool":
             return 1
-        form = minifloats.FORMATS.get(self.name.removeprefix("complex_"))
+        form = dtypes.MINIFLOATS.get(self.name.removeprefix("complex_"))
         return self.narrow or (form.bits * self.itemsize if form is not None else 8 * self.itemsize)
 
     def stored(self, endian: Literal["little", "big"]) -> np.dtype[Any]:

@@ -22,7 +22,7 @@ from model_values import array_at, values
 from fsbridge.config import Config, Limits
 from fsbridge.droppable import drop_all
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
-from fsbridge.formats import locate
+from fsbridge.formats import open
 from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.open import NAMES, open_source
 from fsbridge.model import Source
@@ -185,7 +185,7 @@ def test_what_helps_against_a_source_that_the_system_refuses(monkeypatch: pytest
     def refuse(path: str) -> None:
         raise OSError(code, os.strerror(code), path)
 
-    monkeypatch.setattr(locate.os, "stat", refuse)
+    monkeypatch.setattr(open.os, "stat", refuse)
     with pytest.raises(SetupError, match=f"^/s: {os.strerror(code).lower()}\n.*{hint}"):
         open_source("/s", Config("/s", ""))
 

@@ -17,11 +17,10 @@ from waiting import until
 
 from fsbridge.asking import as_of, oldest
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
-from fsbridge.formats.keyed import flatchunks
+from fsbridge.formats.keyed import chunkfiles
 from fsbridge.formats.keyed.chunkfiles import FEW_MEMBERS, NestedChunkFiles, chunk_files
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.formats.keyed.placedchunks import ChunkFiles
+from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.store import Key
@@ -212,8 +211,8 @@ def test_flat_indexes_stay_within_their_budget(tmp_path: Path) -> None:
 
 
 def test_a_long_flat_listing_comes_in_sorted_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flatchunks, "WINDOW_CHUNKS", 10)
-    monkeypatch.setattr(flatchunks, "BATCH_ENTRIES", 4)
+    monkeypatch.setattr(chunkfiles, "WINDOW_CHUNKS", 10)
+    monkeypatch.setattr(chunkfiles, "BATCH_ENTRIES", 4)
     stored = [(i, j) for i in range(30) for j in range(i % 4)]
     for index in stored:
         put(tmp_path, ChunkKeys(".").encode(index), mtime=index[1])
@@ -276,7 +275,7 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
         return original(self, key)
 
     monkeypatch.setattr(LocalStore, "names", slow)
-    monkeypatch.setattr(flatchunks, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.0)
     files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), FlatDirectories(store))
     listing = files.scan(())
     assert not next(listing)
@@ -301,8 +300,8 @@ def test_p7_a_long_pass_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest
         assert go.wait(60)
 
     monkeypatch.setattr(LocalStore, "names", slow)
-    monkeypatch.setattr(flatchunks, "WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(flatchunks, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(chunkfiles, "LOOK_SECONDS", 0.0)
     files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), ChunkKeys("."))
     making = files._join()
     until(lambda: len(making.found) == 4)
@@ -371,7 +370,7 @@ def test_a_long_pass_is_listed_while_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
 ) -> None:
     """The first names come before the store has given the last, each of them once, whatever the depth."""
-    monkeypatch.setattr(flatchunks, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.01)
     rank, keys = len(shape), ChunkKeys(".", "c")
     stored = sorted(index for index in np.ndindex(*shape) if sum(index) % 3)
     for index in stored:
@@ -416,7 +415,7 @@ def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> No
 
 def test_a_pass_that_fails_midway_is_no_complete_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also for a slow reader, who learns of it only when he has been told what was found."""
-    monkeypatch.setattr(flatchunks, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.01)
     for number in range(8):
         put(tmp_path, f"{number}.0")
     go, over = threading.Event(), threading.Event()

@@ -25,7 +25,7 @@ from model_values import array_at, chunk_bytes, values
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.documents import Document
-from fsbridge.formats.keyed.dialect import PLAIN
+from fsbridge.formats.keyed.hierarchy import PLAIN
 from fsbridge.formats.open import open_source
 from fsbridge.formats.zarr2.hierarchy import parse_array
 from fsbridge.formats.zarr2.types import parse_fill, parse_named_fill

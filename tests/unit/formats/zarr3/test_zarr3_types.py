@@ -24,7 +24,7 @@ from zarr3_documents import array_document, root_array, write
 from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
-from fsbridge.formats import minifloats
+from fsbridge.formats import dtypes
 from fsbridge.formats.open import open_keyed
 from fsbridge.formats.zarr3.fill_values import fill_bytes, fill_spelling
 from fsbridge.formats.zarr3.types import NARROW, parse_type
@@ -200,7 +200,7 @@ def test_impossible_types(spelling: JSON, error: Any) -> None:
 def test_type_names_of_the_source_are_kept() -> None:
     """Issue 10, point 9: whatever reads the source's name reads the mount's, which is the same."""
     spellings = [spelling for spelling, _, _ in FILLS]
-    spellings += [*NARROW, *minifloats.FORMATS, *(f"complex_{name}" for name in minifloats.FORMATS), "complex_float32"]
+    spellings += [*NARROW, *dtypes.MINIFLOATS, *(f"complex_{name}" for name in dtypes.MINIFLOATS), "complex_float32"]
     for spelling in spellings:
         for endian in ("little", "big"):
             shown = parse_type(spelling, "x").shown(endian)
@@ -234,26 +234,26 @@ def test_a_fill_value_of_null_is_the_zero_of_its_type(spelling: str, zero: JSON)
     assert fill_spelling(None, parse_type(spelling, "x")) == zero
 
 
-@pytest.mark.parametrize("name", [*minifloats.FORMATS, "bfloat16"])
+@pytest.mark.parametrize("name", [*dtypes.MINIFLOATS, "bfloat16"])
 def test_small_floats_are_those_of_ml_dtypes(name: str) -> None:
     dtype = np.dtype(getattr(ml_dtypes, name))
     if name != "bfloat16":
-        codes = np.arange(1 << minifloats.FORMATS[name].bits, dtype="u1")
+        codes = np.arange(1 << dtypes.MINIFLOATS[name].bits, dtype="u1")
         numbers = codes.view(dtype).astype("f8")
-        ours = [minifloats.decode(int(code), minifloats.FORMATS[name]) for code in codes]
+        ours = [dtypes.decode_minifloat(int(code), dtypes.MINIFLOATS[name]) for code in codes]
         np.testing.assert_array_equal(ours, numbers)
         for code, number in zip(codes, numbers, strict=True):
             if not math.isnan(number):
-                assert minifloats.encode(float(number), name) == bytes([code])
+                assert dtypes.encode_minifloat(float(number), name) == bytes([code])
     for value in np.random.default_rng(0).normal(size=200) * 3:
         if name != "float8_e8m0fnu":
-            assert minifloats.encode(float(value), name) == np.array(value).astype("f4").astype(dtype).tobytes()
+            assert dtypes.encode_minifloat(float(value), name) == np.array(value).astype("f4").astype(dtype).tobytes()
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-45, 3.4e38])
 def test_bfloat16_extremes(value: float) -> None:
     expected = np.array(value, "f4").astype(ml_dtypes.bfloat16)
-    found = np.frombuffer(minifloats.encode(value, "bfloat16"), ml_dtypes.bfloat16)[0]
+    found = np.frombuffer(dtypes.encode_minifloat(value, "bfloat16"), ml_dtypes.bfloat16)[0]
     assert str(found) == str(expected)
 
 

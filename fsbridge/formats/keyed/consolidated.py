@@ -1,4 +1,6 @@
-"""Copies of documents in consolidated metadata, used only if the store confirms that a copy equals the document.
+"""Consolidated metadata (Zarr v2 and v3): copies of documents, and the names of members.
+
+A copy is used only if the store confirms that it equals the document.
 
 Consolidated metadata may be out of date, and modification times do not show it: zarr-python 3 writes the old copies again
 if a program changes an array and then an attribute of a root group that was opened earlier. But an object store's listing
@@ -6,16 +8,20 @@ has the MD5 and length of each document. The copy is written as JSON text in the
 document; if MD5 and length of this text equal those in the listing, the copy is the document (P9). So one listing replaces
 one request per array. Without such a listing, or if the text differs, documents are read one by one.
 
-Not here: when a listing is worth its price (`store/remote/listings.py`), stores that list nothing (`named_members.py`).
+In stores that cannot list (web servers), the members of a group are those that consolidated metadata or OME-Zarr's
+`multiscales` name. Any other member is only found if its name is asked for.
+
+Not here: when a listing is worth its price (`store/remote/listings.py`), chunks in stores that cannot list
+(`placedchunks.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.formats.documents import DocumentReader
+from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.metadata import JSON
 from fsbridge.store import ROOT, Key
 
@@ -45,12 +51,9 @@ class Copies:
     def _texts(self, directory: Key, key: Key) -> Iterator[bytes]:
         """Yield the copy in `directory` of the document at `key` as JSON text, as zarr-python 3 and 2 write it."""
         place = directory / self._name
-        document = self._documents.known(place) or self._documents.read(place)
-        found: JSON = None if document is None else document.values
-        for step in ("consolidated_metadata", "metadata") if self._name == "zarr.json" else ("metadata",):
-            found = found.get(step) if isinstance(found, dict) else None
+        copies = _copies(self._documents.known(place) or self._documents.read(place), self._name)
         path = key[len(directory) + 1 :] if directory else str(key)
-        copy = found.get(path.removesuffix("/zarr.json")) if isinstance(found, dict) else None
+        copy = copies.get(path.removesuffix("/zarr.json"))
         if not isinstance(copy, dict):
             return
         yield json.dumps(copy, indent=2).encode()
@@ -60,13 +63,17 @@ class Copies:
             yield json.dumps(copy, indent=4, sort_keys=True, separators=(",", ": ")).encode()
 
 
-def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator[str]:
-    """Yield a message for each copy in the group's document `name` that differs from the document itself."""
-    whole = documents.read(group / name)
-    found: JSON = None if whole is None else whole.values
+def _copies(document: Document | None, name: str) -> Mapping[str, JSON]:
+    """Return the copies in a document called `name`, by path; empty if it has none."""
+    found: JSON = None if document is None else document.values
     for step in ("consolidated_metadata", "metadata") if name == "zarr.json" else ("metadata",):
         found = found.get(step) if isinstance(found, dict) else None
-    for path, copy in found.items() if isinstance(found, dict) else ():
+    return found if isinstance(found, dict) else {}
+
+
+def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator[str]:
+    """Yield a message for each copy in the group's document `name` that differs from the document itself."""
+    for path, copy in _copies(documents.read(group / name), name).items():
         try:
             key = Key.parse(f"{group}/{path}".strip("/"))
             document = documents.read(key / name if name == "zarr.json" else key)
@@ -102,3 +109,45 @@ def _above(directory: Key) -> Iterator[Key]:
     while above[-1]:
         above.append(above[-1].parent)
     yield from reversed(above[1:] or [ROOT])
+
+
+def named_members(
+    documents: DocumentReader, consolidated: Sequence[str], key: Key, attributes: Mapping[str, JSON]
+) -> list[str] | None:
+    """Return the names of members of the group at `key` that metadata name, or None if there is no such metadata.
+
+    `consolidated`: names of the documents that may hold consolidated metadata; `attributes`: the group's.
+    """
+    names = _multiscales(attributes)
+    told = bool(names)
+    above = key
+    while True:
+        for path in _consolidated(documents, consolidated, above):
+            told = True
+            full = f"{above}/{path}".strip("/")
+            if full.startswith(f"{key}/" if key else ""):
+                names.add(full[len(key) + 1 if key else 0 :].partition("/")[0])
+        if above == ROOT:
+            return sorted(name for name in names if name) if told else None
+        above = above.parent
+
+
+def _consolidated(documents: DocumentReader, names: Sequence[str], key: Key) -> Iterator[str]:
+    """Yield the paths, relative to `key`, of groups and arrays in the consolidated metadata at `key`."""
+    for name in names:
+        for path in _copies(documents.read(key / name), name):
+            yield path if name == "zarr.json" else path.rpartition("/")[0]
+
+
+def _multiscales(attributes: Mapping[str, JSON]) -> set[str]:
+    """Return the members that OME-Zarr attributes name: the arrays of an image's resolutions."""
+    ome = attributes.get("ome")
+    scales = (ome if isinstance(ome, dict) else attributes).get("multiscales")
+    found: set[str] = set()
+    for scale in scales if isinstance(scales, list) else ():
+        datasets = scale.get("datasets") if isinstance(scale, dict) else None
+        for dataset in datasets if isinstance(datasets, list) else ():
+            path = dataset.get("path") if isinstance(dataset, dict) else None
+            if isinstance(path, str):
+                found.add(path.strip("/").partition("/")[0])
+    return found
