@@ -4,6 +4,7 @@ The event loop's thread asks every question once inside `without_waiting()`. A s
 kernel's caches; what would block raises WouldWait, and the same question runs on a worker. Inside `as_of(moment)` answers
 that were asked for at that moment or later will do, and `oldest()` tells the age of those that were used. Outside of it
 nothing that is remembered will do: reading and opening compare versions in an order that only present answers keep.
+`Locks`: callers that want the same thing wait while one of them makes it.
 Not here: what remembers (`store/remembered.py`), which questions a store answers without waiting (`store/local/cached.py`).
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -189,3 +190,37 @@ class Kept(Generic[T]):
     def last(self) -> T | None:
         """The value kept last, however old; None if there is none."""
         return None if self._made is None else self._made.value  # type: ignore[return-value]
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class _Held:
+    """The lock of one key, and how many callers hold it or wait for it: while there are any, others get the same lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.callers = 0
+
+
+class Locks(Generic[K]):
+    """One lock for each key that is held or waited for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[K, _Held] = {}
+
+    @contextmanager
+    def of(self, key: K) -> Iterator[None]:
+        """Hold the lock of `key`. WouldWait if another thread holds it and this one may not wait."""
+        with self._lock:
+            held = self._held.setdefault(key, _Held())
+            held.callers += 1
+        try:
+            with holding(held.lock):
+                yield
+        finally:
+            with self._lock:
+                held.callers -= 1
+                if not held.callers:
+                    del self._held[key]

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import LARGEST_CHUNK, MIB
-from fsbridge.decodings import Decoding, Unasked
+from fsbridge.deadlines import Deadline
+from fsbridge.decodings import POLITE_SECONDS, Decoding, Turns, Unasked
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
 from fsbridge.memory import POOLED_BYTES, CacheCounts, Gauges, Lent, Slot, Spare, capacity_of
-from fsbridge.turns import POLITE_SECONDS, Turns
 
 _BESIDE_BYTES, _UNCOUNTED = 2048, 16384
 """Most bytes of overhead (key, views) of a cached chunk, and the number of chunks for which it is not counted.
@@ -88,7 +88,7 @@ class ChunkCache:
         that waits for the same chunk), TooLarge for what the budget can never hold, and OutOfBudget if no room becomes free.
         OutOfBudget comes at once unless `patient`, and soon if a `load` itself asks for a chunk, because it has a buffer.
         """
-        deadline = self._deadline() if patient else 0.0
+        deadline = self._deadline() if patient else Deadline(0.0)
         return self._single_flight(key, deadline, lambda running: self._load_sized(running, deadline, size, load, encoded))
 
     def get_all(self, key: Hashable, load: Callable[[], bytes | bytearray | memoryview], needed: int = 0) -> memoryview:
@@ -165,10 +165,10 @@ class ChunkCache:
             self._reclaim()
             self._spare.clear()
 
-    def _deadline(self) -> float:
-        return time.monotonic() + (_HOLDING_SECONDS if self._here.filling else self._patience)
+    def _deadline(self) -> Deadline:
+        return Deadline(_HOLDING_SECONDS if self._here.filling else self._patience)
 
-    def _single_flight(self, key: Hashable, deadline: float, load: Callable[[Decoding], memoryview]) -> memoryview:
+    def _single_flight(self, key: Hashable, deadline: Deadline, load: Callable[[Decoding], memoryview]) -> memoryview:
         while True:
             with self._lock:
                 view = self._entries.get(key)
@@ -222,7 +222,7 @@ class ChunkCache:
         return view
 
     def _load_sized(
-        self, running: Decoding, deadline: float, size: int, load: Callable[[memoryview], None], encoded: int
+        self, running: Decoding, deadline: Deadline, size: int, load: Callable[[memoryview], None], encoded: int
     ) -> memoryview:
         capacity = capacity_of(size)
         self._reserve(capacity + encoded, capacity, deadline)
@@ -245,7 +245,9 @@ class ChunkCache:
             self._release(encoded)
         return buffer.data.toreadonly()
 
-    def _load_unsized(self, deadline: float, load: Callable[[], bytes | bytearray | memoryview], needed: int) -> memoryview:
+    def _load_unsized(
+        self, deadline: Deadline, load: Callable[[], bytes | bytearray | memoryview], needed: int
+    ) -> memoryview:
         reserved = min(needed, self.budget)
         self._reserve(reserved, 0, deadline)
         try:
@@ -305,37 +307,36 @@ class ChunkCache:
         enough = -(-max(2 * size, needed) // MIB)
         return TooLarge(f"chunk of {size} bytes, too large for a cache of {self.budget}: --cache-size {enough}M permits it")
 
-    def _reserve(self, amount: int, capacity: int, deadline: float) -> None:
+    def _reserve(self, amount: int, capacity: int, deadline: Deadline) -> None:
         """Wait for room and count `amount` bytes as used, among them a buffer of `capacity` bytes."""
         if amount > self.budget:
             permits = f"--cache-size {-(-amount // MIB)}M permits it"
             raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}: {permits}")
-        now = time.monotonic()
-        hurry = now + POLITE_SECONDS if self._turns.concern(amount) and now < deadline and not self._here.filling else now
+        polite = self._turns.concern(amount) and not deadline.passed and not self._here.filling
+        hurry = Deadline(POLITE_SECONDS if polite else 0.0)
         while True:
             with self._lock:
                 self._reclaim()
-                if self._take(amount, capacity, now if now < hurry else None):
+                if self._take(amount, capacity, polite and not hurry.passed):
                     return
-            if now > deadline:
+            if deadline.passed:
                 raise self._full()
             time.sleep(_POLL_SECONDS)
-            now = time.monotonic()
 
     def _full(self) -> OutOfBudget:
         return OutOfBudget(f"no room for one more chunk within {self._patience:g} s; see --cache-size")
 
-    def _take(self, amount: int, capacity: int, now: float | None = None) -> bool:
+    def _take(self, amount: int, capacity: int, polite: bool = False) -> bool:
         """Count `amount` bytes as used if room can be made for them now (the lock is held), see `_make_room`."""
-        if not self._make_room(amount, capacity, now):
+        if not self._make_room(amount, capacity, polite):
             return False
         self._used += amount
         return True
 
-    def _make_room(self, amount: int, capacity: int, now: float | None) -> bool:
+    def _make_room(self, amount: int, capacity: int, polite: bool) -> bool:
         """Evict until `amount` bytes fit, and return True if they do (the caller holds the lock).
 
-        `now`: the present time: a chunk whose turn is not over by then (`Turns.keeps`) stays. None: evict such chunks, too.
+        `polite`: a chunk whose turn is not over (`Turns.keeps`) stays.
 
         What goes, in this order, one at a time:
 
@@ -362,7 +363,7 @@ class ChunkCache:
                 spare.drop(other)
             elif self._consumed:
                 self._evict(next(iter(self._consumed)))
-            elif self._entries and (now is None or not self._turns.keeps(next(iter(self._entries)), now)):
+            elif self._entries and not (polite and self._turns.keeps(next(iter(self._entries)))):
                 self._evict(next(iter(self._entries)))
             elif reusable and spare.count(reusable) > 1:
                 spare.drop(reusable)

@@ -23,8 +23,6 @@ from __future__ import annotations
 import errno
 from typing import ClassVar, Self
 
-from fsbridge.printable import printable
-
 
 class FsbridgeError(Exception):
     """Base of everything fsbridge raises on purpose; `str(error)` is one sentence naming place and reason."""
@@ -154,3 +152,17 @@ class SetupError(FsbridgeError):
         message = printable(message)
         super().__init__(f"{message}\n  {printable(hint)}" if hint else message)
         self.exit_code = exit_code
+
+
+def printable(text: str) -> str:
+    r"""Return `text` with unprintable characters as `\n`, `\x1b`, `\u202e`, and bytes that are no text as `\xff`."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # os.fsdecode's spelling of an undecodable byte
+        return f"\\x{code - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()

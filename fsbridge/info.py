@@ -13,7 +13,7 @@ from functools import partial
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable, printable
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.axes import axes_of
@@ -22,7 +22,6 @@ from fsbridge.layouts.members import openers
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import Array, Child, Chunks, Group, Link, Node, as_array
 from fsbridge.parallel import apart
-from fsbridge.printable import printable
 from fsbridge.tree import escape
 
 HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total", "bytes")

@@ -1,13 +1,42 @@
-"""Values by key within a budget; the least recently used are dropped first. Not here: what is kept, or how it is made."""
+"""Values by key within a budget; the least recently used are dropped first. And the register of all caches.
+
+A cache only saves time or requests, so all of them can be dropped at once. Not here: what is kept, how it is made, when
+caches are dropped (`mount/`).
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
+from weakref import WeakSet
 
-from fsbridge.droppable import register
+
+class Droppable(Protocol):
+    """A cache that can be emptied at any time. Thread-safe."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+_lock = threading.Lock()
+_known: WeakSet[Droppable] = WeakSet()
+
+
+def register(kept: Droppable) -> None:
+    """Have `drop_all` clear `kept`, too, as long as it is referenced elsewhere."""
+    with _lock:
+        _known.add(kept)
+
+
+def drop_all() -> None:
+    """Forget everything in all registered caches."""
+    with _lock:
+        found = list(_known)
+    for kept in found:
+        kept.clear()
+
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from fsbridge.exact import Exact, Origin
-from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
+from fsbridge.metadata import JSON, ArrayMetadata, Exact, Format, Index, Origin
 
 
 class ChunkInfo(NamedTuple):

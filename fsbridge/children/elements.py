@@ -11,7 +11,10 @@ objects without importing h5py.
         region reference            u64 the same, u32 bytes, the selection as H5Sencode has it
         reference of HDF5 1.12      u8 its H5R_type_t (0: refers to nothing), u64 and u32 as above; for an attribute its name
 
-Not here: questions about a file, HDF5's own calls.
+`function` gives functions of the HDF5 library that h5py is linked with, and that h5py lacks or offers for numpy's types
+only. Each use declares a function's arguments.
+
+Not here: questions about a file.
 """
 
 from __future__ import annotations
@@ -22,6 +25,20 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
+
+ID, MEMORY, SIZE, TEXT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+"""`hid_t`, a pointer to elements, `size_t`, a zero-terminated text."""
+
+ALL, DEFAULT = 0, 0
+"""H5S_ALL and H5P_DEFAULT, as numbers."""
+
+
+def function(module: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
+    """Return the function `name` of the HDF5 that a module of h5py is linked with. Raises AttributeError if it has none."""
+    found = getattr(ctypes.CDLL(module.__file__), name)
+    found.argtypes, found.restype = arguments, result
+    return found
+
 
 Kind = Literal["text", "sequence", "object", "region", "reference"]
 

@@ -2,8 +2,11 @@
 
 A child's program calls `run` with what its children do. `starting.py` starts it with a socket (SOCK_SEQPACKET) as
 standard input, and it ends when that closes. A fork takes milliseconds, while starting Python and h5py takes 0.3 s. The
-process is no fork of the daemon: it has one thread, no descriptor of a store, and never opens a file of a store. Not
-here: what children do.
+process is no fork of the daemon: it has one thread, no descriptor of a store, and never opens a file of a store. Its
+children limit themselves: memory, no core dumps, and with Landlock no files except the named ones.
+
+Not here: what children do, which files they may open (the daemon decides), the system calls of Landlock (`landlock.py`).
+It needs nothing outside the standard library and `landlock.py`.
 
     start, with the child's socket      -> the child's process number, with a descriptor of the process (`_Life`),
                                            or "no" and the reason
@@ -15,14 +18,51 @@ here: what children do.
 from __future__ import annotations
 
 import array
+import ctypes
 import gc
 import os
+import resource
 import select
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from fsbridge.children.sandbox import die_with_parent
+from fsbridge import landlock
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends, even if this process is stopped.
+
+    If a filter of system calls forbids that, the process still ends when its socket closes, unless it is stopped.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def limit_resources(address_space: int) -> None:
+    """Allow no core dumps, which would hold data, and at most `address_space` bytes of virtual memory."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    limit = address_space if hard == resource.RLIM_INFINITY else min(address_space, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def restrict_files(readable: Sequence[str]) -> bool:
+    """Let this process open only `readable` (files, or folders with everything below), and only to read.
+
+    Returns False if the kernel has no Landlock: then the child's own checks are the only protection.
+    """
+    if not landlock.version():
+        return False
+    handle = landlock.ruleset(readable)
+    try:
+        landlock.restrict(handle)
+    finally:
+        os.close(handle)
+    return True
+
 
 Serve = Callable[[socket.socket], None]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fsbridge.commands import mount
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.settings import MACHINE, Setting, settings, user_file
-from fsbridge.printable import printable
+from fsbridge.errors import printable
 
 
 def parser(program: str) -> Parser:

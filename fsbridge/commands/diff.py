@@ -50,7 +50,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         args = line.args
 
         def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Comparison:
-            from fsbridge.printable import printable
+            from fsbridge.errors import printable
             from fsbridge.unmounted.comparing import Comparison
             from fsbridge.unmounted.units import JobPart
 

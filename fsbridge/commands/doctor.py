@@ -17,7 +17,7 @@ from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.diagnosis import Diagnosis, findings
-from fsbridge.printable import printable
+from fsbridge.errors import printable
 
 SIGNS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
 

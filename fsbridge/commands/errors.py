@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
-from fsbridge.printable import printable
+from fsbridge.errors import printable
 
 
 def parser(program: str) -> Parser:

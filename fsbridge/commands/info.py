@@ -66,8 +66,8 @@ def run(program: str, argv: Sequence[str]) -> int:
         hdf5_plugins=arguments.folders(args.hdf5_plugins),
         remote=arguments.remote(args),
     )
+    from fsbridge.errors import printable
     from fsbridge.info import document, read, table
-    from fsbridge.printable import printable
 
     name, rows = read(config)
     if args.json:

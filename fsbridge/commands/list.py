@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from fsbridge.commands.arguments import Parser
-from fsbridge.printable import printable
+from fsbridge.errors import printable
 
 HEADING = ("mount point", "source", "format", "layout", "pid", "for")
 

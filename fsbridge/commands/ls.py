@@ -98,7 +98,7 @@ class _Lines:
 
     def add(self, line: str) -> None:
         """Add a line to the output. Lines are printed in batches."""
-        from fsbridge.printable import printable
+        from fsbridge.errors import printable
 
         self._lines.append(printable(line) if self._terminal else line)
         if len(self._lines) >= BATCH_LINES:

@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from fsbridge.deadlines import Stopwatch
-from fsbridge.printable import printable
+from fsbridge.errors import printable
 
 LINE_SECONDS = 10.0
 """Seconds between two lines."""

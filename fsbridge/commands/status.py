@@ -17,8 +17,8 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.list import duration
 from fsbridge.deadlines import Stopwatch
+from fsbridge.errors import printable
 from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Running, Told, ask, running, serving
-from fsbridge.printable import printable
 
 SYSTEM = 2
 """The exit code of mount(8) for errors of the system: here, a mount that does not answer."""

@@ -43,7 +43,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def _draw(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
-    from fsbridge.printable import printable
+    from fsbridge.errors import printable
 
     tree, path = opened.at(args.place)
     with problems.at(path or args.place):
@@ -80,7 +80,7 @@ def _member(
     depth: int,
     problems: Problems,
 ) -> None:
-    from fsbridge.printable import printable
+    from fsbridge.errors import printable
 
     place = f"{path}/{member.name}" if path else member.name
     leads = ""

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 from fsbridge.commands.command_line import CommandLine
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.errors import FsbridgeError, SetupError, printable
 from fsbridge.parallel import apart
-from fsbridge.printable import printable
 from fsbridge.unmounted.virtual import VirtualTree, reason
 
 FAILED = 1

@@ -71,7 +71,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def _print(args: argparse.Namespace, found: dict[str, Any], reason: str) -> None:
-    from fsbridge.printable import printable
+    from fsbridge.errors import printable
 
     if args.json:
         show(json.dumps({key: value for key, value in found.items() if value is not None}))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from fsbridge.asking import before_waiting
-from fsbridge.locks import Locks
+from fsbridge.asking import Locks, before_waiting
 from fsbridge.lru import LRU
 from fsbridge.model import Source
 

@@ -16,8 +16,7 @@ from typing import ClassVar, Literal, cast
 from fsbridge.asking import before_waiting
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, TooDeep
-from fsbridge.exact import Exact
-from fsbridge.metadata import JSON, Format
+from fsbridge.metadata import JSON, Exact, Format
 from fsbridge.model import Array, Brief, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
 from fsbridge.parallel import each
 

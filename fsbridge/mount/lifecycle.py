@@ -29,11 +29,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fsbridge import __version__
 from fsbridge.config import Config
-from fsbridge.droppable import drop_all
-from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.errors import FsbridgeError, SetupError, printable
+from fsbridge.lru import drop_all
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, INTERNAL, INTERRUPTED, SYSLOG, SYSTEM
-from fsbridge.printable import printable
 from fsbridge.tree import Directory
 
 if TYPE_CHECKING:

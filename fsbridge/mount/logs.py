@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from queue import SimpleQueue
 
 from fsbridge.config import Config
-from fsbridge.errors import SetupError
+from fsbridge.errors import SetupError, printable
 from fsbridge.mount.preflight import PROCESSES, SYSLOG, SYSTEM
-from fsbridge.printable import printable
 
 LINE = "%(levelname)s %(message)s"
 DATED = "%(asctime)s %(levelname)s %(message)s"

@@ -172,8 +172,8 @@ def test_confined_child_opens_nothing_else(tmp_path: Path, outside: Path) -> Non
     path = craft(tmp_path, "virtual", True)
     script = """
         import sys, h5py
-        from fsbridge.children import sandbox
-        print(sandbox.restrict_files([sys.argv[1]]))
+        from fsbridge.children import server
+        print(server.restrict_files([sys.argv[1]]))
         with h5py.File(sys.argv[1], locking=False) as file:
             print(file["good"][()].tolist(), file["escape"][:3].tolist())
         for other in (sys.argv[2], "/etc/hostname", sys.argv[1] + ".new"):

@@ -32,25 +32,24 @@ LAYERS = [
     {"cache"},
     {"children", "tree", "codecs", "store"},
     {"model"},
-    {"exact"},
     {"metadata"},
     {"workers"},
     {"confinement"},
     {"config", "decodings", "parallel"},
     {"errors"},
-    {"landlock", "lru", "printable"},
-    {"droppable", "locks", "memory", "turns"},
+    {"landlock", "lru"},
+    {"memory"},
     {"asking"},
     {"deadlines"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
-_MODEL = {"metadata", "model", "exact"}
+_MODEL = {"metadata", "model"}
 
 SEES = {
     "kernel": {"asking", "tree", "config", "confinement", "errors", "cache", "workers"},
     "layouts": _MODEL
-    | {"asking", "tree", "decoded", "cache", "config", "confinement", "errors", "workers", "lru", "parallel", "printable"},
+    | {"asking", "tree", "decoded", "cache", "config", "confinement", "errors", "workers", "lru", "parallel"},
     "formats": _MODEL
     | {
         "asking",
@@ -59,10 +58,8 @@ SEES = {
         "children",
         "config",
         "confinement",
-        "droppable",
         "errors",
         "workers",
-        "locks",
         "lru",
     }
     | {"parallel"},
@@ -71,14 +68,13 @@ SEES = {
     "store": {"asking", "config", "confinement", "errors", "workers", "lru", "parallel"},
     "decodings": {"errors"},
     "decoded": {"asking", "tree", "metadata", "model", "cache", "config", "errors"},
-    "cache": {"config", "decodings", "errors", "memory", "turns"},
-    "model": {"exact", "metadata"},
-    "exact": {"metadata"},
+    "cache": {"config", "decodings", "errors", "memory"},
+    "model": {"metadata"},
     "metadata": {"errors"},
     "tree": {"errors"},
     "cli": {"commands", "errors", "mount"},
     "unmounted": _MODEL | {"cache", "config", "decoded", "errors", "formats", "layouts", "store", "tree", "workers"},
-    "info": {"formats", "layouts", "metadata", "model", "store", "config", "errors", "printable", "parallel", "tree"},
+    "info": {"formats", "layouts", "metadata", "model", "store", "config", "errors", "parallel", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 

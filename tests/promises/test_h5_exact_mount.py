@@ -26,7 +26,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from fsbridge.cache import ChunkCache
 from fsbridge.children import client
-from fsbridge.children.hdf5 import ID, MEMORY, function
+from fsbridge.children.elements import ID, MEMORY, function
 from fsbridge.config import Config
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.open import open_source

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsbridge.asking import before_waiting
-from fsbridge.droppable import register
 from fsbridge.errors import NotFound, Stale
+from fsbridge.lru import register
 from fsbridge.tree import Attrs, Entry, NodeAbilities
 
 log = logging.getLogger(__name__)

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fsbridge import droppable
+from fsbridge import lru
 from fsbridge.asking import as_of
-from fsbridge.droppable import drop_all
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
-from fsbridge.lru import LRU
+from fsbridge.lru import LRU, drop_all
 from fsbridge.store import Key
 from fsbridge.store.local.store import LocalStore
 
@@ -71,4 +70,4 @@ def test_p11_who_is_gone_is_not_held() -> None:
     del kept
     gc.collect()
     assert gone() is None
-    assert all(found is not None for found in droppable._known)
+    assert all(found is not None for found in lru._known)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fsbridge.locks import Locks
+from fsbridge.asking import Locks
 
 
 def test_one_at_a_time_also_those_who_come_when_one_is_done_and_another_waits() -> None:

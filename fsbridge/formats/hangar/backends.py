@@ -17,11 +17,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from fsbridge.asking import Locks
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import HangarRepository
-from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.model import Array, Group, Source, as_array
 from fsbridge.store import Key, Stat

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from fsbridge.children import protocol, sandbox, server
+from fsbridge.children import protocol, server
 from fsbridge.lru import LRU
 from fsbridge.store.local.beneath import open_beneath
 
@@ -188,7 +188,7 @@ def serve(sock: socket.socket) -> None:
     (root,) = setup["readable"]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    confined = sandbox.restrict_files([root, os.path.dirname(lmdb.__file__)])  # lmdb imports a part of itself late
+    confined = server.restrict_files([root, os.path.dirname(lmdb.__file__)])  # lmdb imports a part of itself late
     protocol.send(sock, {"confined": confined})
     databases = Databases(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
     with contextlib.suppress(protocol.Closed, ConnectionError):

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fsbridge.errors import CorruptData
-from fsbridge.exact import ExactMember
-from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK
+from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ExactMember
 
 MAX_FILTERS = 32
 """HDF5's own H5Z_MAX_NFILTERS: a filter mask has 32 bits."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound
-from fsbridge.exact import Origin
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
 from fsbridge.formats.hdf5.chunks import SlabChunks, TableChunks
@@ -25,7 +24,7 @@ from fsbridge.formats.hdf5.exact import HDF5Exact, HDF5Origin, exact
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.next_datasets import next_datasets
 from fsbridge.formats.hdf5.types import numpy_type, shown
-from fsbridge.metadata import Index
+from fsbridge.metadata import Index, Origin
 from fsbridge.store import Stat
 
 SENT_BYTES, SENT_CHUNKS = MIB, 64

@@ -11,10 +11,10 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from fsbridge.asking import Locks
 from fsbridge.codecs import native
 from fsbridge.config import MIB
 from fsbridge.formats.hdf5.idle_timer import IdleTimer
-from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.parallel import each
 

@@ -12,10 +12,9 @@ from typing import NamedTuple, cast
 
 from fsbridge import confinement
 from fsbridge.errors import CorruptData, FsbridgeError
-from fsbridge.exact import ExactMember
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.metadata import JSON
+from fsbridge.metadata import JSON, ExactMember
 from fsbridge.parallel import Answer
 
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge import asking
+from fsbridge.asking import Locks
 from fsbridge.errors import CorruptData, NotFound
-from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.metadata import Index
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
+from fsbridge.asking import Locks
 from fsbridge.config import MIB, Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge
 from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, ref_file, ref_name, unwrap
@@ -19,7 +20,6 @@ from fsbridge.formats.icechunk.manifests import Chunk, Manifest, ManifestTable, 
 from fsbridge.formats.icechunk.records import Commit, History, Snapshot, SnapshotNode
 from fsbridge.formats.icechunk.virtual import VirtualObjects
 from fsbridge.formats.strict_json import Fields, parse_object
-from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, Store, Stored
 from fsbridge.workers import Workers

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fsbridge.asking import context, oldest, used
 from fsbridge.config import MIB
-from fsbridge.droppable import register
+from fsbridge.lru import register
 from fsbridge.model import Pairs
 from fsbridge.store import compact
 

@@ -21,8 +21,8 @@ from fsbridge import confinement
 from fsbridge.asking import before_waiting, context, oldest, used
 from fsbridge.config import MIB
 from fsbridge.deadlines import Stopwatch
-from fsbridge.droppable import register
 from fsbridge.errors import NotFound, TimedOut, anew
+from fsbridge.lru import register
 from fsbridge.store import Key, Stat, Store
 
 STORED_BYTES = 96 * MIB

@@ -18,10 +18,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from fsbridge.errors import printable
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.units import symbol
 from fsbridge.metadata import JSON, Axes, Axis
-from fsbridge.printable import printable
 
 _STYLE = """
 :root{color-scheme:light dark;--line:#d8d8de;--dim:#63636b;--back:#f6f6f8}

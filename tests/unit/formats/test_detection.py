@@ -20,11 +20,11 @@ import zarr
 from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
-from fsbridge.droppable import drop_all
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
 from fsbridge.formats import open
 from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.open import NAMES, open_source
+from fsbridge.lru import drop_all
 from fsbridge.model import Source
 from fsbridge.store import Key
 from fsbridge.store.local import store as local_store

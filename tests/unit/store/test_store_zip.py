@@ -27,8 +27,7 @@ from fsbridge.formats.open import open_keyed, open_source
 from fsbridge.lru import LRU
 from fsbridge.store import ROOT, Key
 from fsbridge.store.zip import store as zip_module
-from fsbridge.store.zip.inflate import Inflater
-from fsbridge.store.zip.store import ZipStore
+from fsbridge.store.zip.store import Inflater, ZipStore
 
 EXAMPLES = 200
 LIMIT = 1 << 20
@@ -129,8 +128,8 @@ def test_any_range_of_any_stream(data: st.DataObject) -> None:
     stream = zlib.compressobj(data.draw(st.integers(0, 9)), zlib.DEFLATED, -15)
     deflated = stream.compress(content) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.zip.inflate.PIECE_BYTES", data.draw(st.integers(1, 40)))
-        patch.setattr("fsbridge.store.zip.inflate.STEP_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr("fsbridge.store.zip.store.PIECE_BYTES", data.draw(st.integers(1, 40)))
+        patch.setattr("fsbridge.store.zip.store.STEP_BYTES", data.draw(st.integers(1, 100)))
         inflater = Inflater(lambda start, length: deflated[start : start + length])
         for _ in range(5):
             start = data.draw(st.integers(0, len(content)))
@@ -154,7 +153,7 @@ def test_states_of_inflating_are_limited() -> None:
     deflated = stream.compress(data) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
         states: LRU[tuple[object, int, int], Any] = LRU(3)
-        patch.setattr("fsbridge.store.zip.inflate._states", states)
+        patch.setattr("fsbridge.store.zip.store._states", states)
         for _ in range(2):  # of all archives together
             inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length])
             for member in range(3):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
 
-from fsbridge.children.hdf5 import ID, function
+from fsbridge.children.elements import ID, function
 from fsbridge.formats.hdf5.child.opened import Refusal
 
 VERIFY_BYTES = 16 << 20

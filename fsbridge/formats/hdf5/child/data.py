@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
-from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, function
+from fsbridge.children.elements import DEFAULT, ID, MEMORY, function
 from fsbridge.formats.hdf5.child import h5types, lzf_szip, remote_data, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, stored_chunks
 from fsbridge.formats.hdf5.child.h5types import widened

@@ -21,8 +21,7 @@ from typing import Any
 from h5py import h5a, h5d, h5f, h5g, h5i, h5l, h5o, h5p, h5s, h5t
 
 from fsbridge.children import elements
-from fsbridge.children.elements import Target
-from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, SIZE, TEXT, function
+from fsbridge.children.elements import ALL, DEFAULT, ID, MEMORY, SIZE, TEXT, Target, function
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.h5types import known_type, shifted, widened

@@ -20,7 +20,7 @@ from typing import Any
 from h5py import h5p, h5t
 
 from fsbridge.children import elements
-from fsbridge.children.hdf5 import ID, SIZE, function
+from fsbridge.children.elements import ID, SIZE, function
 
 _get_precision = function(h5p, "H5Tget_precision", ID, result=SIZE)
 _get_offset = function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)

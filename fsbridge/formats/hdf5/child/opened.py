@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 from h5py import h5f, h5fd, h5p
 
-from fsbridge.children.hdf5 import ID, function
+from fsbridge.children.elements import ID, function
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.h5types import NestedTooDeep
 

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fsbridge.children import protocol, sandbox, server
+from fsbridge.children import protocol, server
 from fsbridge.formats.hdf5.child.exact import ExactFile
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, failure
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
@@ -58,8 +58,8 @@ def serve(sock: socket.socket) -> None:
     ends a process that computes for longer than its question should take, however busy the machine is.
     """
     setup, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
-    sandbox.limit_resources(setup["address_space"])
-    confined = sandbox.restrict_files(setup["readable"])
+    server.limit_resources(setup["address_space"])
+    confined = server.restrict_files(setup["readable"])
     protocol.send(sock, {"confined": confined})
 
     def ask(wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:

@@ -17,7 +17,6 @@ import numpy as np
 from fsbridge.children.client import ChildDied
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.exact import Exact
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.h5.coordinates import scales_beside
@@ -25,7 +24,7 @@ from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, NETCDF_ATTRI
 from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, stored
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.layouts.files.selection import whole as everything
-from fsbridge.metadata import JSON
+from fsbridge.metadata import JSON, Exact
 from fsbridge.model import Array, Group
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.exact import Exact, ExactMember, Origin
 from fsbridge.layouts.files.arrays import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
@@ -19,7 +18,7 @@ from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.members import Opener, openers
-from fsbridge.metadata import JSON
+from fsbridge.metadata import JSON, Exact, ExactMember, Origin
 from fsbridge.model import Child, Group, Link, Node, as_array
 
 log = logging.getLogger(__name__)

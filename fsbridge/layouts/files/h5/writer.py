@@ -22,7 +22,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from fsbridge.children import protocol, sandbox, server
+from fsbridge.children import protocol, server
 from fsbridge.layouts.files.h5.child.skeleton import ERRORS, Skeleton
 from fsbridge.layouts.files.h5.limits import SPECIFICATION_BYTES
 
@@ -51,8 +51,8 @@ def answer(skeleton: Skeleton, op: str, attachments: Sequence[bytes | bytearray]
 def serve(sock: socket.socket) -> None:
     """Confine this process, then answer until the other side is gone."""
     setup, _ = protocol.receive(sock, 0)
-    sandbox.limit_resources(setup["address_space"])
-    protocol.send(sock, {"confined": sandbox.restrict_files(setup["readable"])})
+    server.limit_resources(setup["address_space"])
+    protocol.send(sock, {"confined": server.restrict_files(setup["readable"])})
     skeleton = Skeleton()
     with contextlib.suppress(protocol.Closed, ConnectionError):
         while True:

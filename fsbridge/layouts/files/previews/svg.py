@@ -8,8 +8,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge.errors import printable
 from fsbridge.layouts.files.previews.plot import Band, Figure, Letters, Line, Marks, height_of, shapes
-from fsbridge.printable import printable
 
 _WIDTH, _HEIGHT = 720, 1400
 _STYLE = (

@@ -13,7 +13,7 @@ from typing import Any
 
 from h5py import h5d, h5f, h5fd, h5p, h5s
 
-from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, SIZE, TEXT, function
+from fsbridge.children.elements import DEFAULT, ID, MEMORY, SIZE, TEXT, function
 
 UNSIGNED = ctypes.c_uint64
 

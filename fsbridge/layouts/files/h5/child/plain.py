@@ -18,7 +18,7 @@ import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
 from numpy.typing import NDArray
 
-from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, TEXT, function
+from fsbridge.children.elements import DEFAULT, ID, MEMORY, TEXT, function
 from fsbridge.layouts.files.h5.child.allocation import MAX_RANK
 from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw, untimed
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import h5py
 from h5py import h5f, h5fd, h5g, h5o, h5p
 
-from fsbridge.children.hdf5 import ID, function
+from fsbridge.children.elements import ID, function
 from fsbridge.layouts.files.h5.child import plain
 from fsbridge.layouts.files.h5.child.allocation import Allocation, aligned
 from fsbridge.layouts.files.h5.child.pages import PAGE, Pages

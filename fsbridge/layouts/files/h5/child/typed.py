@@ -14,8 +14,7 @@ from typing import Any
 
 from h5py import h5a, h5d, h5f, h5g, h5o, h5p, h5s, h5t
 
-from fsbridge.children.elements import Form, Target, Unpacker, form
-from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, TEXT, function
+from fsbridge.children.elements import ALL, DEFAULT, ID, MEMORY, TEXT, Form, Target, Unpacker, form, function
 
 MAX_CHUNK_BYTES = (1 << 32) - 1
 """Most bytes of a chunk in HDF5. A larger dataset gets a fixed extent even if the original can grow."""
