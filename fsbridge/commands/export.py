@@ -85,7 +85,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 
 def _writable(url: str) -> str:
-    from fsbridge.unmounted.bucket import location_of
+    from fsbridge.unmounted.destinations import location_of
 
     location_of(url)
     return url
@@ -93,11 +93,11 @@ def _writable(url: str) -> str:
 
 def _destination(config: Config, path: str, dest: str) -> Destination:
     if "://" not in dest:
-        from fsbridge.unmounted.folder import Folder
+        from fsbridge.unmounted.destinations import Folder
 
         _check_apart(config, dest)
         return Folder(dest)
-    from fsbridge.unmounted.bucket import Bucket, identity
+    from fsbridge.unmounted.destinations import Bucket, identity
 
     bucket = Bucket(dest, config.remote, identity(config, path))
     bucket.check_apart(config)

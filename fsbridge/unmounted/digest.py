@@ -12,9 +12,8 @@ import numpy as np
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.model import Array, as_array
-from fsbridge.unmounted.members import members
 from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
-from fsbridge.unmounted.units import WHOLE, JobPart, Unit, Work, WorkSources
+from fsbridge.unmounted.units import WHOLE, JobPart, Unit, Work, WorkSources, members
 
 VERSION = "fsbridge-digest-1"
 

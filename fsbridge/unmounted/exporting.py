@@ -1,8 +1,8 @@
 """Export the tree of a source: several files at a time, each whole or not at all, resumable.
 
 A second export keeps files that have the size and the time of their source. Files made from many stored objects are also
-compared byte by byte. Nothing is deleted but temporary files. Not here: how a destination is written (`folder.py`,
-`bucket.py`), arguments (`commands/export.py`).
+compared byte by byte. Nothing is deleted but temporary files. Not here: how a destination is written
+(`destinations.py`), arguments (`commands/export.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from fsbridge.errors import FsbridgeError, SetupError, Stale
 from fsbridge.store.remote.uploads import DestinationRefuses
 from fsbridge.tree import AnyNode, Attrs, Buffer
-from fsbridge.unmounted.folder import Folder
+from fsbridge.unmounted.destinations import Folder
 from fsbridge.unmounted.units import UNIT_BYTES, WHOLE, JobPart, Unit, Work, WorkSources
 from fsbridge.unmounted.virtual import ReadableFile, measured, open_file
 

@@ -1,4 +1,4 @@
-"""Long work over sources, cut into units.
+"""Long work over sources, cut into units, and the groups and arrays that it walks through.
 
 This module decides which units are this job's, which workers do them, and in which order their results are joined.
 `Threads` does units here, `cluster.py` on other machines. Not here: any kind of work (`exporting.py`, `verifying.py`,
@@ -8,8 +8,8 @@ This module decides which units are this job's, which workers do them, and in wh
 from __future__ import annotations
 
 import math
+import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -20,10 +20,73 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from zlib import crc32
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError
-from fsbridge.model import Array, as_array
-from fsbridge.unmounted.members import find_member
-from fsbridge.unmounted.virtual import VirtualTree
+from fsbridge.deadlines import Deadline
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.tree import escape, unescape
+from fsbridge.unmounted.virtual import VirtualTree, split
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedMember:
+    """A group or an array, or the error of what cannot be opened. `path` is that of the mount, from `/`."""
+
+    path: str
+    node: Group | Array | None
+    error: Exception | None = None
+
+
+def members(tree: VirtualTree, path: str = "") -> Iterator[OrderedMember]:
+    """The group or array at `path` and all below it, in the order of their names; links are not followed."""
+    node = find_member(tree, path)
+    yield from _below("/" + "/".join(os.fsdecode(name) for name in split(path)), node, tree.config.limits.depth)
+
+
+def find_member(tree: VirtualTree, path: str) -> Group | Array:
+    """The group or array at `path`, as `members` names it; NotFound if there is none."""
+    node: Node = tree.source.root
+    for name in split(path):
+        model = unescape(name)
+        if model is None or as_array(node) is not None:
+            raise NotFound("no such group or array")
+        node = cast(Group, node).child(model)
+    if isinstance(node, Link):
+        raise NotFound(f"a link to {node.target}: name that")
+    return node
+
+
+def _below(path: str, node: Group | Array, depth: int) -> Iterator[OrderedMember]:
+    if (array := as_array(node)) is not None:
+        yield OrderedMember(path, array)
+        return
+    group = cast(Group, node)
+    yield OrderedMember(path, group)
+    try:
+        if depth < 0:
+            raise TooDeep("too many nested groups")
+        children = sorted(group.children(), key=_shown)
+    except (FsbridgeError, OSError) as error:
+        yield OrderedMember(path, None, error)
+        return
+    for child in children:
+        below = f"{path.rstrip('/')}/{child.name!a}"
+        try:
+            below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
+            found = Link(child.link) if child.link is not None else group.child(child.name)
+        except (FsbridgeError, OSError) as error:
+            yield OrderedMember(below, None, error)
+            continue
+        if not isinstance(found, Link):
+            yield from _below(below, found, depth - 1)
+
+
+def _shown(child: Child) -> bytes:
+    """Return the key that sorts members: the file name, if the member can have one."""
+    try:
+        return escape(child.name)
+    except FsbridgeError:
+        return child.name.encode("utf-8", "backslashreplace")
+
 
 UNIT_BYTES = 16 << 20
 """Approximate decoded bytes of a unit: enough to be worth handing over, few enough for many workers to share the work.
@@ -248,11 +311,11 @@ class Threads:
 
     def close(self, seconds: float | None = None) -> None:
         """Wait for what has begun, so many seconds at most."""
-        until = math.inf if seconds is None else time.monotonic() + seconds
+        deadline = Deadline(math.inf if seconds is None else seconds)
         for _ in self._running:
             self._jobs.put(None)
         for thread in self._running:
-            thread.join(None if seconds is None else max(0.0, until - time.monotonic()))
+            thread.join(None if seconds is None else deadline.left)
 
     def _take(self) -> None:
         while (job := self._jobs.get()) is not None:

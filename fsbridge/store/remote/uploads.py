@@ -1,6 +1,7 @@
 """Objects written to a bucket for an export, each whole or not at all; the one module that changes anything there.
 
-A mount never comes here (P1). Not here: which objects, and what is known of those that are there (`unmounted/bucket.py`).
+A mount never comes here (P1). Not here: which objects, and what is known of those that are there
+(`unmounted/destinations.py`).
 """
 
 from __future__ import annotations
