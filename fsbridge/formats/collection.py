@@ -17,7 +17,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep
 from fsbridge.formats.detect import detect_directory, detect_key, only, promised, search
 from fsbridge.formats.format import COLLECTION
-from fsbridge.formats.opened_sources import OpenedSources
+from fsbridge.formats.shared import OpenedSources
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Child, GroupAbilities, Node, Source, SourceAbilities

@@ -6,12 +6,13 @@ Not here: how each is recognised and opened (`registry.py`). A format's own pack
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
 from fsbridge.formats.keyed.hierarchy import PLAIN, Dialect
+from fsbridge.formats.shared import Shared
 from fsbridge.formats.strict_json import parse
 from fsbridge.metadata import Format
 from fsbridge.model import Source
@@ -101,7 +102,7 @@ class HierarchyPlace:
     """The place to open a hierarchy: `key` of `store` for formats on stores, `path` for those that read files.
 
     `opener`: opens other stores that it is made of or links to. `owned`: the store is closed with the hierarchy.
-    `dialect`: what a convention on top of a keyed format adds.
+    `dialect`: what a convention on top of a keyed format adds. `shared`: what the sources of the mount share.
     """
 
     path: str
@@ -111,3 +112,4 @@ class HierarchyPlace:
     key: Key = ROOT
     owned: bool = True
     dialect: Dialect = PLAIN
+    shared: Shared = field(default_factory=Shared)

@@ -24,17 +24,23 @@ PARSED_BYTES = MIB
 
 Rest = TypeVarTuple("Rest")
 
-_kept: LRU[object, Mapping[str, JSON]] = LRU(PARSED_BYTES)
+
+class ParsedAttributes:
+    """The attributes that were used last, in parsed form."""
+
+    def __init__(self) -> None:
+        self.kept: LRU[object, Mapping[str, JSON]] = LRU(PARSED_BYTES)
 
 
 class LazyMapping(Mapping[str, JSON]):
     """A mapping of `size` bytes of JSON that `load` returns on use. Each use may block and may raise what `load` raises."""
 
-    __slots__ = ("_key", "_load", "_size")
+    __slots__ = ("_key", "_load", "_parsed", "_size")
 
-    def __init__(self, load: Callable[[], Mapping[str, JSON]], size: int) -> None:
+    def __init__(self, load: Callable[[], Mapping[str, JSON]], size: int, parsed: ParsedAttributes) -> None:
         self._load = load
         self._size = size
+        self._parsed = parsed
         self._key = object()
 
     def __getitem__(self, name: str) -> JSON:
@@ -47,35 +53,40 @@ class LazyMapping(Mapping[str, JSON]):
         return len(self._values())
 
     def _values(self) -> Mapping[str, JSON]:
-        found = _kept.get(self._key)
-        return _kept.put(self._key, self._load(), self._size) if found is None else found
+        found = self._parsed.kept.get(self._key)
+        return self._parsed.kept.put(self._key, self._load(), self._size) if found is None else found
 
 
-def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]) -> ArrayMetadata:
-    """Return metadata with lazy attributes if it is large: `size` in bytes of JSON. `again` remakes it or raises Stale."""
+def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata], parsed: ParsedAttributes) -> ArrayMetadata:
+    """Return metadata with lazy attributes if it is large: `size` in bytes of JSON. `again` remakes it or raises Stale.
+
+    `parsed` keeps the attributes that were used last.
+    """
     if size <= HELD_BYTES or isinstance(metadata.native, LazyMapping):
         return metadata
-    attributes, native = LazyMapping(lambda: again().attributes, size), LazyMapping(lambda: again().native, size)
-    return replace(metadata, attributes=attributes, native=native)
+    attributes = LazyMapping(lambda: again().attributes, size, parsed)
+    return replace(metadata, attributes=attributes, native=LazyMapping(lambda: again().native, size, parsed))
 
 
-def shared(parse: Callable[..., tuple[ArrayMetadata, *Rest]]) -> Callable[..., tuple[ArrayMetadata, *Rest]]:
+def lightened(
+    parse: Callable[..., tuple[ArrayMetadata, *Rest]], parsed: ParsedAttributes
+) -> Callable[..., tuple[ArrayMetadata, *Rest]]:
     """Wrap `parse` so that it returns `light` metadata for documents above HELD_BYTES that still have their `text`.
 
     Attributes are made again from these texts, not from the store. So arrays with equal texts can share the metadata, even
     if the documents of one of them change.
     """
 
-    def parsed(*documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
+    def parse_light(*documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
         made = parse(*documents)
         given = [document for document in documents if document is not None]
         size = sum(document.length for document in given)
         if size <= HELD_BYTES or any(document.text is None for document in given):
             return made
         texts = [document and document.unparsed() for document in documents]
-        return light(made[0], size, lambda: parse(*(text and text() for text in texts))[0]), *made[1:]
+        return light(made[0], size, lambda: parse(*(text and text() for text in texts))[0], parsed), *made[1:]
 
-    return parsed
+    return parse_light
 
 
 _LAZY = ("attributes", "dimension_names", "native")

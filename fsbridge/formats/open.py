@@ -29,6 +29,7 @@ from fsbridge.formats.format import COLLECTION, HDF5, ZIP, HierarchyPlace
 from fsbridge.formats.hdmf.groups import HdmfDialect
 from fsbridge.formats.registry import FORMATS
 from fsbridge.formats.selected import selected
+from fsbridge.formats.shared import Shared
 from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
@@ -71,65 +72,12 @@ def open_source(path: str, config: Config) -> Source:
     Raises SetupError, with what is wrong and what helps, if nothing at `path` can be shown. Errors of the format
     (CorruptData, Unsupported) become SetupErrors, too, if the root cannot be opened.
     """
-    if config.format not in NAMES:
-        raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
-    for folder in config.hdf5_plugins:
-        if not os.path.isdir(folder):
-            raise SetupError(f"--hdf5-plugins {folder}: no such directory", "name a directory that is there")
-    try:
-        if is_url(path):
-            source = _open_remote(parse_url(path), config)
-        else:
-            source = _open_directory(path, config) if is_directory(path) else _open_file(path, config)
-        try:
-            source = selected(source, config)
-            _ = source.root  # report a root that cannot be shown now, not at the first `ls`
-        except BaseException:
-            source.close()
-            raise
-    except SetupError:
-        raise
-    except NotFound as error:
-        if not config.inside:
-            raise _refused(path, error) from None
-        raise SetupError(f"{config.place}: nothing is there: {error}", f"look for it with: fsbridge info {path}") from None
-    except OSError as error:
-        if error.filename in config.external_folders:
-            raise SetupError(
-                f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there"
-            ) from None
-        raise unreadable(path, error, config) from None
-    except FsbridgeError as error:
-        raise _refused(path, error) from None
-    return source
+    return Opening().source(path, config)
 
 
 def _refused(path: str, error: FsbridgeError) -> SetupError:
     message = str(error)
     return SetupError(message if message.startswith((path, os.path.abspath(path))) else f"{path}: {message}")
-
-
-def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
-    """Open the hierarchy of the format `form` at `key` of a store. A single file must be in object storage.
-
-    `owned`: closing the source closes the store.
-    """
-    origin = HierarchyPlace(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
-    return FORMATS[form].open(origin)
-
-
-def open_path(form: str, path: str, config: Config) -> Source:
-    """Open a local file, or a local repository of files, of the format `form`."""
-    return FORMATS[form].open(HierarchyPlace(path, config, _opener))
-
-
-def _opener(form: str, path: str, config: Config, store: Store | None = None) -> Source:
-    """Open another store for a format that consists of it or links to it (`format.Opener`)."""
-    if store is not None:
-        return open_keyed(_inside(path, store, config).name if form == "auto" else form, store, config)
-    if form == "auto":
-        return open_source(path, replace(config, format="auto", inside=(), include=(), exclude=()))
-    return open_path(form, path, config)
 
 
 def _asked(config: Config) -> Format | None:
@@ -152,105 +100,164 @@ def _inside(path: str, store: Store, config: Config) -> Format:
     return found
 
 
-def _open_directory(path: str, config: Config) -> Source:
-    store = local_store(path, config)
-    try:
-        form = _asked(config) or detect(store, config)
-        source = _on_store(form, store, path, config)
-        if source is not None:
-            return source
-    except BaseException:
-        store.close()
-        raise
-    store.close()
-    if form is None:
-        raise strange_directory(path, config)
-    if form.kind == "file":
-        raise SetupError(f"{path}: a directory, not a file of format {form.name}", "leave --format away")
-    return open_path(form.name, path, config)
+class Opening:
+    """Opens the sources of one mount, which share what is in `Shared`."""
 
+    def __init__(self) -> None:
+        self._shared = Shared()
 
-def _on_store(form: Format | None, store: Store, text: str, config: Config) -> Source | None:
-    """Open a source on `store` that owns the store. Returns None without a format, or for a format that reads paths."""
-    if form == COLLECTION:
-        return CollectionSource(store, config, partial(_open_member, store, text))
-    if form is None or form.access == "path":
-        return None
-    if config.format != "auto":
-        check_format(form, store, text, config)
-    return open_keyed(form.name, store, config)
-
-
-def _open_member(store: Store, path: str, form: Format, key: Key, config: Config) -> Source:
-    """Open the member at `key` of the collection in `store`, which is the directory `path` (`collection.OpenMember`)."""
-    if form.access != "path" or (store.prefixes and form.remote):
-        return open_keyed(form.name, store, config, key, owned=False)
-    if store.prefixes:
-        raise Unsupported(f"{store.describe(key)}: {form.name} is read from local disks only; copy it")
-    return open_path(form.name, os.path.join(path, key), config)
-
-
-def _open_remote(location: Location, config: Config) -> Source:
-    asked = _asked(config)
-    if asked in (None, HDF5) and location.path and promised(location.name, False) == HDF5:
-        source = _open_promised(location, config)
-        if source is not None:
-            return source
-    from fsbridge.store.remote.store import object_store
-
-    store = object_store(location, config)
-    try:
-        there = store.begin()
-        form = asked or (detect(store, config) if there else None)
-        source = _on_store(form, store, location.text, config)
-        if source is not None:
-            return source
-    except BaseException:
-        store.close()
-        raise
-    store.close()
-    if form is not None or (location.path and (not there or location.kind == "http")):
+    def source(self, path: str, config: Config) -> Source:
+        """Open the hierarchy at `path`, as `open_source` says."""
+        if config.format not in NAMES:
+            raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
+        for folder in config.hdf5_plugins:
+            if not os.path.isdir(folder):
+                raise SetupError(f"--hdf5-plugins {folder}: no such directory", "name a directory that is there")
         try:
-            return _open_object(location, config)
+            if is_url(path):
+                source = self._remote(parse_url(path), config)
+            else:
+                source = self._directory(path, config) if is_directory(path) else self._file(path, config)
+            try:
+                source = selected(source, config)
+                _ = source.root  # report a root that cannot be shown now, not at the first `ls`
+            except BaseException:
+                source.close()
+                raise
+        except SetupError:
+            raise
+        except NotFound as error:
+            if not config.inside:
+                raise _refused(path, error) from None
+            raise SetupError(
+                f"{config.place}: nothing is there: {error}", f"look for it with: fsbridge info {path}"
+            ) from None
+        except OSError as error:
+            if error.filename in config.external_folders:
+                raise SetupError(
+                    f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there"
+                ) from None
+            raise unreadable(path, error, config) from None
+        except FsbridgeError as error:
+            raise _refused(path, error) from None
+        return source
+
+    def keyed(self, form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
+        """Open the hierarchy of the format `form` at `key` of a store. A single file must be in object storage.
+
+        `owned`: closing the source closes the store.
+        """
+        dialect = HdmfDialect(self.other)
+        place = HierarchyPlace(store.describe(key), config, self.other, store, key, owned, dialect, self._shared)
+        return FORMATS[form].open(place)
+
+    def path(self, form: str, path: str, config: Config) -> Source:
+        """Open a local file, or a local repository of files, of the format `form`."""
+        return FORMATS[form].open(HierarchyPlace(path, config, self.other, shared=self._shared))
+
+    def other(self, form: str, path: str, config: Config, store: Store | None = None) -> Source:
+        """Open another store for a format that consists of it or links to it (`format.Opener`)."""
+        if store is not None:
+            return self.keyed(_inside(path, store, config).name if form == "auto" else form, store, config)
+        if form == "auto":
+            return self.source(path, replace(config, format="auto", inside=(), include=(), exclude=()))
+        return self.path(form, path, config)
+
+    def _directory(self, path: str, config: Config) -> Source:
+        store = local_store(path, config)
+        try:
+            form = _asked(config) or detect(store, config)
+            source = self._on_store(form, store, path, config)
+            if source is not None:
+                return source
+        except BaseException:
+            store.close()
+            raise
+        store.close()
+        if form is None:
+            raise strange_directory(path, config)
+        if form.kind == "file":
+            raise SetupError(f"{path}: a directory, not a file of format {form.name}", "leave --format away")
+        return self.path(form.name, path, config)
+
+    def _on_store(self, form: Format | None, store: Store, text: str, config: Config) -> Source | None:
+        """Open a source on `store` that owns the store. Returns None without a format, or for a format that reads paths."""
+        if form == COLLECTION:
+            return CollectionSource(store, config, partial(self._member, store, text))
+        if form is None or form.access == "path":
+            return None
+        if config.format != "auto":
+            check_format(form, store, text, config)
+        return self.keyed(form.name, store, config)
+
+    def _member(self, store: Store, path: str, form: Format, key: Key, config: Config) -> Source:
+        """Open the member at `key` of the collection in `store`, which is the directory `path` (`collection.OpenMember`)."""
+        if form.access != "path" or (store.prefixes and form.remote):
+            return self.keyed(form.name, store, config, key, owned=False)
+        if store.prefixes:
+            raise Unsupported(f"{store.describe(key)}: {form.name} is read from local disks only; copy it")
+        return self.path(form.name, os.path.join(path, key), config)
+
+    def _remote(self, location: Location, config: Config) -> Source:
+        asked = _asked(config)
+        if asked in (None, HDF5) and location.path and promised(location.name, False) == HDF5:
+            source = self._promised(location, config)
+            if source is not None:
+                return source
+        from fsbridge.store.remote.store import object_store
+
+        store = object_store(location, config)
+        try:
+            there = store.begin()
+            form = asked or (detect(store, config) if there else None)
+            source = self._on_store(form, store, location.text, config)
+            if source is not None:
+                return source
+        except BaseException:
+            store.close()
+            raise
+        store.close()
+        if form is not None or (location.path and (not there or location.kind == "http")):
+            try:
+                return self._object(location, config)
+            except NotFound:
+                raise SetupError(
+                    f"{location.text}: nothing lies below it, and no object is there", "check the URL"
+                ) from None
+        raise SetupError(f"{location.text}: no store, and none beneath it", "give the URL of the store itself")
+
+    def _promised(self, location: Location, config: Config) -> Source | None:
+        """Open `location`, which is named like an HDF5 file, by one request. Returns None if it is no HDF5 file.
+
+        A directory may have such a name, or a web server may send a page instead.
+        """
+        try:
+            store, key, size = remote_object(location, config)
+            head, _ = store.read_range(key, 0, min(size, FIRST_BYTES))
         except NotFound:
-            raise SetupError(f"{location.text}: nothing lies below it, and no object is there", "check the URL") from None
-    raise SetupError(f"{location.text}: no store, and none beneath it", "give the URL of the store itself")
+            return None
+        found = detect_file(lambda start, length: head[start : start + length], len(head))
+        return self.keyed(HDF5.name, store, config, key) if found == HDF5 else None
 
-
-def _open_promised(location: Location, config: Config) -> Source | None:
-    """Open `location`, which is named like an HDF5 file, by one request. Returns None if it is no HDF5 file.
-
-    A directory may have such a name, or a web server may send a page instead.
-    """
-    try:
+    def _object(self, location: Location, config: Config) -> Source:
+        """Open the object at `location`, an HDF5 or zip file. Raises NotFound if there is no object."""
         store, key, size = remote_object(location, config)
-        head, _ = store.read_range(key, 0, min(size, FIRST_BYTES))
-    except NotFound:
-        return None
-    found = detect_file(lambda start, length: head[start : start + length], len(head))
-    return open_keyed(HDF5.name, store, config, key) if found == HDF5 else None
+        found = detect_key(store, key, size)
+        if found is None:
+            what = "neither a store nor an HDF5 or zip file; Hangar repositories are read from local disks only"
+            raise SetupError(f"{location.text}: {what}", "check the URL, or copy the repository and mount the copy")
+        return self.keyed(found.name, store, config, key)
 
-
-def _open_object(location: Location, config: Config) -> Source:
-    """Open the object at `location`, an HDF5 or zip file. Raises NotFound if there is no object."""
-    store, key, size = remote_object(location, config)
-    found = detect_key(store, key, size)
-    if found is None:
-        what = "neither a store nor an HDF5 or zip file; Hangar repositories are read from local disks only"
-        raise SetupError(f"{location.text}: {what}", "check the URL, or copy the repository and mount the copy")
-    return open_keyed(found.name, store, config, key)
-
-
-def _open_file(path: str, config: Config) -> Source:
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
-    form = _asked(config) or found
-    if form is None:
-        raise strange_file(path, config)
-    kind = ZIP if form.access == "keys" else form  # a keyed format names the contents of a zip file
-    if kind.kind != "file":
-        raise SetupError(f"{path}: a file, not a directory of format {form.name}", "leave --format away")
-    if found not in (None, kind):
-        raise SetupError(f"{path}: of the format {found.name}, not {form.name}", "leave --format away")
-    return open_path(kind.name, path, config)
+    def _file(self, path: str, config: Config) -> Source:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
+        form = _asked(config) or found
+        if form is None:
+            raise strange_file(path, config)
+        kind = ZIP if form.access == "keys" else form  # a keyed format names the contents of a zip file
+        if kind.kind != "file":
+            raise SetupError(f"{path}: a file, not a directory of format {form.name}", "leave --format away")
+        if found not in (None, kind):
+            raise SetupError(f"{path}: of the format {found.name}, not {form.name}", "leave --format away")
+        return self.path(kind.name, path, config)

@@ -60,7 +60,7 @@ def _open_zarr3(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
 
     assert origin.store is not None
-    hierarchy = Zarr3Hierarchy(KeyedStore(origin.store, origin.config), origin.dialect)
+    hierarchy = Zarr3Hierarchy(KeyedStore(origin.store, origin.config, origin.shared), origin.dialect)
     return KeyedSource(ZARR3, hierarchy, origin.key, origin.owned)
 
 
@@ -74,7 +74,7 @@ def _open_zarr2(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.zarr2.hierarchy import Zarr2Hierarchy
 
     assert origin.store is not None
-    hierarchy = Zarr2Hierarchy(KeyedStore(origin.store, origin.config), origin.dialect)
+    hierarchy = Zarr2Hierarchy(KeyedStore(origin.store, origin.config, origin.shared), origin.dialect)
     return KeyedSource(ZARR2, hierarchy, origin.key, origin.owned)
 
 
@@ -90,7 +90,8 @@ def _open_n5(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.n5 import hierarchy
 
     assert origin.store is not None
-    return KeyedSource(N5, hierarchy.N5Hierarchy(KeyedStore(origin.store, origin.config)), origin.key, origin.owned)
+    keyed = KeyedStore(origin.store, origin.config, origin.shared)
+    return KeyedSource(N5, hierarchy.N5Hierarchy(keyed), origin.key, origin.owned)
 
 
 def _is_hangar(found: CandidateDirectory | CandidateFile) -> bool:
@@ -144,10 +145,11 @@ def _open_hdf5(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.hdf5.source import open_hdf5
 
     if origin.store is None:
-        return open_hdf5(origin.path, origin.config)
+        return open_hdf5(origin.path, origin.config, origin.shared)
     from fsbridge.formats.hdf5.remote import remote_file
 
-    return open_hdf5(remote_file(origin.store, origin.key, origin.config.allow_external), origin.config)
+    file = remote_file(origin.store, origin.key, origin.config.allow_external, origin.shared)
+    return open_hdf5(file, origin.config, origin.shared)
 
 
 def _is_zip(found: CandidateDirectory | CandidateFile) -> bool:

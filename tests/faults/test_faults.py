@@ -14,7 +14,7 @@ from small_stores import FORMATS, absent, files
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, TimedOut
-from fsbridge.formats.open import open_keyed
+from fsbridge.formats.open import Opening
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Subject
 from fsbridge.layouts import root_directory
@@ -38,7 +38,7 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Plan], t
         good: Store = ZipStore(str(path) + ".zip") if request.param == "zip" else LocalStore(str(path))
         config = Config("store", "", layout=layout, metadata_ttl=0.0)
         plan.on, begun = False, plan.on
-        source = open_keyed(form, FaultyStore(good, plan), config)
+        source = Opening().keyed(form, FaultyStore(good, plan), config)
         root = root_directory(source, config, ChunkCache(1 << 20))
         plan.on = begun
         return root, source.close

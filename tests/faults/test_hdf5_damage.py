@@ -38,6 +38,7 @@ from fsbridge.formats.hdf5 import file, filters, versions
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.formats.hdf5.versions import LocalDataFile
+from fsbridge.formats.shared import Shared
 from fsbridge.model import Link
 from fsbridge.store.local.status import stat_of
 
@@ -625,14 +626,15 @@ def _descriptors() -> set[tuple[str, str]]:
 
 def test_many_files_few_children_p11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
-    monkeypatch.setattr(file._children, "_limit", 2)
-    monkeypatch.setattr(file._descriptors, "_limit", 4)
+    monkeypatch.setattr(file, "LIVE_CHILDREN", 2)
+    monkeypatch.setattr(file, "LIVE_DESCRIPTORS", 4)
     with opened(chunked(tmp_path / "first.h5")):
         gc.collect()  # the process that starts children stays
     before = _descriptors()
     for number in range(6):
         chunked(tmp_path / f"{number}.h5", start=100 * number)
-    sources = [open_hdf5(str(tmp_path / f"{n}.h5"), Config("x", "/nowhere")) for n in range(6)]
+    shared = Shared()
+    sources = [open_hdf5(str(tmp_path / f"{n}.h5"), Config("x", "/nowhere"), shared) for n in range(6)]
     arrays = [array(source, "x") for source in sources]
     assert sum(source.file.supervisor.child is not None for source in sources) <= 3
     for number, found in enumerate(arrays):
@@ -794,10 +796,9 @@ def test_parallel_readers(tmp_path: Path) -> None:
 def test_missing_landlock_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """One line, however many files."""
     caplog.set_level(logging.WARNING)
-    file._said.discard("nothing")
+    pools = Shared().of(file.Pools)
     for _ in range(3):
-        file._say_once("nothing")
-    file._said.discard("nothing")
+        pools.say_once("nothing")
     assert [record.getMessage() for record in caplog.records] == ["nothing"]
 
 

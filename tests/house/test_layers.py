@@ -82,7 +82,7 @@ SEES_BESIDES = {"layouts/files/h5": {"children"}}
 """What a folder of a part may import, too, and those in it: HDF5 files are written by a confined process."""
 
 SHARED_BY_FORMATS = {
-    *("keyed", "format", "opened_sources"),
+    *("keyed", "format", "shared"),
     *("strict_json", "documents", "lazy_metadata", "dtypes"),
 }
 """What any format may import of its siblings; every other format is an opener that is handed in."""

@@ -326,7 +326,7 @@ def failing_reads(soak: Soak) -> str:
 
     from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
-    from fsbridge.formats.open import open_keyed
+    from fsbridge.formats.open import Opening
     from fsbridge.layouts import root_directory
     from fsbridge.store.local.store import LocalStore
 
@@ -342,7 +342,7 @@ def failing_reads(soak: Soak) -> str:
         plan = Plan(number, {"fail": 0.01 if name in right else 0.0})
         config = Config("store", "", metadata_ttl=0.0)
         plan.on = False
-        source = open_keyed(FORMATS[name][0], FaultyStore(LocalStore(str(stores[name])), plan), config)
+        source = Opening().keyed(FORMATS[name][0], FaultyStore(LocalStore(str(stores[name])), plan), config)
         root = root_directory(source, config, ChunkCache(MIB))
         plan.on = True
         found = dict(files(root))

@@ -14,7 +14,7 @@ from model_reader import read_array
 
 from fsbridge.config import Config
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedSource
-from fsbridge.formats.open import open_keyed
+from fsbridge.formats.open import Opening
 from fsbridge.model import Array, Group
 from fsbridge.store.local.store import LocalStore
 
@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 
 def source(path: Path | str) -> KeyedSource:
-    return open_keyed("zarr3", LocalStore(str(path)), Config(str(path), ""))
+    return Opening().keyed("zarr3", LocalStore(str(path)), Config(str(path), ""))
 
 
 def root_array(path: Path | str) -> Array:

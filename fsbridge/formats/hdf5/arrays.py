@@ -1,31 +1,228 @@
-"""HDF5 datasets as model arrays, and what is prefetched of them.
+"""HDF5 datasets as model arrays, any object exactly as HDF5 stores it (`exact.Exact`), and what is prefetched of datasets.
 
-Not here: whether a version is current (`dataset.py`), chunks (`chunks.py`), groups (`source.py`).
+If a dataset of a remote file is read that follows the last one in a walk by names, the walk is expected to continue.
+Within a dataset the kernel side reads ahead. Not here: whether a version is current (`dataset.py`), chunks (`chunks.py`),
+groups (`source.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from fsbridge import confinement
 from fsbridge.config import MIB
-from fsbridge.errors import NotFound
-from fsbridge.formats.hdf5 import pages
-from fsbridge.formats.hdf5.answers import Dataset, dataset
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound
+from fsbridge.formats.hdf5 import answers, pages
+from fsbridge.formats.hdf5.answers import Dataset, HDF5Member, dataset
 from fsbridge.formats.hdf5.chunks import SlabChunks, TableChunks
 from fsbridge.formats.hdf5.dataset import DatasetVersion
-from fsbridge.formats.hdf5.exact import HDF5Exact, HDF5Origin, exact
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.hdf5.next_datasets import next_datasets
+from fsbridge.formats.hdf5.pages import Path
 from fsbridge.formats.hdf5.types import numpy_type, shown
-from fsbridge.metadata import Index, Origin
+from fsbridge.metadata import JSON, ExactMember, Index, Origin
+from fsbridge.parallel import Answer
 from fsbridge.store import Stat
+from fsbridge.workers import Workers
+
+FIRST_DATASETS, MOST_DATASETS = 4, 32
+"""Datasets that are prefetched: at first, and at most after some growth."""
+MOST_PAGES = 32
+"""Most pages of members that are searched for the next dataset at a time. Most files have one in each group, or none."""
+
+_NONE_YET: Path = ()
+"""Marks the end of a page in a walk, where no dataset was found yet."""
+
+
+class NextDatasets:
+    """Follows which datasets of one file are read. `send(path)` prefetches the beginning of a dataset."""
+
+    def __init__(self, file: HDF5File, send: Callable[[Path], None]) -> None:
+        self._file = file
+        self._send = send
+        self._last: Path | None = None
+        self._coming: Iterator[Path] = iter(())
+        self._sent: deque[Path] = deque()
+        self._ahead = 0
+        self._threads = Workers("next-datasets", 1)
+
+    def read(self, path: Path) -> None:
+        """Note that the dataset at `path` is being read. Does not wait."""
+        last = self._last
+        if path != last:
+            self._last = path
+            self._threads.submit(partial(self._moved, last, path))
+
+    def _moved(self, last: Path | None, path: Path) -> None:
+        if path in self._sent:
+            while self._sent.popleft() != path:
+                pass
+            self._ahead = min(2 * self._ahead, MOST_DATASETS)
+        elif last is not None and self._next(self._following(last), path) == path:
+            self._coming, self._ahead = self._following(path), FIRST_DATASETS
+            self._sent.clear()
+        else:
+            return
+        while len(self._sent) < self._ahead and (following := self._next(self._coming, path)) is not None:
+            self._sent.append(following)
+            self._send(following)
+
+    def _next(self, walk: Iterator[Path], path: Path) -> Path | None:
+        """Return the next dataset of a walk, or None after too many pages or once another dataset than `path` is read."""
+        pages_left = MOST_PAGES
+        while pages_left and self._last == path:
+            found = next(walk, None)
+            if found != _NONE_YET:
+                return found
+            pages_left -= 1
+        return None
+
+    def _following(self, path: Path) -> Iterator[Path]:
+        """Yield the datasets behind `path` in a walk by names, each group once, because groups may contain each other.
+
+        `_NONE_YET` follows each page of members.
+        """
+        seen = {pages.address(self._file, path[:depth]) for depth in range(len(path))}
+        ways = [self._members(path[:depth], path[depth]) for depth in range(len(path))]  # the innermost group is the last
+        while ways:
+            found = next(ways[-1], None)
+            if found is None:
+                ways.pop()
+                continue
+            place, member = found
+            if member is None or member.kind == "dataset":
+                yield place
+            elif self._is_entered(place, member, seen):
+                ways.append(self._members(place, None))
+
+    def _members(self, group: Path, after: str | None) -> Iterator[tuple[Path, HDF5Member | None]]:
+        """Yield members of a group with their paths, only those behind the name `after`.
+
+        Yield `_NONE_YET` and None after each page.
+        """
+        start: int | None = 0
+        while start is not None:
+            page = pages.page(self._file, group, start)
+            for name, member in page.members.items():
+                if after is not None:
+                    after = None if name == after else after
+                else:
+                    yield (*group, name), member
+            start = page.following
+            yield _NONE_YET, None
+
+    def _is_entered(self, path: Path, member: HDF5Member, seen: set[int]) -> bool:
+        """Tell whether a member is a group that the mount shows and that the walk has not visited."""
+        if member.kind != "group" or member.address in seen or len(path) > self._file.config.limits.depth:
+            return False
+        if member.address is not None:
+            seen.add(member.address)
+        return member.address is not None
+
+
+def next_datasets(file: HDF5File, send: Callable[[Path], None]) -> NextDatasets:
+    """Return the `NextDatasets` of a file, the same object until `HDF5File.drop_kept`."""
+    return file.kept(NextDatasets, lambda: NextDatasets(file, send))
+
+
+@dataclass(frozen=True, slots=True)
+class HDF5Origin:
+    """One version of a file."""
+
+    source: HDF5File
+    version: Hashable
+
+    def current(self) -> bool:
+        """Tell whether the file still has that version."""
+        try:
+            return self.source.current().stat.version == self.version
+        except FsbridgeError:
+            return False
+
+
+class _Page(NamedTuple):
+    """Some members of a group, and the number of the next page's first member."""
+
+    members: Sequence[ExactMember]
+    following: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HDF5Exact:
+    """An object of one version of a file."""
+
+    origin: HDF5Origin
+    path: tuple[str, ...]
+    described: Mapping[str, JSON]
+    first: _Page
+
+    @property
+    def members(self) -> Iterator[ExactMember]:
+        """Yield the members. Each page is asked for while the one before is in use, because the child is idle meanwhile."""
+        pages_of = self._pages()
+        page = next(pages_of, None)
+        while page is not None:
+            coming = Answer(partial(next, pages_of, None), lambda work: confinement.start(work, "fsbridge-exact"))
+            yield from page.members
+            page = coming.get()
+
+    def _pages(self) -> Iterator[_Page]:
+        """Yield the pages. The ordinary listing of the same members is requested, too, because they will be opened next."""
+        page, done, listing = self.first, 0, cast("int | None", 0)
+        # If H5P_CRT_ORDER_TRACKED is set, members come in the order of creation, but the listing is in the order of
+        # names.
+        by_name = not cast(int, self.described.get("links", 0)) & 1
+        while True:
+            done += len(page.members)
+            while listing is not None and (listing < done or not by_name):
+                listing = pages.page(self.origin.source, self.path, listing).following
+            yield page
+            if page.following is None:
+                return
+            question = {"op": "exact", "path": list(self.path), "start": page.following}
+            answer, _, _ = self.origin.source.ask(question, version=self.origin.version)
+            page = _page(self.file, self.path, page.following, answer)
+
+    @property
+    def file(self) -> str:
+        return self.origin.source.path
+
+    @property
+    def nested(self) -> int:
+        return len(self.path)
+
+    def items(self) -> bytes:
+        """Return all elements, with their values, of a dataset whose stored elements only point at the values.
+
+        They are encoded as in `children/elements.py`. Raises TooLarge, Unsupported or CorruptData.
+        """
+        question = {"op": "exact_items", "path": list(self.path)}
+        # `child/exact.py` sends less than this many bytes.
+        _, attachments, _ = self.origin.source.ask(question, version=self.origin.version, limit=100 << 20)
+        if len(attachments) != 1:
+            raise CorruptData(f"{self.file}: HDF5 process: no elements")
+        return bytes(attachments[0])
+
+
+def exact(file: HDF5File, path: tuple[str, ...]) -> HDF5Exact:
+    """Return the object at `path` as the file is now, and a group's first members. Raises what `HDF5File.ask` does."""
+    answer, _, stat = file.ask({"op": "exact", "path": list(path), "start": 0})
+    described, first = answers.mapping(answer.get("object")), _page(file.path, path, 0, answer)
+    return HDF5Exact(HDF5Origin(file, stat.version), path, described, first)
+
+
+def _page(file: str, path: tuple[str, ...], start: int, answer: Mapping[str, JSON]) -> _Page:
+    members, following = answers.exact_members(answer)
+    return _Page(members, answers.later(file, path, start, following))
+
 
 SENT_BYTES, SENT_CHUNKS = MIB, 64
 """Most bytes and chunks of a dataset that are prefetched before it is read. Datasets read in sequence are mostly smaller."""
@@ -71,15 +268,17 @@ class HDF5Array(DatasetVersion):
         return self if self.dataset.sources else HDF5Origin(self.file, self.version.file)
 
 
-_live: WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Array] = WeakValueDictionary()
+class _LiveArrays(WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Array]):
+    """The arrays of a mount that are in use."""
 
 
 def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any], stat: Stat) -> HDF5Array:
     """Return the dataset that the child described: the same object while it is in use and the file does not change."""
-    found = _live.get((file, path))
+    live = file.shared.of(_LiveArrays)
+    found = live.get((file, path))
     if found is None or not found.lasts or found.version.file != stat.version or answer.get("sources"):
         found = HDF5Array(file, path, dataset(answer), stat)
-        _live[file, path] = found
+        live[file, path] = found
     return found
 
 

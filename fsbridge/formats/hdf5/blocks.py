@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fsbridge.asking import Locks
 from fsbridge.codecs import native
 from fsbridge.config import MIB
-from fsbridge.formats.hdf5.idle_timer import IdleTimer
+from fsbridge.formats.hdf5.file import IdleTimer
 from fsbridge.lru import LRU
 from fsbridge.parallel import each
 
@@ -27,23 +27,25 @@ LONGEST_RUN = 128
 AT_ONCE = 64
 """Most requests at a time."""
 MEMORY_BYTES = 32 * MIB
-"""Memory for blocks, for all files together."""
+"""Memory for blocks, for all files of a mount."""
 
 WINDOW = MIB
 """Bytes of a window. The second read of a small part of a window requests the whole window."""
 LARGEST_PART = 256 * 1024
 """Largest part, in bytes, that counts as small."""
 
-_memory: LRU[tuple[Hashable, int], bytes] = LRU(MEMORY_BYTES)
 
+class BlockMemory:
+    """The blocks of all files of a mount. They are dropped when none was added for a while."""
 
-def _give_back() -> bool:
-    _memory.clear()
-    native.give_freed_memory_back()
-    return True
+    def __init__(self) -> None:
+        self.kept: LRU[tuple[Hashable, int], bytes] = LRU(MEMORY_BYTES)
+        self.rest = IdleTimer(self._give_back)
 
-
-_rest = IdleTimer(_give_back)
+    def _give_back(self) -> bool:
+        self.kept.clear()
+        native.give_freed_memory_back()
+        return True
 
 
 class Blocks:
@@ -59,12 +61,14 @@ class Blocks:
         size: int,
         fetch: Callable[[int, int], bytes],
         kept: Callable[[int, int], bytes | None],
+        memory: BlockMemory,
     ) -> None:
         self.count = -(-size // BLOCK)
         self._name = name
         self._size = size
         self._fetch = fetch
         self._kept = kept
+        self._memory = memory
         self._lock = threading.Lock()
         self._tail_is_due = True
         self._end = 0
@@ -171,7 +175,7 @@ class Blocks:
         return found
 
     def _find(self, number: int) -> bytes | None:
-        return _memory.get((self._name, number))
+        return self._memory.kept.get((self._name, number))
 
     def _from_disk(self, number: int) -> bytes | None:
         """Return a block from the block cache, where it is by itself or in the head."""
@@ -185,11 +189,11 @@ class Blocks:
         return start, min(count * BLOCK, self._size - start)
 
     def _remember(self, first: int, data: bytes) -> dict[int, bytes]:
-        _rest.used()
+        self._memory.rest.used()
         found: dict[int, bytes] = {}
         for number in range(first, first + -(-len(data) // BLOCK)):
             start = (number - first) * BLOCK
-            found[number] = _memory.put((self._name, number), data[start : start + BLOCK], BLOCK)
+            found[number] = self._memory.kept.put((self._name, number), data[start : start + BLOCK], BLOCK)
         return found
 
     # ---- requests

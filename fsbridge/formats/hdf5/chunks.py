@@ -28,11 +28,6 @@ from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.metadata import MAX_EXTENT, ChunkGrid, Index
 from fsbridge.model import ChunkAbilities, ChunkInfo
 
-TABLES_BYTES = 256 << 20
-"""Bytes of chunk tables in memory, for all files together: ten million chunks."""
-
-_tables = TableCache(TABLES_BYTES)
-
 Column = np.ndarray[Any, np.dtype[np.uint64]]
 
 
@@ -137,7 +132,8 @@ class TableChunks(DatasetChunks):
     def table(self) -> ChunkTable:
         """Return the chunk table of this version. It is read when first needed."""
         self.array.opened()
-        return _tables.get((self.array.file.path, self.array.version, self.array.lasts), self._load)
+        tables = self.array.file.shared.of(TableCache)
+        return tables.get((self.array.file.path, self.array.version, self.array.lasts), self._load)
 
     def _load(self) -> ChunkTable:
         counts = self.grid.counts

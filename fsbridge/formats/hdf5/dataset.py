@@ -20,7 +20,7 @@ from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.filters import FilterPipeline
 from fsbridge.formats.hdf5.types import ShownType, shown, spell
 from fsbridge.formats.hdf5.versions import DataVersion, lasting
-from fsbridge.formats.lazy_metadata import light
+from fsbridge.formats.lazy_metadata import ParsedAttributes, light
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import ArrayAbilities
 from fsbridge.store import Stat
@@ -45,7 +45,8 @@ class DatasetVersion(ArrayAbilities, ABC):
         self.lasts = file.data.is_remote or lasting(stat)
         self.dataset = replace(found, attributes={})
         self.version = Version(stat.version, path, _versions(file.data.stats(found.sources)))
-        self.metadata = light(array_metadata(found, kind), len(repr(found.attributes)), self._described)
+        parsed = file.shared.of(ParsedAttributes)
+        self.metadata = light(array_metadata(found, kind), len(repr(found.attributes)), self._described, parsed)
 
     @property
     def mtime_ns(self) -> int:

@@ -11,21 +11,21 @@ import logging
 import math
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from fsbridge import asking
+from fsbridge import asking, confinement
 from fsbridge.asking import WouldWait
 from fsbridge.children.client import ChildDied, ChildProcess
 from fsbridge.children.supervisor import AVOIDED_SECONDS, Supervisor
 from fsbridge.config import Config
+from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.formats.hdf5 import filters
-from fsbridge.formats.hdf5.idle_timer import IdleTimer
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
+from fsbridge.formats.shared import Shared
 from fsbridge.store import Stat
 
 T = TypeVar("T")
@@ -47,6 +47,39 @@ LIVE_DESCRIPTORS = 128
 """Most open data files at a time, for all files together. The usual limit of a process is 1024."""
 READ_ATTEMPTS = 3
 """Attempts at a question while the file keeps changing."""
+IDLE_SECONDS = 15.0
+"""Seconds without use after which blocks and processes of remote files are dropped. A few requests bring them back."""
+
+
+class IdleTimer:
+    """Calls `give_back`, on a thread of its own, some time after each last use.
+
+    If that returns False, it is called again later.
+    """
+
+    def __init__(self, give_back: Callable[[], bool]) -> None:
+        self._give_back = give_back
+        self._lock = threading.Lock()
+        self._since = Stopwatch()
+        self._waiting = False
+
+    def used(self) -> None:
+        """Note a use."""
+        with self._lock:
+            self._since.restart()
+            if self._waiting:
+                return
+            self._waiting = True
+        confinement.later(IDLE_SECONDS, self._look, "fsbridge-idle")
+
+    def _look(self) -> None:
+        with self._lock:
+            left = IDLE_SECONDS - self._since.seconds
+            self._waiting = left > 0
+        if left > 0:
+            confinement.later(left, self._look, "fsbridge-idle")
+        elif not self._give_back():
+            self.used()
 
 
 class _View(NamedTuple):
@@ -60,18 +93,21 @@ class _View(NamedTuple):
 
 
 class _Failure(NamedTuple):
-    """The error of opening a version of the file. Opening is not tried again before `until` (monotonic)."""
+    """The error of opening a version of the file. Opening is not tried again until `rest` has passed."""
 
     version: Hashable
     error: FsbridgeError
-    until: float
+    rest: Deadline
 
 
 class HDF5File:
     """An HDF5 file. `path` is its path or URL. Thread-safe; every method may block."""
 
-    def __init__(self, data: DataFile, config: Config) -> None:
+    def __init__(self, data: DataFile, config: Config, shared: Shared | None = None) -> None:
+        """`shared`: what all sources of the mount share; None for a file by itself."""
         self.data = data
+        self.shared = shared or Shared()
+        self._pools = self.shared.of(Pools)
         self.path = data.name
         self.config = config
         self._lock = threading.Lock()
@@ -110,7 +146,7 @@ class HDF5File:
             self._latest = opened.stat.version
         if changed:
             self.supervisor.forgive()
-        _descriptors.use(self)
+        self._pools.descriptors.use(self)
         return opened
 
     def version(self, version: Hashable) -> DataVersion:
@@ -163,7 +199,7 @@ class HDF5File:
         """Return another file that links of this one lead to: one object for each path, closed together."""
         found = self._family.get(path)
         if found is None:
-            found = HDF5File(self.data.other(path, self.config.allow_external), self.config)
+            found = HDF5File(self.data.other(path, self.config.allow_external), self.config, self.shared)
             found.data.look()  # a missing file is not kept, because links can name any number of them
             found._family = self._family
             found = self._family.setdefault(path, found)
@@ -198,8 +234,8 @@ class HDF5File:
     def close(self) -> None:
         """End the children and close the descriptors of this file and its siblings. The next use opens them again."""
         for file in list(self._family.values()):
-            _children.drop(file)
-            _descriptors.drop(file)
+            self._pools.children.drop(file)
+            self._pools.descriptors.drop(file)
             file._rest_descriptor()
             file.supervisor.close()
 
@@ -209,11 +245,11 @@ class HDF5File:
         self, opened: DataVersion, question: dict[str, Any], limit: int, seconds: float
     ) -> tuple[dict[str, Any], list[bytearray]]:
         failure, view = self._failure, self._view
-        if failure is not None and failure.version == opened.stat.version and time.monotonic() < failure.until:
+        if failure is not None and failure.version == opened.stat.version and not failure.rest.passed:
             raise failure.error.anew()
         if view is not None and view.identity != opened.identity:
             self.supervisor.close()  # its confinement names the previous file
-        _children.use(self)
+        self._pools.children.use(self)
         if opened.supply is not None:  # it holds blocks of a remote file
             self._rest.used()
         if question["op"] in BRIEF:
@@ -261,7 +297,7 @@ class HDF5File:
 
     def _fail(self, opened: DataVersion, reason: str, seconds: float = math.inf) -> CorruptData:
         failure = CorruptData(f"{self.path}: {reason}")
-        self._failure = _Failure(opened.stat.version, failure.anew(), time.monotonic() + seconds)
+        self._failure = _Failure(opened.stat.version, failure.anew(), Deadline(seconds))
         return failure
 
     def _start(self) -> ChildProcess:
@@ -270,7 +306,7 @@ class HDF5File:
         readable = [*self.data.readable, *folders, *filters.readable(named)]
         child = ChildProcess(filters.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
         if not child.confined:
-            _say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")
+            self._pools.say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")
         return child
 
     def rest_child(self) -> bool:
@@ -317,12 +353,16 @@ class _Recent:
             self._files.pop(file, None)
 
 
-_children = _Recent(LIVE_CHILDREN, HDF5File.rest_child)
-_descriptors = _Recent(LIVE_DESCRIPTORS, HDF5File._rest_descriptor)
-_said: set[str] = set()
+class Pools:
+    """The files of a mount that hold a child process, and those that hold a descriptor."""
 
+    def __init__(self) -> None:
+        self.children = _Recent(LIVE_CHILDREN, HDF5File.rest_child)
+        self.descriptors = _Recent(LIVE_DESCRIPTORS, HDF5File._rest_descriptor)
+        self._said: set[str] = set()
 
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        log.warning("%s", text)
+    def say_once(self, text: str) -> None:
+        """Log a line that is not about one file, once for the mount."""
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s", text)

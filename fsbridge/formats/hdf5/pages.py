@@ -16,6 +16,7 @@ from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import HDF5Member
 from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.formats.shared import Shared
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
 from fsbridge.store import Stat
@@ -55,9 +56,13 @@ class PageKey(NamedTuple):
     start: int
 
 
-_pages: LRU[PageKey, Page] = LRU(PAGES_BYTES)
-_latest: LRU[PageKey, int] = LRU(LATEST_GROUPS)
-"""For each group the start of the page that was used last. The next wanted member is probably in the same page."""
+class Pages:
+    """The pages that are kept, for all files of the mount."""
+
+    def __init__(self) -> None:
+        self.kept: LRU[PageKey, Page] = LRU(PAGES_BYTES)
+        self.latest: LRU[PageKey, int] = LRU(LATEST_GROUPS)
+        """For each group the start of the page that was used last. The next wanted member is probably in the same page."""
 
 
 def page(file: HDF5File, path: Path, start: int) -> Page:
@@ -65,7 +70,8 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
 
     If a member ends the child, the group is listed by names alone.
     """
-    found = _pages.get(PageKey(file, file.current().stat.version, path, start))
+    kept = file.shared.of(Pages).kept
+    found = kept.get(PageKey(file, file.current().stat.version, path, start))
     if found is not None:
         return found
     question = {"op": "group", "path": list(path), "start": start}
@@ -87,19 +93,19 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
         nbytes=len(attachments[0]) + 300 * len(members) + len(repr(answer.get("attributes"))),
     )
     if stat.settled:
-        _pages.put(PageKey(file, stat.version, path, start), new, new.nbytes)
+        kept.put(PageKey(file, stat.version, path, start), new, new.nbytes)
     return new
 
 
 def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | None:
     """Return the last listing's description of a member, as JSON, if the file is unchanged."""
     version = file.current().stat.version
-    group = PageKey(file, version, path, 0)
-    for begin in dict.fromkeys((_latest.get(group) or 0, 0)):
+    group, pages = PageKey(file, version, path, 0), file.shared.of(Pages)
+    for begin in dict.fromkeys((pages.latest.get(group) or 0, 0)):
         start: int | None = begin
-        while start is not None and (found := _pages.get(group._replace(start=start))) is not None:
+        while start is not None and (found := pages.kept.get(group._replace(start=start))) is not None:
             if name in found.members:
-                _latest.put(group, start)
+                pages.latest.put(group, start)
                 description = found.descriptions.get(name)
                 return None if description is None else (description, found.stat)
             start = found.following
@@ -163,7 +169,7 @@ def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
 
 def address(file: HDF5File, path: Path) -> int:
     """Return the address of the group at `path` in the file."""
-    found = _pages.get(PageKey(file, file.current().stat.version, path, 0))
+    found = file.shared.of(Pages).kept.get(PageKey(file, file.current().stat.version, path, 0))
     if found is not None and found.address is not None:
         return found.address
     # No group has this many members, so only the group itself is asked for.
@@ -171,7 +177,8 @@ def address(file: HDF5File, path: Path) -> int:
     return answers.address(answer.get("address"))
 
 
-def forget(files: Collection[HDF5File]) -> None:
+def forget(files: Collection[HDF5File], shared: Shared) -> None:
     """Drop what is kept for files that are closed."""
-    _pages.drop_where(lambda key: key.file in files)
-    _latest.drop_where(lambda key: key.file in files)
+    pages = shared.of(Pages)
+    pages.kept.drop_where(lambda key: key.file in files)
+    pages.latest.drop_where(lambda key: key.file in files)

@@ -15,7 +15,8 @@ from typing import Any
 
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
-from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, Blocks
+from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, BlockMemory, Blocks
+from fsbridge.formats.shared import Shared
 from fsbridge.parallel import each
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.remote.store import ObjectStore
@@ -34,7 +35,8 @@ class RemoteFile:
     readable: Sequence[str] = ()
     is_remote = True
 
-    def __init__(self, store: ObjectStore, key: Key, folders: Sequence[str] = ()) -> None:
+    def __init__(self, store: ObjectStore, key: Key, folders: Sequence[str] = (), memory: BlockMemory | None = None) -> None:
+        self.memory = memory or BlockMemory()
         self.store = store
         self.key = key
         self.name = store.describe(key)
@@ -61,7 +63,7 @@ class RemoteFile:
         return f"only what lies below {self._root} is read from there"
 
     def other(self, name: str, folders: Sequence[str]) -> RemoteFile:
-        return RemoteFile(self.store, Key.parse(name.removeprefix(self._root)), folders)
+        return RemoteFile(self.store, Key.parse(name.removeprefix(self._root)), folders, self.memory)
 
     def stats(self, names: Sequence[str]) -> list[Stat | None]:
         if not all(self.is_within(name, self.folders) for name in names):
@@ -88,11 +90,11 @@ def _stat_of(file: RemoteFile) -> Stat | None:
         return None
 
 
-def remote_file(store: Store, key: Key, folders: Sequence[str]) -> RemoteFile:
+def remote_file(store: Store, key: Key, folders: Sequence[str], shared: Shared) -> RemoteFile:
     """Return the object `key` of a remote store, which may lead to others below the URLs `folders`."""
     if not isinstance(store, ObjectStore):
         raise Unsupported(f"{store.describe(key)}: an HDF5 file inside of another store is not read; copy it")
-    return RemoteFile(store, key, folders)
+    return RemoteFile(store, key, folders, shared.of(BlockMemory))
 
 
 class RemoteVersion:
@@ -107,7 +109,7 @@ class RemoteVersion:
         self._size = stat.size
         self._gone = False
         self._others = _Others()
-        self._blocks = Blocks((file.name, stat.version), stat.size, self._fetch_blocks, self._kept)
+        self._blocks = Blocks((file.name, stat.version), stat.size, self._fetch_blocks, self._kept, file.memory)
         self._blocks.begin()
 
     @property

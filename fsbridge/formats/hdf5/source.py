@@ -12,10 +12,10 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, 
 from fsbridge.formats.format import HDF5
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.answers import HDF5Member
-from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
-from fsbridge.formats.hdf5.exact import HDF5Exact, exact
+from fsbridge.formats.hdf5.arrays import HDF5Array, HDF5Exact, exact, open_array
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.versions import DataFile, LocalDataFile
+from fsbridge.formats.shared import Shared
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, GroupAbilities, Link, SourceAbilities
 from fsbridge.store import Stat
@@ -34,9 +34,9 @@ class Ancestor(NamedTuple):
     address: int | None
 
 
-def open_hdf5(path: str | DataFile, config: Config) -> HDF5Source:
+def open_hdf5(path: str | DataFile, config: Config, shared: Shared | None = None) -> HDF5Source:
     """Open an HDF5 file. Raises NotFound, AccessDenied, or CorruptData if it is not an HDF5 file."""
-    file = HDF5File(LocalDataFile(path, check=file_check(config)) if isinstance(path, str) else path, config)
+    file = HDF5File(LocalDataFile(path, check=file_check(config)) if isinstance(path, str) else path, config, shared)
     try:
         return HDF5Source(file)
     except BaseException:
@@ -65,7 +65,7 @@ class HDF5Source(SourceAbilities):
 
     def close(self) -> None:
         """End the child process and close the file."""
-        pages.forget(self.file.family)
+        pages.forget(self.file.family, self.file.shared)
         self.rest()
         self.file.close()
 

@@ -104,10 +104,14 @@ class ChunkTable:
         return sum(i * stride for i, stride in zip(prefix, self._strides, strict=False))
 
 
+TABLES_BYTES = 256 << 20
+"""Bytes of chunk tables in memory, for all files of a mount: ten million chunks."""
+
+
 class TableCache:
     """Tables by key within a budget of bytes, least recently used first. Single flight: one load per table. Thread-safe."""
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int = TABLES_BYTES) -> None:
         self._tables: LRU[Hashable, ChunkTable] = LRU(budget)
         self._loading: Locks[Hashable] = Locks()
 

@@ -19,7 +19,8 @@ from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
-from fsbridge.formats.opened_sources import OpenedSources
+from fsbridge.formats.lazy_metadata import ParsedAttributes
+from fsbridge.formats.shared import OpenedSources, Shared
 from fsbridge.lru import LRU
 from fsbridge.metadata import ChunkGrid
 from fsbridge.model import ChunkInfo
@@ -76,12 +77,14 @@ LISTED_GROUPS = 4096
 class KeyedStore:
     """A store, its configuration, and the caches that all arrays in it share."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, shared: Shared | None = None) -> None:
+        """`shared`: what all sources of the mount share; None for a store by itself."""
         self.store = store
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
         self.flat = FlatDirectories(store, patience=config.metadata_deadline)
         self.listed = ListedTimes()
+        self.attributes = (shared or Shared()).of(ParsedAttributes)
         self.externals = OpenedSources[str]()
         """Other stores that were opened because links in this one lead to them, by path."""
         self.remarks: set[tuple[str, str]] = set()

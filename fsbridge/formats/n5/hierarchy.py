@@ -27,7 +27,7 @@ from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
 from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
-from fsbridge.formats.lazy_metadata import light, shared
+from fsbridge.formats.lazy_metadata import light, lightened
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
@@ -71,7 +71,7 @@ class N5Hierarchy:
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
         self._kinds = Kinds(parse_dataset, _split)
-        self._parse = shared(self._kinds.parse)
+        self._parse = lightened(self._kinds.parse, self.keyed.attributes)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
         self._irregular: set[Key] = set()  # remote arrays whose blocks turned out to hold varying numbers of elements
 
@@ -120,7 +120,7 @@ class N5Hierarchy:
             varlength = key in self._irregular if far else self._stores_varlength(files)
             metadata = replace(metadata, varlength=True) if varlength else metadata
         version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
-        metadata = light(metadata, document.length, lambda: parse_dataset(again())[0])
+        metadata = light(metadata, document.length, lambda: parse_dataset(again())[0], self.keyed.attributes)
         chunks = N5Chunks(self.keyed, files, metadata, chain, partial(self._turns_out, key, files))
         return KeyedArray(
             metadata,

@@ -35,7 +35,7 @@ from fsbridge.formats.keyed.consolidated import Copies
 from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, Version, newest, versions
 from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
-from fsbridge.formats.lazy_metadata import lazy, light, shared
+from fsbridge.formats.lazy_metadata import lazy, light, lightened
 from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.types import parse_elements
@@ -58,7 +58,7 @@ class Zarr2Hierarchy:
         self.keyed = keyed
         self._dialect = dialect
         self._kinds = Kinds(partial(_parse, dialect), _split)
-        self._parse = shared(self._kinds.parse)
+        self._parse = lightened(self._kinds.parse, self.keyed.attributes)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain, Separator | None]] = Repeated()
         self._copies = Copies(keyed.documents, CONSOLIDATED)
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class Zarr2Hierarchy:
         if later is not None and not later.is_read:
             metadata = lazy(metadata, lambda: self._late_metadata(document, later))
         else:
-            metadata = light(metadata, size, partial(self._metadata, key, version, later))
+            metadata = light(metadata, size, partial(self._metadata, key, version, later), self.keyed.attributes)
         unprobed = separator is None and len(metadata.shape) > 1
         if separator is None and unprobed:
             separator = self._stored_separator(key, metadata.grid)

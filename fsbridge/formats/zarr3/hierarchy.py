@@ -30,7 +30,7 @@ from fsbridge.formats.keyed.consolidated import Copies
 from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, newest, versions
 from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
-from fsbridge.formats.lazy_metadata import light, shared
+from fsbridge.formats.lazy_metadata import light, lightened
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.array_codecs import check_members, extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
@@ -73,7 +73,7 @@ class Zarr3Hierarchy:
         # Shard indexes take at most this part of the memory for decoded chunks: 2 million inner chunks by default.
         self.shards: ShardCache = LRU(keyed.config.cache_size // 8)
         self._kinds = Kinds(_parse, _split)
-        self._parse = shared(self._kinds.parse)
+        self._parse = lightened(self._kinds.parse, self.keyed.attributes)
         self._parsed: Repeated[ParsedArray] = Repeated(lambda made: _edges_listed(made[2]))
         self._copies = Copies(keyed.documents, DOCUMENT)
 
@@ -117,7 +117,7 @@ class Zarr3Hierarchy:
             parsed = parse_array(document.fields)
         metadata, pipeline, outer, keys = parsed
         version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
-        metadata = light(metadata, document.length, lambda: parse_array(again().fields)[0])
+        metadata = light(metadata, document.length, lambda: parse_array(again().fields)[0], self.keyed.attributes)
         check = partial(self.keyed.documents.same, key / DOCUMENT, document.stat)  # the document may be large
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
         fetch = chunks.fetch if self.keyed.store.far else None

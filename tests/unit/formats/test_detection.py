@@ -434,8 +434,8 @@ def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
 ) -> None:
     """New files come every day, and old ones go; whoever still has something of a member that was let go can go on."""
     monkeypatch.setattr("fsbridge.formats.collection.OPEN_MEMBERS", 3)
-    for pool in (hdf5_file._children, hdf5_file._descriptors):
-        monkeypatch.setattr(pool, "_limit", 2)
+    monkeypatch.setattr(hdf5_file, "LIVE_CHILDREN", 2)
+    monkeypatch.setattr(hdf5_file, "LIVE_DESCRIPTORS", 2)
     for number in range(9):
         hdf5(tmp_path / f"h{number}.h5")
         zarr_at(tmp_path / f"z{number}.zarr", 2 + number % 2)

@@ -60,7 +60,7 @@ from fsbridge.errors import (
 )
 from fsbridge.formats.detect import detect
 from fsbridge.formats.format import ZARR2
-from fsbridge.formats.open import open_keyed, open_source
+from fsbridge.formats.open import Opening, open_source
 from fsbridge.store import ROOT, WHOLE, Key
 from fsbridge.store.remote import answers, backends, client, faults
 from fsbridge.store.remote.answers import Ages
@@ -717,7 +717,7 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
         assert store.begin()
     assert len(requests) < 10, "not a page for each thousand chunks"
     assert detect(store, Config("", "")) == ZARR2
-    root: Any = open_keyed("zarr2", store, Config("", "")).root
+    root: Any = Opening().keyed("zarr2", store, Config("", "")).root
     out = bytearray(4)
     root.chunks.read_into((12345,), root.chunks.find((12345,)), memoryview(out))
     assert int.from_bytes(out, "little") == 12345

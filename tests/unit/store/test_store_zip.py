@@ -23,7 +23,7 @@ from waiting import until
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, SetupError, Stale, TooLarge, Unsupported
-from fsbridge.formats.open import open_keyed, open_source
+from fsbridge.formats.open import Opening, open_source
 from fsbridge.lru import LRU
 from fsbridge.store import ROOT, Key
 from fsbridge.store.zip import store as zip_module
@@ -668,7 +668,7 @@ def test_zarr_python_archives(tmp_path: Path, shards: Any, compression: int) -> 
         group = zarr.create_group(written, attributes={"k": 1})
         array = group.create_array("deep/a", shape=data.shape, chunks=(2, 2), shards=shards, dtype="i4", fill_value=-1)
         array[:6] = data[:6]
-    source = open_keyed("zarr3", ZipStore(str(tmp_path / "x.zip")), Config("", ""))
+    source = Opening().keyed("zarr3", ZipStore(str(tmp_path / "x.zip")), Config("", ""))
     root: Any = source.root
     assert root.attributes() == {"k": 1}
     found = root.child("deep").child("a")

@@ -16,7 +16,7 @@ import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.children.elements import DEFAULT, ID, MEMORY, function
-from fsbridge.formats.hdf5.child import h5types, lzf_szip, remote_data, values
+from fsbridge.formats.hdf5.child import chunks, h5types, remote_data, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, stored_chunks
 from fsbridge.formats.hdf5.child.h5types import widened
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
@@ -238,7 +238,7 @@ class Datasets(Sources):
             return None
         if inside != shape and _unfiltered_edges(plist):
             return None
-        found = lzf_szip.chunk(dataset, plist, start)
+        found = chunks.short_chunk(dataset, plist, start)
         return None if found is None else found[tuple(slice(0, n) for n in inside)]
 
     def _raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:

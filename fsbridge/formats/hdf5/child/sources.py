@@ -1,7 +1,7 @@
 """Data of a dataset in other files, external raw files and virtual datasets, and whether those files may be read.
 
 HDF5 opens such files by itself, so this module finds out beforehand what HDF5 would open. Part of the HDF5 child. Not
-here: links that lead out of the file (the daemon follows those), other files of a remote store (`other_files.py`),
+here: links that lead out of the file (the daemon follows those), other files of a remote store (`remote_data.py`),
 reading.
 """
 
@@ -20,7 +20,7 @@ from fsbridge.formats.hdf5.child import h5types, remote_data
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Objects
 from fsbridge.formats.hdf5.child.opened import Answer, Prefetcher, Refusal, failure_of, open_blocks, open_local
-from fsbridge.formats.hdf5.child.other_files import BLOCK, Others, check_absent, expression, literal
+from fsbridge.formats.hdf5.child.remote_data import BLOCK, Others, check_absent, expression, literal
 from fsbridge.lru import LRU
 
 MAX_SOURCES = 4096

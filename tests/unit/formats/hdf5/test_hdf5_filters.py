@@ -20,7 +20,7 @@ from fsbridge import cli
 from fsbridge.codecs import native
 from fsbridge.codecs.hdf5 import lzo
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.hdf5.child import lzf_szip
+from fsbridge.formats.hdf5.child import chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 
 hdf5plugin.register(force=True)  # netCDF4, if imported before, made HDF5 find a Blosc filter that takes no parameters
@@ -223,7 +223,7 @@ def test_an_lzf_or_szip_chunk_costs_one_look(tmp_path: Path, options: dict[str, 
         plist = made.id.get_create_plist()
         for start, is_measured in (((0, 0), True), ((8, 0), True), ((16, 16), False), ((32, 8), False)):
             asked = Asked(made.id)
-            found = lzf_szip.chunk(asked, plist, start)
+            found = chunks.short_chunk(asked, plist, start)
             assert asked.questions == ["get_type", "read_direct_chunk"]
             assert (found is not None) == is_measured
             if found is not None:
@@ -400,22 +400,22 @@ def test_p2_what_szip_has_not_filled_is_not_taken_for_elements(monkeypatch: pyte
         length.value = filled[0]
         return 0
 
-    monkeypatch.setattr(lzf_szip, "_function", lambda *_: decompress)
+    monkeypatch.setattr(chunks, "_function", lambda *_: decompress)
     stored = (100).to_bytes(4, "little") + b"x"
     for filled[0], line, whole in ((154, 10, True), (153, 10, False), (100, 10, False), (100, 8, True), (99, 8, False)):
-        found = lzf_szip._szip(stored, 100, (0, 8, 8, line))
+        found = chunks._szip(stored, 100, (0, 8, 8, line))
         assert found is not None
         assert (len(found) == 100) == whole
     for settings in ((0, 8, 8), (0, 8, 0, 8), (0, 8, 24, 8), (0, 8, 64, 8)):
-        assert lzf_szip._szip(stored, 100, settings) is None, "HDF5 tells what is wrong"
+        assert chunks._szip(stored, 100, settings) is None, "HDF5 tells what is wrong"
 
 
 def test_p2_bytes_that_were_shuffled_otherwise_than_by_element_are_left_to_hdf5(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         found = file.create_dataset("x", data=np.arange(64, dtype="<i4"), chunks=(64,), shuffle=True, compression="lzf").id
         plist = found.get_create_plist()
-        assert lzf_szip.chunk(found, plist, (0,)) is not None
+        assert chunks.short_chunk(found, plist, (0,)) is not None
         plist.remove_filter(h5py.h5z.FILTER_ALL)
         plist.set_filter(h5py.h5z.FILTER_SHUFFLE, 0, (2,))
-        plist.set_filter(lzf_szip.LZF, 0, ())
-        assert lzf_szip.chunk(found, plist, (0,)) is None
+        plist.set_filter(chunks.LZF, 0, ())
+        assert chunks.short_chunk(found, plist, (0,)) is None

@@ -10,8 +10,8 @@ import h5py
 import pytest
 
 from fsbridge.config import Config
-from fsbridge.formats.hdf5 import next_datasets, pages
-from fsbridge.formats.hdf5.next_datasets import MOST_DATASETS, MOST_PAGES, NextDatasets
+from fsbridge.formats.hdf5 import arrays, pages
+from fsbridge.formats.hdf5.arrays import MOST_DATASETS, MOST_PAGES, NextDatasets
 from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
 
 Names = tuple[str, ...]
@@ -36,7 +36,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HDF5Sour
         for number in range(3 * MOST_PAGES):
             file.create_group(f"m/{number:03}")
         file["m/loop"] = file["/"]
-    monkeypatch.setattr(next_datasets, "Workers", AtOnce)
+    monkeypatch.setattr(arrays, "Workers", AtOnce)
     found = open_hdf5(str(path), Config(str(path), "/nowhere"))
     yield found
     found.close()

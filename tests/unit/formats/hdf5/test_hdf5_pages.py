@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from hdf5_model import array, node, opened, values
 
-from fsbridge.formats.hdf5 import pages
-from fsbridge.formats.hdf5.pages import Page, PageKey
+from fsbridge.formats.hdf5.pages import Page, PageKey, Pages
 from fsbridge.store import Stat
 
 
@@ -88,10 +87,10 @@ def test_an_array_in_use_is_one_object(tmp_path: Path) -> None:
 
 def test_pages_of_a_closed_file_are_forgotten(tmp_path: Path) -> None:
     write(tmp_path / "x.h5", 1)
-    before = pages._pages.used
     with opened(tmp_path / "x.h5") as source:
         page = Page(Stat(False, 1, 1, 1), {}, {}, None, None, None, 400)
-        pages._pages.put(PageKey(source.file, 1, (), 0), page, page.nbytes)
-        assert pages._pages.get(PageKey(source.file, 1, (), 0)) is page
-    assert pages._pages.get(PageKey(source.file, 1, (), 0)) is None
-    assert pages._pages.used == before
+        kept = source.file.shared.of(Pages).kept
+        kept.put(PageKey(source.file, 1, (), 0), page, page.nbytes)
+        assert kept.get(PageKey(source.file, 1, (), 0)) is page
+    assert kept.get(PageKey(source.file, 1, (), 0)) is None
+    assert not kept.used

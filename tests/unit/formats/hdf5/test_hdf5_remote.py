@@ -27,11 +27,10 @@ from waiting import until
 from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, Unsupported
-from fsbridge.formats.hdf5 import blocks, idle_timer, remote
+from fsbridge.formats.hdf5 import blocks, file, remote
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
-from fsbridge.lru import LRU
 from fsbridge.model import Link
 from fsbridge.store import Key
 from fsbridge.store.remote.store import ObjectStore
@@ -252,7 +251,6 @@ def test_p12_attempts_that_fail_change_no_answer(
     for module in (blocks, remote):
         monkeypatch.setattr(module, "BLOCK", 512)
         monkeypatch.setattr(module, "HEAD", 512)
-    monkeypatch.setattr(blocks, "_memory", LRU(blocks.MEMORY_BYTES))
     assert assert_same_as_local(server, write_rich(tmp_path / "rich.h5", libver=libver)) == 11
     path = tmp_path / "deep.h5"
     with h5py.File(path, "w", libver=libver) as file:
@@ -335,12 +333,11 @@ def test_nothing_is_prefetched_for_scattered_reads(
         assert sent == []
 
 
-def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Path) -> None:
     path = write_rich(tmp_path / "x.h5")
     key = upload(server, path)
     for warm in (False, True):
         store = remote_store(server, ttl=float("inf"), blocks=tmp_path / "blocks")
-        monkeypatch.setattr(blocks, "_memory", LRU(blocks.MEMORY_BYTES))  # as after a restart
         with server.counted() as requests:
             source = open_hdf5(RemoteFile(store, key), Config("x", "/nowhere"))
             try:
@@ -356,7 +353,7 @@ def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Pat
 
 
 def test_p6_p11_an_idle_file_gives_its_resources_back(server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idle_timer, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(file, "IDLE_SECONDS", 0.2)
     asked: list[int] = []
     ask = ChildProcess.ask
 
@@ -369,7 +366,7 @@ def test_p6_p11_an_idle_file_gives_its_resources_back(server: FakeS3, large: Pat
         for number in (7, 8):
             asked.clear()
             assert (values(array(source, f"g{number}/d{number}")) == number).all()
-            until(lambda: not blocks._memory.used and source.file.supervisor.child is None)
+            until(lambda: not source.file.data.memory.kept.used and source.file.supervisor.child is None)
             assert asked
             until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in asked))  # not even as a zombie
 

@@ -14,7 +14,7 @@ import zarr
 from fake_s3 import BUCKET, FakeS3, Request
 
 from fsbridge.config import Config, Remote
-from fsbridge.formats.open import open_keyed
+from fsbridge.formats.open import Opening
 from fsbridge.model import Group, as_array
 from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client
@@ -51,7 +51,7 @@ def found(server: FakeS3, version: int) -> Group:
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
     store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(60.0, 60.0))
     assert store.begin()
-    root: Any = open_keyed(f"zarr{version}", store, Config("", "")).root
+    root: Any = Opening().keyed(f"zarr{version}", store, Config("", "")).root
     root.attributes()
     return root  # type: ignore[no-any-return]
 

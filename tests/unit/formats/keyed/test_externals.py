@@ -12,7 +12,7 @@ from waiting import until
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError
 from fsbridge.formats.open import open_source
-from fsbridge.formats.opened_sources import OpenedSources
+from fsbridge.formats.shared import OpenedSources
 
 
 class Closing:

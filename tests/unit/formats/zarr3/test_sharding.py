@@ -20,7 +20,7 @@ from zarr3_documents import GOOD, check, create_tensorstore, index, int16, root_
 from fsbridge.asking import WouldWait, without_waiting
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.open import open_keyed
+from fsbridge.formats.open import Opening
 from fsbridge.formats.zarr3 import sharding
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
 from fsbridge.model import open_chunk
@@ -193,7 +193,7 @@ def test_an_inner_chunk_is_one_range_read(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(64, 64), dtype="u1", compressors=[])
     array[...] = values(np.dtype("u1"), (64, 64))
     store = Counting(str(tmp_path))
-    found: Any = open_keyed("zarr3", store, Config("", "")).root
+    found: Any = Opening().keyed("zarr3", store, Config("", "")).root
     for position in itertools.product(range(16), range(16)):
         read_chunk(found, position)
     index_bytes = 16 * 16 * 16 + 4
@@ -206,7 +206,7 @@ def test_listing_reads_indexes_only(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(32, 32), dtype="u1")
     array[...] = 1
     store = Counting(str(tmp_path))
-    found: Any = open_keyed("zarr3", store, Config("", "")).root
+    found: Any = Opening().keyed("zarr3", store, Config("", "")).root
     assert len(list(stored_chunks(found))) == 256
     assert found.chunks.count() == 256
     assert store.ranges == [8 * 8 * 16 + 4] * 4

@@ -38,7 +38,7 @@ from zarr3_documents import (
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup
-from fsbridge.formats.open import open_keyed
+from fsbridge.formats.open import Opening
 from fsbridge.model import Array
 from fsbridge.store.zip.store import ZipStore
 
@@ -628,7 +628,7 @@ def archived() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "member"), archived())
 def test_other_writers(name: str, member: str) -> None:
-    opened = open_keyed("zarr3", ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
+    opened = Opening().keyed("zarr3", ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
     node: Any = opened.root
     for part in member.split("/"):
         node = node.child(part)

@@ -25,7 +25,7 @@ from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 from fsbridge.formats import dtypes
-from fsbridge.formats.open import open_keyed
+from fsbridge.formats.open import Opening
 from fsbridge.formats.zarr3.fill_values import fill_bytes, fill_spelling
 from fsbridge.formats.zarr3.types import NARROW, parse_type
 from fsbridge.layouts.zarr3.documents import array_document as shown_document
@@ -291,7 +291,7 @@ VALID = array_document(attributes={}, dimension_names=None, storage_transformers
 @given(st.dictionaries(st.sampled_from([*VALID, "extra"]), member, min_size=1, max_size=3), st.booleans())
 def test_any_document_is_an_array_or_an_error_of_ours(tmp_path: Path, changes: dict[str, JSON], chunk: bool) -> None:
     write(tmp_path, VALID | changes, {"c/0": b"\1\0\2\0"} if chunk else None)
-    source = open_keyed("zarr3", LocalStore(str(tmp_path)), Config("", ""))
+    source = Opening().keyed("zarr3", LocalStore(str(tmp_path)), Config("", ""))
     try:
         root: Any = source.root
         if isinstance(getattr(root, "metadata", None), ArrayMetadata):

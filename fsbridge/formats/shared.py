@@ -1,4 +1,7 @@
-"""Cache of open sources: members of a collection, targets of links. Not here: how a source is opened."""
+"""What the sources of one mount share: caches and pools, one of each kind, and sources that stay open.
+
+Not here: how a source is opened, what is cached.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,24 @@ from fsbridge.lru import LRU
 from fsbridge.model import Source
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+
+class Shared:
+    """One object of each kind for all sources of a mount, made when it is first asked for. Thread-safe.
+
+    A limit of memory, processes or descriptors then holds for the mount and not for each of its sources.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[type, object] = {}
+
+    def of(self, kind: type[T]) -> T:
+        """Return the object of the class `kind`, which is made without arguments."""
+        found = self._made.get(kind)
+        if found is None:
+            found = self._made.setdefault(kind, kind())
+        return found  # type: ignore[return-value]
 
 
 class OpenedSources(Generic[K]):
