@@ -80,7 +80,7 @@ def _plain_words(words: list[str]) -> list[str]:
 def _overview() -> argparse.ArgumentParser:
     parser = Parser(
         prog="fsbridge",
-        description="Mount an N5, Zarr or HDF5 store: metadata as JSON files, decompressed chunks as raw files.",
+        description="Mount an N5, Zarr or HDF5 store as ordinary files.",
         usage="fsbridge COMMAND ...\n       fsbridge SOURCE MOUNTPOINT [-o OPTION,...]",
         epilog="fsbridge COMMAND --help describes each command.",
     )

@@ -17,13 +17,13 @@ def parser(program: str) -> Parser:
     """Return the parser of `access-log`."""
     parser = Parser(
         prog=program,
-        description="Have a running mount append one line of JSON to FILE for each open, and for each read that was not "
+        description="Make a running mount append one line of JSON to FILE for each open, and for each read that was not "
         "answered from memory.",
         epilog="example: fsbridge access-log /mnt/brain reads.jsonl; myprogram; fsbridge access-log /mnt/brain --off",
     )
-    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT")
-    parser.add_argument("file", type=types.path, metavar="FILE", nargs="?")
-    parser.add_argument("--off", action="store_true", help="write no more")
+    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT", help="a mount of fsbridge")
+    parser.add_argument("file", type=types.path, metavar="FILE", nargs="?", help="the file that gets the lines")
+    parser.add_argument("--off", action="store_true", help="stop writing")
     return parser
 
 

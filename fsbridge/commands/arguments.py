@@ -22,11 +22,11 @@ USAGE = 1
 FORMATS = ("auto", "zarr3", "zarr2", "n5", "hangar", "icechunk", "hdf5", "zip", "collection")
 """Values of `--format`, the same as `formats.open.NAMES`."""
 
-SOURCE = "a store: a directory (of several, too), an HDF5 or zip file, or a URL as s3://BUCKET/PATH"
+SOURCE = "a store: a directory, an HDF5 or zip file, a directory of stores, or a URL such as s3://BUCKET/PATH"
 
-PLACE = "a store, and a path in it as a mount shows it"
+PLACE = "a store, and a path in it as a mount would show it"
 
-SOURCE_AND_PATH = f"{SOURCE}; with //PATH the group or array there is what is mounted"
+SOURCE_AND_PATH = f"{SOURCE}; SOURCE//PATH mounts only the group or array at PATH"
 
 
 class _HelpOfLines(argparse.HelpFormatter):
@@ -76,50 +76,55 @@ def add_format(parser: Parser) -> None:
 def add_tree(parser: Parser) -> None:
     """Add the options that choose the files of the tree, and those for making them: memory, disk, and what is checked."""
     add = parser.group(SHOW).add_argument
-    add("--layout", metavar="NAME,...", help="which files: zarr3 (default), zarr2, n5, files")
+    add("--layout", metavar="NAME,...", help="which files the mount has: zarr3 (default), zarr2, n5, files")
     add(
         "--chunk-separator",
         default=".",
         choices=(".", "/"),
         metavar="SEP",
-        help="between coordinates in the chunk names of zarr2: . (default) or /",
+        help="separator in the chunk names of the layout zarr2: . (default) or /",
     )
-    add("--consolidated", action="store_true", help="the layout zarr2 has a .zmetadata")
+    add("--consolidated", action="store_true", help="add .zmetadata to the layout zarr2")
     add(
         "--files",
         type=types.files,
         metavar="NAME,...",
-        help=f"what the layout files lists for each array: {', '.join(CHOICES)}, or all (default: html,npy)",
+        help=f"which files the layout files lists for each array: {', '.join(CHOICES)}, or all (default: html,npy)",
     )
     add = parser.group(MEMORY).add_argument
-    add("--cache-size", type=types.room, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)")
+    add(
+        "--cache-size",
+        type=types.room,
+        metavar="SIZE",
+        help="memory for decoded chunks, such as 64M or 1GiB (default: 256M)",
+    )
     add(
         "--spill-dir",
         type=types.path,
         metavar="DIR",
-        help="directory for decoded chunks that the cache cannot hold (default: /var/tmp)",
+        help="directory for decoded chunks that do not fit into the cache (default: /var/tmp)",
     )
-    add("--spill-size", type=types.size, metavar="SIZE", help="most bytes there (default: 4G)")
+    add("--spill-size", type=types.size, metavar="SIZE", help="most bytes in --spill-dir (default: 4G)")
     add = parser.group(FRESHNESS).add_argument
-    add("--immutable", action="store_true", help="the store never changes: check nothing twice")
-    add("--no-read-ahead", action="store_true", help="make nothing before a program asks for it; slower (to find faults)")
+    add("--immutable", action="store_true", help="the store never changes, so check nothing twice")
+    add("--no-read-ahead", action="store_true", help="do not read ahead; slower (for finding faults)")
     add(
         "--loop-limit",
         type=types.milliseconds,
         default=0.0,
         metavar="MS",
-        help="log requests that compute for longer on the event loop (for tests)",
+        help="log requests that keep the event loop busy for longer than MS milliseconds (for tests)",
     )
-    add("--no-verify", action="store_true", help="do not verify checksums that readers may skip")
+    add("--no-verify", action="store_true", help="do not verify the digests of Hangar samples")
 
 
 def add_selection(parser: Parser) -> None:
     """Add `--include` and `--exclude`."""
     add = parser.group(SHOW).add_argument
     every: dict[str, Any] = {"action": "append", "default": [], "type": types.pattern, "metavar": "GLOB"}
-    shown = "show only groups and arrays whose path, or one above, matches GLOB; * matches / too (repeatable)"
+    shown = "show only groups and arrays whose path matches GLOB, and all below them; * matches / too (repeatable)"
     add("--include", dest="include_nodes", help=shown, **every)
-    shown = "groups and arrays whose path matches GLOB do not exist, nor what is below (repeatable)"
+    shown = "leave out groups and arrays whose path matches GLOB, and all below them (repeatable)"
     add("--exclude", dest="exclude_nodes", help=shown, **every)
 
 
@@ -130,14 +135,14 @@ def add_permissions(parser: Parser) -> None:
         action="append",
         type=types.path,
         metavar="DIR",
-        help="HDF5 may load filter plug-ins from DIR (repeatable)",
+        help="permit HDF5 to load filter plug-ins from DIR (repeatable)",
     )
     parser.group(ACCESS).add_argument(
         "--allow-external",
         action="append",
         type=types.path,
         metavar="DIR",
-        help="links and data of the store may lie in DIR, a directory or URL (repeatable)",
+        help="permit links and data outside the store, below DIR, a directory or URL (repeatable)",
     )
 
 
@@ -147,20 +152,26 @@ def add_remote(parser: Parser) -> None:
         "stores in object storage and on web servers", "credentials come from the environment (AWS_ACCESS_KEY_ID, ...)"
     )
     add = group.add_argument
-    add("--anonymous", action="store_true", help="sign no request: public buckets")
-    add("--profile", default="", metavar="NAME", help="credentials of this profile in ~/.aws (needs boto3)")
+    add("--anonymous", action="store_true", help="do not sign requests (for public buckets)")
+    add("--profile", default="", metavar="NAME", help="use the credentials of this profile in ~/.aws (needs boto3)")
     add("--region", default="", metavar="NAME", help="region of the bucket")
     add("--endpoint", default="", metavar="URL", help="server of the bucket, if it is not the provider's own")
     add("--allow-http", action="store_true", help="follow redirects to unencrypted connections")
-    add("--absent-403", action="store_true", help="take a refusal of the server for: it is not there")
-    add("--block-cache", default="", metavar="DIR", help="keep what was fetched in DIR, for all mounts and restarts")
-    add("--block-cache-size", type=types.size, default=20 << 30, metavar="SIZE", help="most bytes in it (default: 20G)")
+    add("--absent-403", action="store_true", help="treat 403 Forbidden for an object as: the object does not exist")
+    add("--block-cache", default="", metavar="DIR", help="keep fetched bytes in DIR, for all mounts and after restarts")
+    add(
+        "--block-cache-size",
+        type=types.size,
+        default=20 << 30,
+        metavar="SIZE",
+        help="most bytes in --block-cache (default: 20G)",
+    )
     add(
         "--listing-ttl",
         type=types.seconds,
         default=60.0,
         metavar="SECONDS",
-        help="how old a listing may be (default: 60)",
+        help="how old a listing of the store may be (default: 60)",
     )
 
 

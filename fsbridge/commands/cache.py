@@ -18,12 +18,12 @@ def parser(program: str) -> Parser:
     """Return the parser of `cache`."""
     parser = Parser(
         prog=program,
-        description="Show what the block cache in DIR (--block-cache of mount) holds, by store.",
+        description="Show how much of each store is in the block cache in DIR (the directory of --block-cache).",
         epilog="example: fsbridge cache --clear /var/cache/fsbridge",
     )
     parser.add_argument("folder", type=types.path, metavar="DIR")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--clear", action="store_true", help="remove all of it; mounts that use it fetch again")
+    how.add_argument("--clear", action="store_true", help="remove everything; mounts that use the cache fetch again")
     how.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser
 

@@ -33,7 +33,7 @@ def parser(program: str) -> Parser:
     """Return the parser of `completion`."""
     parser = Parser(
         prog=program,
-        description="Print a script by which SHELL completes commands, options and their values.",
+        description="Print a script that makes SHELL complete commands, options and their values.",
         epilog="example: fsbridge completion bash > ~/.local/share/bash-completion/completions/fsbridge",
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))

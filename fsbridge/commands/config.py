@@ -18,11 +18,12 @@ def parser(program: str) -> Parser:
     """Return the parser of `config`."""
     parser = Parser(
         prog=program,
-        description="Print the options (for SOURCE) that come from files and the environment, and where each stands. "
-        "Mounts take all of them; info, ls, tree, cat, export, verify, digest, diff, run and doctor those that they have.",
+        description="Print the options that come from files and the environment, and where each is set. mount uses all of "
+        "them. Other commands use those that they share with mount: info, ls, tree, cat, export, verify, digest, diff, run, "
+        "doctor.",
         epilog=f"files: {MACHINE}, ~/.config/fsbridge/config.toml\nexample: fsbridge config brain",
     )
-    parser.add_argument("source", metavar="SOURCE", nargs="?", help="a named source, or any other")
+    parser.add_argument("source", metavar="SOURCE", nargs="?", help="the source that the options are for (default: any)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

@@ -27,15 +27,17 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Show where two stores differ: groups and arrays that only one has, data types, shapes, attributes and "
-        "elements; formats, chunks and codecs do not matter. With --part a job compares its part of the elements and counts "
-        "only those; the first job compares all else.",
-        epilog="exit codes are those of diff(1): 0 nothing differs; 1 something does; 2 trouble; 8 interrupted",
+        "elements. Formats, chunks and codecs do not matter. With --part a job compares and counts its part of the elements "
+        "only. The first job also compares everything else.",
+        epilog="exit codes: 0 nothing differs; 1 something differs; 2 something cannot be compared; 8 interrupted",
     )
     parser.add_argument("first", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
-    parser.add_argument("second", type=types.path, metavar="SOURCE[//PATH]", help="the other one")
-    shown = "numbers that differ by no more are equal (default: 0)"
+    parser.add_argument(
+        "second", type=types.path, metavar="SOURCE[//PATH]", help="the store to compare with, and a path in it"
+    )
+    shown = "treat numbers as equal that differ by at most NUMBER (default: 0)"
     parser.add_argument("--tolerance", type=types.number, default=0.0, metavar="NUMBER", help=shown)
-    shown = "compare the first with the transposed arrays of the second: x,y,z with z,y,x"
+    shown = "compare the arrays of the first store with the transposed arrays of the second: x,y,z with z,y,x"
     parser.add_argument("--reversed-axes", action="store_true", help=shown)
     long_work.add_options(parser)
     return parser

@@ -24,16 +24,18 @@ def parser(program: str) -> Parser:
     """Return the parser of `digest`."""
     parser = Parser(
         prog=program,
-        description="Print a checksum of type, shape and elements of each array of SOURCE, or below PATH: the same for the "
-        "same data in any format, chunking, byte order and codec. docs/digest.md specifies it.",
-        epilog="exit codes: 0 all arrays are read, and with --check all are as in FILE; 1 wrong usage, no such store, an "
-        "array that cannot be read, has another digest or is missing; 8 interrupted",
+        description="Print a checksum of each array of SOURCE, or below PATH, over its type, shape and elements. The same "
+        "data have the same checksum in any format, chunking, byte order and codec. docs/digest.md specifies it.",
+        epilog="exit codes: 0 all arrays were read, and with --check all are as in FILE; 1 wrong usage, no such store, or "
+        "an array that cannot be read, has another digest or is missing; 8 interrupted",
     )
     parser.add_argument("places", type=types.path, metavar="SOURCE[//PATH]", nargs="+", help=arguments.PLACE)
     parser.add_argument(
-        "--check", type=types.path, metavar="FILE", help="compare with what was printed before, as sha256sum -c"
+        "--check", type=types.path, metavar="FILE", help="compare with an earlier output in FILE, as sha256sum -c does"
     )
-    parser.add_argument("--reversed-axes", action="store_true", help="of the transposed arrays: N5 as z5py shows it")
+    parser.add_argument(
+        "--reversed-axes", action="store_true", help="reverse the axes first, so that N5 has the axes that z5py shows"
+    )
     long_work.add_options(parser)
     return parser
 

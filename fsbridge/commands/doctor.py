@@ -26,13 +26,13 @@ def parser(program: str) -> Parser:
     """Return the parser of `doctor`."""
     parser = Parser(
         prog=program,
-        description="Look for what keeps mounts from working on this machine. With SOURCE, open it and decode one chunk of "
+        description="Find what keeps mounts from working on this machine. With SOURCE, also open it and decode one chunk of "
         "each codec.",
         epilog="example: fsbridge doctor s3://bucket/brain.zarr --region eu-west-1\n"
-        "exit codes: 0 nothing is bad; 1 something is, or wrong usage",
+        "exit codes: 0 nothing is bad; 1 something is bad, or wrong usage",
     )
     parser.add_argument("source", type=types.path, metavar="SOURCE", nargs="?", help=arguments.SOURCE)
-    parser.add_argument("--json", action="store_true", help="print JSON, for reports")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     arguments.add_shared(parser)
     return parser
 

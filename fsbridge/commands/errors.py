@@ -16,13 +16,16 @@ def parser(program: str) -> Parser:
     """Return the parser of `errors`."""
     parser = Parser(
         prog=program,
-        description="Show the reasons of a mount's last errors (the last hundred paths and reasons), the latest one last.",
+        description="Show the reasons of the last hundred errors of a mount, the latest last. Equal errors count as one.",
         epilog="example: fsbridge errors /mnt/brain volumes/raw\n"
-        "exit codes: 0 told, perhaps none; 1 wrong usage; 2 the mount does not answer; 32 nothing is mounted there",
+        "exit codes: 0 the mount answers, perhaps without errors; 1 wrong usage; 2 the mount does not answer; "
+        "32 nothing is mounted there",
     )
-    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT")
-    parser.add_argument("path", metavar="PATH", nargs="?", default="", help="only of this path in the mount, and below it")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT", help="a mount of fsbridge")
+    parser.add_argument(
+        "path", metavar="PATH", nargs="?", default="", help="show only errors of this path in the mount, and below it"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 
 

@@ -28,17 +28,17 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Write the files that a mount of SOURCE would show to DEST, each whole or not at all. "
-        "A second export writes only what is missing or has changed, told by size and time, of whole arrays by their bytes; "
-        "nothing is deleted.",
-        epilog="exit codes: 0 all is there; 1 wrong usage, no such store, or something cannot be read or written; "
-        "8 interrupted: what is complete stays, and the same command goes on",
+        "A second export writes only what is missing or has changed. It compares chunk files by size and time, and files of "
+        "whole arrays by their bytes. It deletes nothing.",
+        epilog="exit codes: 0 all is written; 1 wrong usage, no such store, or something cannot be read or written; "
+        "8 interrupted: files that are complete stay, and the same command continues",
     )
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
-    shown = "a directory, which is made if it is not there, or a URL: s3://BUCKET/PATH, gs://..., az://..."
+    shown = "a directory, which is made if it does not exist, or a URL: s3://BUCKET/PATH, gs://..., az://..."
     parser.add_argument("dest", type=types.path, metavar="DEST", help=shown)
-    shown = "only files whose path below DEST fits, as 'volumes/*.npy' (repeatable; * matches / too)"
+    shown = "export only files whose path below DEST matches GLOB, as 'volumes/*.npy'; * matches / too (repeatable)"
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help=shown)
-    shown = "no files and directories whose path fits (repeatable)"
+    shown = "leave out files and directories whose path matches GLOB (repeatable)"
     parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help=shown)
     long_work.add_options(parser)
     return parser

@@ -26,14 +26,19 @@ def parser(program: str) -> Parser:
     """Return the parser of `info`."""
     parser = Parser(
         prog=program,
-        description="Show the hierarchy of SOURCE as a table, without mounting it.",
+        description="Show the groups and arrays of SOURCE as a table, without mounting it. Chunks are not read.",
         epilog="example: fsbridge info brain.n5//volumes/raw --layout files\n"
-        "exit codes: 0 all metadata can be read; 1 wrong usage, no such store, or some cannot. No chunk is read.",
+        "exit codes: 0 all metadata can be read; 1 wrong usage, no such store, or some metadata cannot be read",
     )
-    place = "a store; of a path in it, what the layout has there, or why nothing"
+    place = "a store; with //PATH, show what the layout has at PATH, or why it has nothing there"
     parser.add_argument("source", type=types.path, metavar="SOURCE[//PATH]", help=place)
     arguments.add_format(parser)
-    parser.add_argument("--layout", default="zarr3", metavar="NAME,...", help="say what these leave out, or files shows")
+    parser.add_argument(
+        "--layout",
+        default="zarr3",
+        metavar="NAME,...",
+        help="say what these layouts leave out, and which files the layout files has",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments.add_permissions(parser)
     arguments.add_remote(parser)

@@ -19,11 +19,11 @@ def parser(program: str) -> Parser:
     """Return the parser of `install-helper`."""
     parser = Parser(
         prog=program,
-        description=f"Link {HELPER} to this program, so that `mount -t fsbridge SOURCE MOUNTPOINT` and fstab lines of the "
-        "type fsbridge work.",
+        description=f"Link {HELPER} to this program, so that `mount -t fsbridge SOURCE MOUNTPOINT` works, and so do lines "
+        "of /etc/fstab with the type fsbridge.",
         epilog="example: sudo fsbridge install-helper && sudo mount -t fsbridge /data/brain.n5 /mnt/brain -o cache_size=1G",
     )
-    parser.add_argument("--remove", action="store_true", help="take the link away")
+    parser.add_argument("--remove", action="store_true", help="remove the link")
     return parser
 
 

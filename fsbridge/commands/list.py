@@ -16,7 +16,7 @@ def parser(program: str) -> Parser:
     """Return the parser of `list`."""
     parser = Parser(
         prog=program,
-        description="List the mounts of fsbridge on this machine. No mount is touched, so one that hangs is listed, too.",
+        description="List the mounts of fsbridge on this machine. A mount that hangs is listed too, and delays nothing.",
         epilog="example: fsbridge list --json | jq -r '.[].mountpoint'",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

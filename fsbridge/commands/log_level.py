@@ -16,7 +16,7 @@ def parser(program: str) -> Parser:
         description="Change the least severe level that a running mount logs.",
         epilog="example: fsbridge log-level /mnt/brain debug",
     )
-    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT")
+    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT", help="a mount of fsbridge")
     parser.add_argument("level", choices=LEVELS, metavar="LEVEL", help=", ".join(LEVELS))
     return parser
 

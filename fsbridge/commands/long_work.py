@@ -31,12 +31,14 @@ END_SECONDS = 1.0
 
 def add_options(parser: Parser) -> None:
     """Add the options of long work, and those of all commands that read the tree of a source."""
-    shown = "do only every N-th unit of work, from the I-th on: for N jobs that share the work"
+    shown = "do every N-th unit of work, beginning with the I-th, for N jobs that share the work"
     parser.add_argument("--part", type=types.part, default=(0, 1), metavar="I/N", help=shown)
-    parser.add_argument("--threads", type=types.positive, metavar="N", help="units at a time (default: processors and 1)")
-    shown = "have the workers of a Dask cluster do it; its scheduler is at ADDRESS, as tcp://HOST:8786"
+    parser.add_argument(
+        "--threads", type=types.positive, metavar="N", help="work on N units at a time (default: number of processors + 1)"
+    )
+    shown = "let a Dask cluster do the work; ADDRESS is that of its scheduler, such as tcp://HOST:8786"
     parser.add_argument("--dask", metavar="ADDRESS", help=shown)
-    parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not show progress")
     arguments.add_shared(parser)
 
 

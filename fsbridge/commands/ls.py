@@ -29,12 +29,12 @@ def parser(program: str) -> Parser:
     """Return the parser of `ls`."""
     parser = Parser(
         prog=program,
-        description="List the files that a mount of SOURCE would show, in a mount's order.",
+        description="List the files that a mount of SOURCE would show, in the order of the mount.",
         epilog="exit codes: 0 all is listed; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
     )
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
-    parser.add_argument("-l", action="store_true", dest="long", help="with type, size and time, and where links lead")
-    parser.add_argument("-R", action="store_true", dest="recursive", help="with all that is below, as whole paths")
+    parser.add_argument("-l", action="store_true", dest="long", help="also show type, size, time, and targets of links")
+    parser.add_argument("-R", action="store_true", dest="recursive", help="also list everything below, as whole paths")
     arguments.add_shared(parser)
     arguments.add_selection(parser)
     return parser

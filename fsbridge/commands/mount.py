@@ -18,7 +18,7 @@ from fsbridge.config import LEVELS, Config
 from fsbridge.errors import SetupError
 
 EPILOG = """\
-exit codes: 0 mounted (or unmounted); 1 wrong usage, no such store or no permission; 2 system error; 8 interrupted; \
+exit codes: 0 mounted or unmounted; 1 wrong usage, no such store or no permission; 2 system error; 8 interrupted; \
 32 mount failure
 """
 
@@ -29,7 +29,7 @@ def parser(program: str) -> Parser:
         prog=program,
         usage=f"{program} [OPTION]... SOURCE MOUNTPOINT",
         description="Mount SOURCE read-only on MOUNTPOINT.",
-        epilog="Every long option --a-b VALUE is also -o a_b=VALUE.\n"
+        epilog="Every long option --a-b VALUE can also be written -o a_b=VALUE.\n"
         "example: fsbridge mount brain.n5 /mnt/brain --layout files --cache-size 1G\n" + EPILOG,
         allow_abbrev=False,
     )
@@ -38,42 +38,57 @@ def parser(program: str) -> Parser:
         "mountpoint",
         type=types.path,
         metavar="MOUNTPOINT",
-        help="a directory, outside the store; or /dev/fd/N, an open and mounted /dev/fuse",
+        help="a directory outside the store, or /dev/fd/N, a /dev/fuse that is open and mounted",
     )
     add = parser.add_argument
-    add("-f", "--foreground", action="store_true", help="stay in the foreground, log to the terminal")
-    add("-d", "--debug", action="store_true", help="stay in the foreground, log all that is done")
+    add("-f", "--foreground", action="store_true", help="stay in the foreground and log to the terminal")
+    add("-d", "--debug", action="store_true", help="stay in the foreground and log everything")
     arguments.add_format(parser)
     arguments.add_tree(parser)
     arguments.add_selection(parser)
     add = parser.group(arguments.SHOW).add_argument
-    add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*")
+    add("--xattrs", action="store_true", help="show facts about the source as extended attributes user.fsbridge.*")
     arguments.add_permissions(parser)
     add = parser.group(arguments.ACCESS).add_argument
-    add("--allow-other", action="store_true", help="let other users read what everybody may read of the store")
-    add("--uid", type=types.user, metavar="USER", help="owner of all files (default: who mounts)")
-    add("--gid", type=types.group, metavar="GROUP", help="group of all files (default: of who mounts)")
-    add("--umask", type=types.umask, metavar="OCTAL", help="mode of all files: 444 (directories 555) less OCTAL")
+    add("--allow-other", action="store_true", help="let other users read what everybody may read in the store")
+    add("--uid", type=types.user, metavar="USER", help="owner of all files (default: the user who mounts)")
+    add("--gid", type=types.group, metavar="GROUP", help="group of all files (default: that of the user who mounts)")
+    add(
+        "--umask",
+        type=types.umask,
+        metavar="OCTAL",
+        help="permission bits to remove from the modes 444 (files) and 555 (directories)",
+    )
     parser.group(arguments.FRESHNESS).add_argument(
-        "--metadata-ttl", type=types.seconds, metavar="SECONDS", help="how old the answer to a stat may be (default: 1)"
+        "--metadata-ttl", type=types.seconds, metavar="SECONDS", help="how old the answer of stat may be (default: 1)"
     )
     add = parser.add_argument
     add("--nonempty", action="store_true", help="mount over another mount, or over a directory that is not empty")
-    add("--force", action="store_true", help="first clear a stale mount, whose daemon is gone")
+    add("--force", action="store_true", help="first unmount a stale mount, whose daemon has ended")
     add = parser.group(arguments.LOGGING).add_argument
     add(
         "--log-file",
         type=types.path,
         metavar="FILE",
-        help="log to FILE (default: syslog, in the foreground the terminal)",
+        help="log to FILE (default: syslog, or the terminal in the foreground)",
     )
     add("--log-level", default="warning", choices=LEVELS, help="least severe level that is logged (default: warning)")
-    add("-v", action="store_const", const="info", dest="log_level", help="log what ordinary work does: --log-level info")
-    add("--log-format", default="text", choices=("text", "json"), help="lines of text, or of JSON (default: text)")
-    add("--access-log", type=types.path, metavar="FILE", help="append a line of JSON to FILE for each open and slow read")
+    add("-v", action="store_const", const="info", dest="log_level", help="log ordinary work too: --log-level info")
+    add("--log-format", default="text", choices=("text", "json"), help="log lines of text or of JSON (default: text)")
+    add(
+        "--access-log",
+        type=types.path,
+        metavar="FILE",
+        help="append a line of JSON to FILE for each open, and for each read not answered from memory",
+    )
     arguments.add_remote(parser)
     parser.add_argument(
-        "-o", action="append", default=[], dest="options", metavar="OPTION,...", help="mount options, the kernel's or ours"
+        "-o",
+        action="append",
+        default=[],
+        dest="options",
+        metavar="OPTION,...",
+        help="mount options of fsbridge or of the kernel",
     )
     return parser
 

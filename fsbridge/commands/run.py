@@ -25,10 +25,10 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         usage=f"{program} SOURCE [OPTION...] -- PROGRAM [ARGUMENT...]",
-        description="Run PROGRAM with a mount of SOURCE that nobody else sees and that ends with it. "
-        "{} in an argument is the mount's path, which is in the variable FSBRIDGE_MOUNT, too.",
-        epilog="exit codes: the program's own, or 128 and the number of the signal that ended it; "
-        "127 there is no such program; before it runs: 1 wrong usage or no such store; 2 system error; 32 mount failure",
+        description="Run PROGRAM with a mount of SOURCE that only PROGRAM sees. The mount ends with PROGRAM. "
+        "In an argument, {} stands for the path of the mount. The variable FSBRIDGE_MOUNT has this path too.",
+        epilog="exit codes: that of PROGRAM, or 128 plus the number of the signal that ended it; 127 no such program; "
+        "if PROGRAM was not started: 1 wrong usage or no such store; 2 system error; 32 mount failure",
     )
     parser.add_argument("source", type=types.path, metavar="SOURCE", help=arguments.SOURCE_AND_PATH)
     arguments.add_shared(parser)

@@ -37,14 +37,16 @@ def parser(program: str) -> Parser:
     """Return the parser of `status`."""
     parser = Parser(
         prog=program,
-        description="Show what mounts are doing: requests, bytes, cache, errors. A mount that hangs delays nothing.",
+        description="Show what mounts are doing: requests, bytes, cache, errors. A mount that hangs delays no other.",
         epilog="example: fsbridge status /mnt/brain --watch\n"
         "exit codes: 0 all mounts answer; 1 wrong usage; 2 a mount does not answer; 32 nothing is mounted there",
     )
-    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT", nargs="?", help="default: all mounts")
+    parser.add_argument(
+        "mountpoint", type=types.path, metavar="MOUNTPOINT", nargs="?", help="a mount of fsbridge (default: all mounts)"
+    )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--json", action="store_true", help="print JSON, with --watch a line each time")
-    how.add_argument("--prometheus", action="store_true", help="print the text format of Prometheus")
+    how.add_argument("--json", action="store_true", help="print JSON instead of text, with --watch one line each time")
+    how.add_argument("--prometheus", action="store_true", help="print metrics in the text format of Prometheus")
     parser.add_argument(
         "--watch",
         nargs="?",

@@ -15,18 +15,18 @@ COMMANDS = {
     "status": "show what mounts are doing",
     "errors": "show why reads of a mount failed",
     "log-level": "change how much a running mount logs",
-    "access-log": "have a running mount write down what is read",
-    "config": "show which options come from files and the environment",
-    "cache": "show or clear what a block cache holds",
-    "doctor": "find what keeps mounts from working, and what mends it",
-    "completion": "print a script by which a shell completes fsbridge's words",
-    "install-helper": "have mount(8) know the type fsbridge",
+    "access-log": "make a running mount log what is read",
+    "config": "show the options that come from files and the environment",
+    "cache": "show or clear the content of a block cache",
+    "doctor": "find what keeps mounts from working, and what helps",
+    "completion": "print a completion script for a shell",
+    "install-helper": "make the type fsbridge work in mount(8) and /etc/fstab",
     "info": "show what SOURCE contains, without mounting it",
-    "ls": "list files of SOURCE as a mount shows them",
+    "ls": "list the files that a mount of SOURCE shows",
     "tree": "draw the tree that a mount of SOURCE shows",
-    "cat": "print files of SOURCE as a mount shows them",
+    "cat": "print files that a mount of SOURCE shows",
     "export": "write the files that a mount of SOURCE shows into a directory or object storage",
-    "verify": "decode every stored chunk and list what is not well",
+    "verify": "decode every stored chunk and list what is wrong",
     "digest": "print a checksum of each array, the same in every format",
     "diff": "show where two stores differ, whatever their formats",
     "run": "run a program with a private mount of SOURCE",
@@ -54,7 +54,9 @@ def command(name: str) -> Command:
 def whole() -> Parser:
     """Return one parser of all commands: for completion and man pages, because making it imports them all."""
     parser = Parser(prog="fsbridge", description="Mount N5, Zarr and HDF5 stores as plain files.")
-    parser.add_argument("-V", "--version", action="store_true", help="print the version; with --verbose of everything used")
+    parser.add_argument(
+        "-V", "--version", action="store_true", help="print the version; with --verbose, also of all libraries"
+    )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for name, does in COMMANDS.items():
         own = command(name).parser(f"fsbridge {name}")

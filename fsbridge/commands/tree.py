@@ -25,9 +25,9 @@ def parser(program: str) -> Parser:
         epilog="exit codes: 0 all is shown; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
     )
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
-    parser.add_argument("-d", action="store_true", dest="directories", help="directories only")
+    parser.add_argument("-d", action="store_true", dest="directories", help="show directories only")
     parser.add_argument(
-        "-L", type=types.positive, dest="depth", metavar="DEPTH", help="as many levels of directories at most"
+        "-L", type=types.positive, dest="depth", metavar="DEPTH", help="show at most DEPTH levels of directories"
     )
     arguments.add_shared(parser)
     arguments.add_selection(parser)

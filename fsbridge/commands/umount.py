@@ -15,11 +15,11 @@ def parser(program: str) -> Parser:
     """Return the parser of `umount`."""
     parser = Parser(
         prog=program,
-        description="Unmount fsbridge mounts; their daemons end.",
+        description="Unmount mounts of fsbridge. Their daemons end.",
         epilog=f"example: fsbridge umount /mnt/brain\n{EPILOG}",
     )
-    parser.add_argument("mountpoints", type=types.path, metavar="MOUNTPOINT", nargs="+")
-    parser.add_argument("-l", "--lazy", action="store_true", help="detach it now, even while files are open")
+    parser.add_argument("mountpoints", type=types.path, metavar="MOUNTPOINT", nargs="+", help="a mount of fsbridge")
+    parser.add_argument("-l", "--lazy", action="store_true", help="detach the mount now, even while files are open")
     return parser
 
 

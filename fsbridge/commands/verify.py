@@ -28,12 +28,12 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Decode every stored chunk of SOURCE and list what is damaged, unsupported or inconsistent: chunks, "
-        "metadata, copies of metadata, names among the chunks that are no chunk.",
-        epilog="exit codes: 0 all is well; 1 something is not, or wrong usage, or no such store; 8 interrupted",
+        "metadata, copies of metadata, and files among the chunks that are not chunks.",
+        epilog="exit codes: 0 all is well; 1 something is wrong, wrong usage, or no such store; 8 interrupted",
     )
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each finding")
-    parser.add_argument("--missing", action="store_true", help="list the cells without a stored chunk, too")
+    parser.add_argument("--missing", action="store_true", help="also list the cells that have no stored chunk")
     long_work.add_options(parser)
     return parser
 
