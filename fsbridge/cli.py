@@ -16,9 +16,9 @@ import sys
 from collections.abc import Sequence
 
 from fsbridge import __version__
+from fsbridge.commands.argument_types import nearest
 from fsbridge.commands.arguments import USAGE, Parser
-from fsbridge.commands.mount_options import nearest
-from fsbridge.commands.pipes import ReaderGone
+from fsbridge.commands.output import ReaderGone
 from fsbridge.commands.table import COMMANDS, command
 from fsbridge.errors import SetupError
 

@@ -8,7 +8,7 @@ gets rules for what is there now.
 
 In front of the wall are the event loop's thread, because a thread behind it cannot unmount (it opens stored objects too, but
 with openat2 and without links), the thread that writes the log, and the processes that start children, which are confined to
-fewer files still. Not here: the system calls (`landlock.py`), what a mount needs (`mount/needs.py`).
+fewer files still. Not here: the system calls (`landlock.py`), what a mount needs (`mount/lifecycle.py`).
 """
 
 from __future__ import annotations

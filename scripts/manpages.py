@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fsbridge import __version__
-from fsbridge.commands import mount_options
+from fsbridge.commands import mount
 from fsbridge.commands.table import COMMANDS, command
 
 PROSE = Path(__file__).resolve().parent.parent / "docs" / "man"
@@ -115,10 +115,10 @@ def _helper() -> Iterator[str]:
             yield from (".TP", f"\\fB{escaped(long[-1][2:].replace('-', '_'))}\\fR{shown}", escaped(action.help or ""))
     yield from (
         ".SH OPTIONS OF THE KERNEL",
-        f"Passed on: {escaped(', '.join(sorted(mount_options.KERNEL)))}.",
+        f"Passed on: {escaped(', '.join(sorted(mount.KERNEL)))}.",
         ".SH IGNORED OPTIONS",
     )
-    yield escaped(f"Bookkeeping of mount(8) and systemd: {', '.join(sorted(mount_options.IGNORED))}, x-*, X-*, comment=*.")
+    yield escaped(f"Bookkeeping of mount(8) and systemd: {', '.join(sorted(mount.IGNORED))}, x-*, X-*, comment=*.")
     yield from _see_also("mount.fsbridge(8)")
 
 

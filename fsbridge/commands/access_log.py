@@ -1,4 +1,4 @@
-"""`fsbridge access-log`: have a running mount write down what is read. Not here: what is written (`mount/accesses.py`).
+"""`fsbridge access-log`: have a running mount write down what is read. Not here: what is written (`mount/logs.py`).
 
 This command opens the file and hands it to the daemon, so the daemon needs no right to open anything.
 """
@@ -32,7 +32,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     args = parser(program).parse_args(argv)
     if (args.file is None) != args.off:
         raise SetupError("either FILE or --off is needed", f"see: {program} --help")
-    from fsbridge.mount.accesses import open_log
+    from fsbridge.mount.logs import open_log
     from fsbridge.mount.running import ask_one
 
     file = None if args.file is None else open_log(absolute(args.file))

@@ -1,6 +1,6 @@
 """Types of command line arguments: each turns a text into a value, or says in one line what is wrong with it.
 
-Not here: which options there are (`arguments.py`, and each command), the language of `-o` (`mount_options.py`).
+Not here: which options there are (`arguments.py`, and each command), the language of `-o` (`mount.py`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import argparse
 import grp
 import pwd
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from fsbridge.commands import mount_options
 from fsbridge.config import LEAST_CACHE
 from fsbridge.layouts.files.filetypes import CHOICES
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
 def path(text: str) -> str:
@@ -31,10 +33,15 @@ def pattern(text: str) -> str:
 
 
 def size(text: str) -> int:
+    """Parse a number of bytes: `64M`, `1GiB`, `1.5g` or `4096`. Units are powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
     try:
-        return mount_options.size(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB") from None
+        if match is not None:
+            unit = _UNITS[match[2].lower()]
+            return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    except (OverflowError, ValueError):  # too many digits
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB")
 
 
 def positive(text: str) -> int:
@@ -117,3 +124,10 @@ def seconds(text: str) -> float:
     if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(e-?[0-9]+)?", text) is None or float(text) > 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, or more than a day")
     return float(text)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the word of `known` that `word` is most like; empty if it is like none."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1, 0.8)), "")

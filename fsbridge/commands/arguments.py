@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands.mount_options import nearest
+from fsbridge.commands.argument_types import nearest
 from fsbridge.config import Config, Remote, parse_place
 from fsbridge.errors import SetupError
 from fsbridge.layouts.files.filetypes import CHOICES

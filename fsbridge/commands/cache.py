@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser, absolute
-from fsbridge.commands.status import size
+from fsbridge.commands.output import size
 from fsbridge.errors import SetupError, printable
 
 

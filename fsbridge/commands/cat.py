@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.command_line import CommandLine
-from fsbridge.commands.pipes import write
-
-if TYPE_CHECKING:
-    from fsbridge.commands.trees import Problems, Trees
+from fsbridge.commands.output import write
+from fsbridge.commands.sources import CommandLine, Problems, Trees, read
 
 PIECE = 4 << 20
 """Bytes that are read at a time: enough for several chunks to be decoded at once, little beside the cache."""
@@ -35,9 +31,7 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Print what `argv` names."""
     line = CommandLine(parser(program), argv)
-    from fsbridge.commands import trees
-
-    return trees.run(line, lambda opened, problems: _print(line.args, opened, problems))
+    return read(line, lambda opened, problems: _print(line.args, opened, problems))
 
 
 def _print(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:

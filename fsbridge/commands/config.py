@@ -1,6 +1,6 @@
 """`fsbridge config`: which options come from files and the environment, and from where.
 
-Not here: reading those (`settings.py`), which of them a command takes (`command_line.py`).
+Not here: reading those (`settings.py`), which of them a command takes (`sources.py`).
 """
 
 from __future__ import annotations

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.long_work import LongWork
-from fsbridge.commands.pipes import show
+from fsbridge.commands.output import show
+from fsbridge.commands.sources import CommandLine, Problems
 from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
-    from fsbridge.commands.trees import Problems
     from fsbridge.unmounted.comparing import Comparison, Difference
     from fsbridge.unmounted.units import WorkSources
 

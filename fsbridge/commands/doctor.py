@@ -1,6 +1,9 @@
 """`fsbridge doctor`: what keeps mounts from working here, and a command that helps for each cause.
 
-Not here: what is looked at (`diagnosis.py`, `trial.py`).
+A source is tried out: it is opened, and one chunk of each codec in it is decoded and timed. Nothing heavy is imported before
+that, because libraries that cannot be loaded are a finding.
+
+Not here: what else is looked at (`diagnosis.py`), reading all of a source (`verify.py`).
 """
 
 from __future__ import annotations
@@ -11,15 +14,27 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, cast
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.command_line import CommandLine
 from fsbridge.commands.diagnosis import Diagnosis, findings
-from fsbridge.errors import printable
+from fsbridge.commands.sources import CommandLine
+from fsbridge.config import Config
+from fsbridge.deadlines import Stopwatch
+from fsbridge.errors import FsbridgeError, NotFound, printable
+
+if TYPE_CHECKING:
+    from fsbridge.cache import ChunkCache
+    from fsbridge.metadata import Index
+    from fsbridge.model import Array, Group, Node
 
 SIGNS = {"ok": "ok  ", "note": "note", "bad": "BAD "}
+
+MEMBERS, SECONDS = 10_000, 30.0
+"""Most members of a hierarchy that are looked at, and seconds after which no further array is tried."""
 
 
 def parser(program: str) -> Parser:
@@ -44,11 +59,9 @@ def run(program: str, argv: Sequence[str]) -> int:
     look: Callable[[], Iterator[Diagnosis]] | None = None
     path = ""
     if args.source is not None:
-        from fsbridge.commands.trial import trial
-
         config = line.mounted(args.source)
         path = config.source
-        look = partial(trial, config)
+        look = partial(_trial, config)
     found = []
     for finding in findings(path, look):
         found.append(finding)
@@ -63,3 +76,76 @@ def run(program: str, argv: Sequence[str]) -> int:
         sys.stdout.flush()
         os._exit(code)
     return code
+
+
+def _trial(config: Config) -> Iterator[Diagnosis]:
+    """Open the source of `config`. Yields one finding for that, and one for each codec."""
+    from fsbridge.cache import ChunkCache
+    from fsbridge.formats.open import open_source
+
+    begun = Stopwatch()
+    source = open_source(config.source, config)
+    try:
+        yield Diagnosis(config.source, "ok", f"{source.format.name}, opened in {begun.seconds * 1000:.0f} ms")
+        tried = set[str]()
+        cache = ChunkCache(config.cache_size)
+        for path, array in islice(_arrays("", source.root, config.limits.depth), MEMBERS):
+            codec = array.metadata.codec or "none"
+            if codec in tried or begun.seconds > SECONDS:
+                continue
+            finding = _one_chunk(path or "/", array, codec, cache, config)
+            if finding is not None:
+                tried.add(codec)
+                yield finding
+    finally:
+        source.close()
+
+
+def _arrays(path: str, node: Node, depth: int) -> Iterator[tuple[str, Array]]:
+    from fsbridge.model import Link, as_array
+
+    if isinstance(node, Link):
+        return
+    array = as_array(node)
+    if array is not None:
+        yield path, array
+    elif depth >= 0:
+        for child in sorted(cast("Group", node).children(), key=lambda child: child.name):
+            try:
+                found = cast("Group", node).child(child.name)
+            except (FsbridgeError, OSError):
+                continue  # `fsbridge info` names those that cannot be read
+            yield from _arrays(f"{path}/{child.name}", found, depth - 1)
+
+
+def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: Config) -> Diagnosis | None:
+    """How the first stored chunk of `array` decodes; None if nothing is stored."""
+    from fsbridge.decoded.chunks import DecodedChunks
+
+    subject = f"codec {codec}"
+    if array.metadata.refused is not None:
+        return Diagnosis(subject, "bad", f"{path}: {array.metadata.refused}")
+    try:
+        index = _first(array)
+        if index is None:
+            return None
+        begun = Stopwatch()
+        data = DecodedChunks(array, cache, config.max_chunk).open(index)
+        size = len(data.read(0, data.size))
+    except NotFound:
+        return None
+    except (FsbridgeError, OSError) as error:
+        return Diagnosis(subject, "bad", f"{path}: {error}", "restore it from a copy; fsbridge info lists the others")
+    milliseconds = begun.seconds * 1000
+    return Diagnosis(subject, "ok", f"{path}: a chunk of {size:,} bytes read and decoded in {milliseconds:.1f} ms")
+
+
+def _first(array: Array) -> Index | None:
+    """The index of the first chunk that a listing names."""
+    index: Index = ()
+    for _ in array.metadata.grid.counts:
+        found = next((pairs[0][0] for pairs in array.chunks.scan(index) if pairs), None)
+        if found is None:
+            return None
+        index = (*index, found)
+    return index

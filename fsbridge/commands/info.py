@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.command_line import CommandLine
-from fsbridge.commands.pipes import show
+from fsbridge.commands.output import show
+from fsbridge.commands.sources import CommandLine
 from fsbridge.config import Config, parse_place
 
 TABLE_COLUMNS = 120

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.command_line import CommandLine
-from fsbridge.commands.progress import Progress
+from fsbridge.commands.output import Progress
+from fsbridge.commands.sources import CommandLine, Problems, report
 from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
-    from fsbridge.commands.trees import Problems
     from fsbridge.unmounted.units import Doers, Work, WorkSources
 
     Make: TypeAlias = Callable[[WorkSources, list[tuple[int, str]], Problems], Work[Any, Any]]
@@ -61,10 +60,8 @@ class LongWork:
 
     def run(self, make: Make) -> int:
         """Do the work that `make(sources, places, problems)` returns; return the exit code."""
-        from fsbridge.commands import trees
-
         try:
-            return trees.report(lambda problems: self._perform(make, problems))
+            return report(lambda problems: self._perform(make, problems))
         finally:
             self.progress.close()
 

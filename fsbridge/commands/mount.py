@@ -1,17 +1,20 @@
-"""`fsbridge mount`, also as mount(8) calls it: arguments and `-o` options to a Config. Exit codes are mount(8)'s (`EPILOG`).
+"""`fsbridge mount`, also as mount(8) calls it: arguments and `-o a=b,c` to a Config. Exit codes are mount(8)'s (`EPILOG`).
 
-Not here: the `-o` language (`mount_options.py`), mounting (`mount/lifecycle.py`).
+Options in `-o` are fsbridge's, the kernel's, or bookkeeping of mount(8) and systemd. Not here: options that other commands
+have, too (`arguments.py`), mounting (`mount/lifecycle.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands import arguments, mount_options
+from fsbridge.commands import arguments
 from fsbridge.commands.arguments import USAGE, Parser
 from fsbridge.commands.settings import settings
 from fsbridge.config import LEVELS, Config
@@ -21,6 +24,24 @@ EPILOG = """\
 exit codes: 0 mounted or unmounted; 1 wrong usage, no such store or no permission; 2 system error; 8 interrupted; \
 32 mount failure
 """
+
+KERNEL = frozenset(
+    {"ro", "nosuid", "nodev", "noexec", "noatime", "sync", "dirsync"}
+    | {"allow_root", "default_permissions", "auto_unmount", "fsname", "subtype", "context"}
+)
+"""Passed on to libfuse, with their values. Not max_read, which libfuse 3.14 takes from C programs only."""
+
+IGNORED = frozenset(
+    {"auto", "noauto", "user", "nouser", "users", "owner", "group", "defaults", "_netdev", "nofail"}
+    | {"relatime", "strictatime", "lazytime", "dev", "suid", "rw", "async", "atime", "exec"}
+)
+"""Options of fstab and mount(8) only, and the kernel's defaults: ignored. A mount is always ro, nosuid and nodev."""
+
+_IGNORED_PATTERN = re.compile(r"(x-|X-|comment=)")
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_ENV_FILE_CHARACTERS = 1 << 20
 
 
 def parser(program: str) -> Parser:
@@ -111,9 +132,9 @@ def parse(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
     """The Config that a mount command line asks for; SetupError for mistakes. `sloppy` ignores unknown mount options."""
     options = parser(program)
     first = options.parse_args(argv)
-    given = [option for text in first.options for option in mount_options.split(text)]
-    given, environment = mount_options.environment(given)
-    ours, kernel = mount_options.sort(given, option_names(options), sloppy)
+    given = [option for text in first.options for option in split_options(text)]
+    given, environment = environment_options(given)
+    ours, kernel = sort_options(given, option_names(options), sloppy)
     # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
     words = argv.index("--") if "--" in argv else len(argv)
     defaults = settings(options, first.source)
@@ -158,10 +179,10 @@ def helper(program: str, argv: Sequence[str]) -> int:
     parser.add_argument("-o", action="append", default=[])
     args = parser.parse_args(argv)
     if args.N is not None:
-        from fsbridge.mount import namespace
+        from fsbridge.mount.private import join_namespace
 
         try:
-            namespace.join(args.N)
+            join_namespace(args.N)
         except OSError as error:
             raise SetupError(f"cannot enter the mount namespace {args.N}: {error.strerror}") from None
     words = [args.source, args.mountpoint]
@@ -182,3 +203,102 @@ def _mount(config: Config) -> int:
             USAGE,
         )
     return mount(config)
+
+
+class Sorted(NamedTuple):
+    """Options by owner. `own`: fsbridge's, as command line words (`--cache-size=64M`); `kernel`: as libfuse takes them."""
+
+    own: list[str]
+    kernel: list[str]
+
+
+def split_options(text: str) -> list[str]:
+    """The options in `a,b=c`; a comma belongs to a value after a backslash (libfuse's rule) or in quotes (mount's)."""
+    options, current, quoted, escaped = [], "", False, False
+    for char in text:
+        if escaped:
+            current += char if char in ',\\"' else "\\" + char
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif char == '"':
+            quoted = not quoted
+        elif char == "," and not quoted:
+            options.append(current)
+            current = ""
+        else:
+            current += char
+    if quoted:
+        raise SetupError(f"mount options have an unclosed quote: {text}")
+    options.append(current + ("\\" if escaped else ""))
+    return [option for option in options if option]
+
+
+def sort_options(options: Iterable[str], own: Mapping[str, bool], sloppy: bool = False) -> Sorted:
+    """Separate fsbridge's options from the kernel's; SetupError names an unknown one, unless `sloppy`.
+
+    `own` maps our option names, spelled with underscores, to whether they take a value.
+    """
+    result, before = Sorted([], []), ""
+    for option in options:
+        name, equals, value = option.partition("=")
+        if name in own:
+            if own[name] and not equals:
+                raise SetupError(f"mount option {name} needs a value: {name}=...", _list_advice(option, before))
+            if not own[name] and equals:
+                raise SetupError(f"mount option {name} takes no value")
+            result.own.append(f"--{name.replace('_', '-')}{equals}{value}")
+        elif name in KERNEL:
+            result.kernel.append(option)
+        elif option not in IGNORED and not _IGNORED_PATTERN.match(option) and not sloppy:
+            near = types.nearest(name.replace("-", "_"), own)
+            hint = f"perhaps {near}? " if near else ""
+            advice = _list_advice(option, before) or f"{hint}fsbridge mount --help lists the options"
+            raise SetupError(f"unknown mount option: {option}", advice)
+        before = option
+    return result
+
+
+def environment_options(options: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """Return all other options, and the variables that `env.NAME=VALUE` and `env_file=PATH` set. Later ones win."""
+    others, found = [], dict[str, str]()
+    for option in options:
+        name, _, value = option.partition("=")
+        if name == "env_file":
+            found |= _env_file(value)
+        elif name.startswith("env."):
+            if not _VARIABLE.fullmatch(name[4:]):
+                raise SetupError(f"mount option {name}: {name[4:]!r} is no name of a variable", "write env.NAME=VALUE")
+            found[name[4:]] = value
+        else:
+            others.append(option)
+    return others, found
+
+
+def _env_file(path: str) -> dict[str, str]:
+    """The variables in a file of lines `NAME=VALUE`, as systemd's EnvironmentFile has them."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_ENV_FILE_CHARACTERS + 1)
+    except (OSError, UnicodeError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise SetupError(f"env_file {path!r}: {reason}", "it holds a line NAME=VALUE for each variable") from None
+    if len(text) > _ENV_FILE_CHARACTERS:
+        raise SetupError(f"env_file {path}: more than {_ENV_FILE_CHARACTERS} characters")
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line[0] in "#;":
+            continue
+        name, equals, value = line.removeprefix("export ").partition("=")
+        if not equals or not _VARIABLE.fullmatch(name):
+            raise SetupError(f"env_file {path}: line {number} is not NAME=VALUE")  # the line may be a secret
+        value = value.strip()
+        found[name] = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+    return found
+
+
+def _list_advice(option: str, before: str) -> str:
+    """Return advice if `option` seems to continue the list `before` behind a comma, because a comma ends a mount option."""
+    goes_on = before.startswith(("layout=", "files=")) and "=" not in option
+    return f"write + for the comma: {before}+{option}" if goes_on else ""

@@ -1,4 +1,4 @@
-"""`fsbridge run`: run a program with a mount that ends when the program does. Not here: namespaces (`mount/namespace.py`).
+"""`fsbridge run`: run a program with a mount that ends when the program does. Not here: mounting (`mount/private.py`).
 
 If the kernel allows it, the program gets a mount namespace of its own with the mount: no other program sees it, no
 fusermount3 is needed, and nothing is left of it, however the program ends.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import USAGE, Parser
-from fsbridge.commands.command_line import CommandLine
+from fsbridge.commands.sources import CommandLine
 from fsbridge.errors import SetupError
 
 HERE = "{}"

@@ -1,7 +1,7 @@
 """Options of `mount` from files and the environment, and sources that have a name; the command line wins.
 
 Precedence, the highest first: the command line, `FSBRIDGE_<OPTION>`, the named source, `[mount]` of the user's file, of
-`/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), which ones other commands take (`command_line.py`), what
+`/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), which ones other commands take (`sources.py`), what
 is printed (`config.py`).
 """
 
@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fsbridge.commands.mount_options import nearest
+from fsbridge.commands.argument_types import nearest
 from fsbridge.config import parse_place
 from fsbridge.errors import SetupError
 

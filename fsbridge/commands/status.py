@@ -1,7 +1,6 @@
 """`fsbridge status`: what mounts are doing, once or repeatedly, for people and for programs.
 
-Not here: how daemons are asked (`mount/running.py`), what they tell (`mount/report.py`), the text format for Prometheus
-(`prometheus.py`).
+Not here: how daemons are asked (`mount/running.py`), what they tell (`mount/report.py`).
 """
 
 from __future__ import annotations
@@ -9,19 +8,17 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.list import duration
+from fsbridge.commands.output import SYSTEM, size
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import printable
 from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Running, Told, ask, running, serving
-
-SYSTEM = 2
-"""The exit code of mount(8) for errors of the system: here, a mount that does not answer."""
 
 CLEAR = "\x1b[H\x1b[J"
 
@@ -74,9 +71,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         while True:
             look = _look(args.mountpoint)
             if args.prometheus:
-                from fsbridge.commands.prometheus import text
-
-                sys.stdout.write(text(look.told))
+                sys.stdout.write(prometheus(look.told))
             elif args.json:
                 print(json.dumps([document(told) for told in look.told], indent=None if args.watch else 2))
             else:
@@ -155,10 +150,75 @@ def _rate(rates: Mapping[str, float], name: str) -> str:
     return f" ({rates[name]:,.0f}/s)" if name == "requests" else f" ({size(rates[name])}/s)"
 
 
-def size(number: float) -> str:
-    """A number of bytes as a person reads it: `12 KiB`, `3.4 GiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024 or unit == "TiB":
-            break
-        number /= 1024
-    return f"{number:.0f} {unit}" if unit == "B" or number >= 10 else f"{number:.1f} {unit}"
+Values = Callable[[Mapping[str, Any]], Mapping[tuple[str, str], float]]
+"""Turns a daemon's answer into the numbers of one metric, by name and value of an extra label (both empty for none)."""
+
+
+class Metric(NamedTuple):
+    """One metric of each mount."""
+
+    name: str
+    kind: str
+    help: str
+    values: Values
+
+
+def _plain(value: Callable[[Mapping[str, Any]], float]) -> Values:
+    return lambda said: {("", ""): value(said)}
+
+
+METRICS = (
+    Metric("uptime_seconds", "gauge", "Seconds since the mount began.", _plain(lambda said: said["uptime"])),
+    Metric(
+        "requests_total",
+        "counter",
+        "Requests of the kernel.",
+        lambda said: {("request", name): number for name, number in said["requests"].items()},
+    ),
+    Metric("requests_under_way", "gauge", "Requests that are not answered yet.", _plain(lambda said: said["under_way"])),
+    Metric("requests_slow", "gauge", "Jobs that wait long for the store.", _plain(lambda said: said["slow"]["requests"])),
+    Metric("read_bytes_total", "counter", "Bytes of answers to reads.", _plain(lambda said: said["bytes_read"])),
+    Metric("decoded_bytes_total", "counter", "Bytes that were decoded.", _plain(lambda said: said["bytes_decoded"])),
+    Metric("cache_bytes", "gauge", "Decoded bytes in the cache.", _plain(lambda said: said["cache"]["used"])),
+    Metric("cache_size_bytes", "gauge", "Bytes that the cache may hold.", _plain(lambda said: said["cache"]["size"])),
+    Metric("cache_hits_total", "counter", "Chunks found in the cache.", _plain(lambda said: said["cache"]["hits"])),
+    Metric("cache_misses_total", "counter", "Chunks not found in the cache.", _plain(lambda said: said["cache"]["misses"])),
+    Metric(
+        "errors_total",
+        "counter",
+        "Errors by errno.",
+        lambda said: {("errno", name): number for name, number in said["errors"].items()},
+    ),
+)
+
+
+def prometheus(told: Sequence[Told]) -> str:
+    """Return the metrics of all mounts that have answered, and for each mount whether it did, in the format of Prometheus.
+
+    node_exporter's textfile collector and scrapers take it.
+    """
+    return "".join(f"{line}\n" for line in _lines(told))
+
+
+def _lines(told: Sequence[Told]) -> Iterator[str]:
+    yield "# HELP fsbridge_up Whether the daemon of the mount answers."
+    yield "# TYPE fsbridge_up gauge"
+    for one in told:
+        if one.state != UNKNOWN:
+            yield f"fsbridge_up{_labels(one)} {int(one.state not in (GONE, SILENT))}"
+    for metric in METRICS:
+        yield f"# HELP fsbridge_{metric.name} {metric.help}"
+        yield f"# TYPE fsbridge_{metric.name} {metric.kind}"
+        for one in told:
+            for (label, value), number in metric.values(one.answer).items() if one.answer else ():
+                yield f"fsbridge_{metric.name}{_labels(one, label, value)} {number}"
+
+
+def _labels(told: Told, label: str = "", value: str = "") -> str:
+    labels = {"mountpoint": told.mount.mountpoint, "source": told.mount.source, **({label: value} if label else {})}
+    return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    plain = text.encode("utf-8", "replace").decode()  # a path may have bytes that are no text
+    return plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

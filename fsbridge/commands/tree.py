@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.command_line import CommandLine
-from fsbridge.commands.pipes import show
+from fsbridge.commands.output import show
+from fsbridge.commands.sources import CommandLine, Problems, Trees, read
 
 if TYPE_CHECKING:
-    from fsbridge.commands.trees import Problems, Trees
     from fsbridge.unmounted.virtual import Listed, VirtualTree
 
 
@@ -37,9 +36,7 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Draw what `argv` names."""
     line = CommandLine(parser(program), argv)
-    from fsbridge.commands import trees
-
-    return trees.run(line, lambda opened, problems: _draw(line.args, opened, problems))
+    return read(line, lambda opened, problems: _draw(line.args, opened, problems))
 
 
 def _draw(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:

@@ -1,6 +1,7 @@
-"""The serving process: initialise FUSE, run the event loop, answer signals, leave.
+"""The serving process: initialise FUSE, run the event loop, answer signals, keep systemd informed, leave.
 
-Not here: forking and the way to readiness as the caller sees it (`lifecycle.py`), requests (`kernel/filesystem.py`).
+Not here: systemd's units (`share/`), what systemd and the control socket are told (`report.py`), forking and the way to
+readiness as the caller sees it (`lifecycle.py`), requests (`kernel/filesystem.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,7 +34,6 @@ from fsbridge.kernel.session import quick_requests
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, SYSTEM
 from fsbridge.mount.report import Report
-from fsbridge.mount.systemd import keep_told, notify
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,9 @@ _IGNORED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 """Signals that are ignored, because by default they end the process and would leave a dead mount."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+STATUS_SECONDS = 10.0
+"""Seconds between two status lines: `systemctl status` is read by people."""
 
 
 class Daemon:
@@ -280,3 +284,37 @@ def _captured_stderr() -> Iterator[Callable[[], str]]:
         os.dup2(saved, 2)
         os.close(saved)
         os.close(memory)
+
+
+def notify(state: str) -> None:
+    """Send `state` as sd_notify(3) does. Nothing is sent where systemd does not listen, or if its socket is full."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sock:
+        sock.connect(address)
+        sock.send(state.encode())
+
+
+async def keep_told(words: Callable[[], str]) -> None:
+    """Send systemd the line `words()` regularly, and tell its watchdog that the event loop runs.
+
+    Without that, systemd restarts the service.
+    """
+    if not os.environ.get("NOTIFY_SOCKET"):
+        return
+    watched = watchdog_seconds()
+    while True:
+        await trio.sleep(min(STATUS_SECONDS, watched / 2 or STATUS_SECONDS))
+        notify(f"STATUS={words()}" + ("\nWATCHDOG=1" if watched else ""))
+
+
+def watchdog_seconds() -> float:
+    """Seconds within which systemd wants to hear from this process; 0 if it does not."""
+    text, process = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not text.isdecimal() or (process and process != str(os.getpid())):
+        return 0.0
+    return int(text) / 1_000_000

@@ -1,7 +1,7 @@
 """A mount for one program: in a mount namespace of its own where the kernel allows that, else in a private folder.
 
 The calling process enters the namespace, serves the mount from a child, runs the program and waits for it. The daemon ends
-when this process ends, however that happens. Not here: serving (`daemon.py`), the system calls (`namespace.py`).
+when this process ends, however that happens. Not here: serving (`daemon.py`), a mount for a `with` block (`temporary.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import NoReturn
 from fsbridge.config import Config
 from fsbridge.deadlines import Deadline
 from fsbridge.errors import SetupError
-from fsbridge.mount import namespace, preflight
+from fsbridge.mount import preflight
 from fsbridge.mount.lifecycle import mount
-from fsbridge.mount.preflight import INTERNAL, SYSTEM
+from fsbridge.mount.preflight import INTERNAL, MNT_DETACH, SYSTEM
 
 NO_SUCH_PROGRAM, CANNOT_RUN, BY_SIGNAL = 127, 126, 128
 """Exit codes of a shell: no such program, not executable, and what is added to the number of a fatal signal."""
@@ -38,6 +38,9 @@ PR_SET_PDEATHSIG = 1
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are passed on to the program. SIGINT and SIGQUIT of a terminal reach it directly."""
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REC, MS_SLAVE = 1, 2, 4, 0x4000, 1 << 19
 
 
 class _Server:
@@ -116,8 +119,8 @@ def run_with_mount(config: Config, command: Callable[[str], tuple[list[str], dic
     folder = tempfile.mkdtemp(prefix="fsbridge-")
     try:
         signals = _Signals()
-        if namespace.permitted(folder):
-            namespace.enter()
+        if _namespace_is_permitted(folder):
+            _enter_namespace()
         server = _Server(replace(config, mountpoint=folder))
         try:
             server.wait_until_ready(signals)
@@ -144,3 +147,69 @@ def _serve(config: Config, parent: int) -> NoReturn:
         code = error.exit_code
     finally:
         os._exit(code)
+
+
+def _enter_namespace() -> None:
+    """Move this process, which has one thread, into a mount namespace where it may mount; OSError if that is refused.
+
+    User and groups stay what they are.
+    """
+    libc = _libc()
+    user, group = os.geteuid(), os.getegid()
+    if libc.unshare(CLONE_NEWNS):
+        _check(libc.unshare(CLONE_NEWUSER | CLONE_NEWNS))
+        with contextlib.suppress(FileNotFoundError):
+            _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{user} {user} 1")
+        _write("/proc/self/gid_map", f"{group} {group} 1")
+    _check(libc.mount(b"none", b"/", None, MS_REC | MS_SLAVE, None))  # what others unmount is unmounted here, too
+
+
+def join_namespace(path: str) -> None:
+    """Move this process, which has one thread, into the mount namespace of the file `path`; OSError if that is refused."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc().setns(file, CLONE_NEWNS))
+    finally:
+        os.close(file)
+
+
+def _namespace_is_permitted(folder: str) -> bool:
+    """True if a process may enter a mount namespace and then mount FUSE on `folder`. A child tries it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            _enter_namespace()
+            _try_mount(folder)
+            code = 0
+        except OSError:
+            pass
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    return status == 0
+
+
+def _try_mount(folder: str) -> None:
+    device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={device},rootmode=40000,user_id={os.geteuid()},group_id={os.getegid()}"
+    flags = MS_RDONLY | MS_NOSUID | MS_NODEV
+    libc = _libc()
+    _check(libc.mount(b"fsbridge", os.fsencode(folder), b"fuse.fsbridge", flags, options.encode()))
+    libc.umount2(os.fsencode(folder), MNT_DETACH)
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int) -> None:
+    if result:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)

@@ -18,8 +18,8 @@ from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import SetupError, printable
 from fsbridge.kernel.boundary import Failure
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.mount.accesses import AccessLog
 from fsbridge.mount.control import Answer
+from fsbridge.mount.logs import AccessLog
 
 SERVING, WAITING, BUSY = "serving", "waits for the store", "busy"
 """States of a mount: it answers; a request takes long; the event loop does not get to run."""

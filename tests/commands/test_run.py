@@ -105,7 +105,7 @@ def test_p10_a_killed_command_leaves_no_mount(each: dict[str, Path], tmp_path: P
 
 def test_where_no_namespace_is_allowed_it_is_an_ordinary_mount(each: dict[str, Path], folders: Path) -> None:
     program = (
-        "import sys; from fsbridge.mount import namespace; namespace.permitted = lambda folder: False; "
+        "import sys; from fsbridge.mount import private; private._namespace_is_permitted = lambda folder: False; "
         "from fsbridge.cli import main; sys.exit(main(['fsbridge', *sys.argv[1:]]))"
     )
     words = [sys.executable, "-c", program, "run", each["zarr3"], "--", "sh", "-c", "ls {}; echo $FSBRIDGE_MOUNT; exit 3"]

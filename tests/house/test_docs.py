@@ -19,7 +19,7 @@ from mounting import ROOT, command, environment, mounted
 from paths import TESTS
 
 from fsbridge import cli
-from fsbridge.commands import arguments, mount, mount_options
+from fsbridge.commands import arguments, mount
 from fsbridge.commands import table as commands
 from fsbridge.formats.registry import FORMATS
 from fsbridge.layouts import LAYOUTS
@@ -158,8 +158,8 @@ def test_mount_options_in_examples_are_known() -> None:
         examples += re.findall(r"^mount -t .* -o (\S+)$", text, re.MULTILINE)
     assert len(examples) >= 6
     for example in examples:
-        options = [option for option in mount_options.split(example) if not option.startswith("env_file=")]
-        mount_options.sort(options, names)  # raises SetupError for an unknown one
+        options = [option for option in mount.split_options(example) if not option.startswith("env_file=")]
+        mount.sort_options(options, names)  # raises SetupError for an unknown one
 
 
 @pytest.mark.parametrize("page", ["docs/semantics.md"])

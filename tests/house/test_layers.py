@@ -98,7 +98,7 @@ IMPORTERS = {
     "pcodec": {"codecs"},
     "zfpy": {"codecs"},
     "fsspec": {"unmounted/filesystem"},
-    "tqdm": {"commands/progress"},
+    "tqdm": {"commands/output"},
     "distributed": {"unmounted/cluster"},
     "obstore": {"store/remote/backends", "store/remote/client"},
     "h5py": {"formats/hdf5/child", "layouts/files/h5/child"},

@@ -1,29 +1,56 @@
-"""Progress of long work: a bar on a terminal, a line every ten seconds elsewhere, nothing with `--quiet`.
+"""What commands print: standard output, which may be a pipe that its reader closes early, and the progress of long work.
 
-Not here: the work. tqdm draws the bar and is imported only where there is a terminal.
+Progress is a bar on a terminal, a line every ten seconds elsewhere, and nothing with `--quiet`. tqdm draws the bar, and is
+imported only where there is a terminal. Not here: the content, the work.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from typing import Any
 
 from fsbridge.deadlines import Stopwatch
-from fsbridge.errors import printable
+from fsbridge.errors import SetupError, printable
+
+SYSTEM = 2
+"""The exit code of mount(8) for errors of the system."""
 
 LINE_SECONDS = 10.0
 """Seconds between two lines."""
 
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+class ReaderGone(Exception):
+    """The reader of standard output has seen enough (`| head`): the command ends without an error."""
 
 
-def size(count: float) -> str:
-    """Spell a number of bytes for people."""
-    unit = 0
-    while count >= 1024 and unit < len(UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:.0f} {UNITS[unit]}" if unit == 0 else f"{count:.1f} {UNITS[unit]}"
+def show(text: str) -> None:
+    """Print the line or lines `text`, as `write` does."""
+    write(os.fsencode(text + "\n"))
+
+
+def write(data: bytes | bytearray | memoryview) -> None:
+    """Write `data` to standard output; ReaderGone if its reader has closed it, SetupError if it cannot be written."""
+    if sys.stdout is None:
+        raise SetupError("standard output is closed", exit_code=SYSTEM)
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports an error when it ends
+        if not isinstance(error, BrokenPipeError):
+            raise SetupError(f"standard output: {error.strerror}", exit_code=SYSTEM) from None
+        raise ReaderGone from None
+
+
+def size(number: float) -> str:
+    """A number of bytes as a person reads it: `12 KiB`, `3.4 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if number < 1024 or unit == "TiB":
+            break
+        number /= 1024
+    return f"{number:.0f} {unit}" if unit == "B" or number >= 10 else f"{number:.1f} {unit}"
 
 
 class Progress:

@@ -1,0 +1,155 @@
+"""The sources that a command line names: the options in force for each, opening it, reporting errors, the end.
+
+A source has settings of its own, so the words are parsed once for each source, with its settings before them. Settings are
+options of `mount`. A command uses those that mean the same to it, so `export` does not use `--include`.
+
+Not here: the command line of `mount` (`mount.py`), where settings stand (`settings.py`), what options mean (`arguments.py`),
+the tree of a source (`unmounted/virtual.py`), any command's own work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from fsbridge.commands import arguments, mount
+from fsbridge.commands.arguments import Parser
+from fsbridge.commands.settings import options_of, settings, spelled
+from fsbridge.config import Config, parse_place
+from fsbridge.errors import FsbridgeError, SetupError, printable
+from fsbridge.parallel import apart
+
+if TYPE_CHECKING:
+    from fsbridge.unmounted.virtual import VirtualTree
+
+FAILED = 1
+"""The exit code of a command that could not read something, and has said what."""
+
+
+class Source(NamedTuple):
+    """A source, and the options in force for it."""
+
+    args: argparse.Namespace
+    """The options in force for this source."""
+    text: str
+    """A path or URL: what a name stands for, or what was given."""
+    is_named: bool
+
+
+class CommandLine:
+    """A parsed command line: `args` without any settings, and each source with its own."""
+
+    def __init__(self, parser: Parser, words: Sequence[str], left_out: Collection[str] = ()) -> None:
+        """`left_out`: options that are ignored in the settings, so that only the command line can give them."""
+        self.args = parser.parse_args(words)
+        self._parser, self._words, self._left_out = parser, words, left_out
+        self._sources: dict[str, Source] = {}
+
+    def source(self, place: str) -> Source:
+        """The source of `SOURCE//PATH`; SetupError names the file and the key that is wrong."""
+        given = parse_place(place)[0]
+        if given not in self._sources:
+            options = mount.parser("fsbridge mount")
+            known, ours = options_of(options), options_of(self._parser)
+            found = settings(options, given)
+            words = [
+                word
+                for option, setting in found.options.items()
+                if option in ours and ours[option].dest == known[option].dest and option not in self._left_out
+                for word in spelled(setting)
+            ]
+            args = self._parser.parse_args([*words, *self._words])
+            text = given if found.source is None else str(found.source.value)
+            self._sources[given] = Source(args, text, found.source is not None)
+        return self._sources[given]
+
+    def opened(self, place: str) -> tuple[Config, str]:
+        """The Config of the source of `SOURCE//PATH`, and PATH in the tree that a mount of it shows."""
+        found = self.source(place)
+        # What a name stands for may have a //PATH too, and that is where its tree begins.
+        source, inside = arguments.source_and_path(found.text) if found.is_named else (found.text, ())
+        return arguments.config(found.args, source, inside=inside), parse_place(place)[1]
+
+    def mounted(self, place: str) -> Config:
+        """The Config of a mount of `SOURCE//PATH`."""
+        found = self.source(place)
+        source, inside = arguments.source_and_path(arguments.below(found.text, place) if found.is_named else place)
+        return arguments.config(found.args, source, inside=inside)
+
+
+class Problems:
+    """Errors as lines at the terminal, and how many there were."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def tell(self, place: str, error: Exception) -> None:
+        """Print that `place` cannot be read, and why."""
+        from fsbridge.unmounted.virtual import reason
+
+        self.count += 1
+        said = reason(error).removeprefix(f"{place}: ")
+        print(f"fsbridge: {printable(place)}: {printable(said)}", file=sys.stderr)
+
+    @contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """Report errors of what is done for `place` and continue after it."""
+        try:
+            yield
+        except SetupError:
+            raise
+        except (FsbridgeError, OSError) as error:
+            self.tell(place, error)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command."""
+        return FAILED if self.count else 0
+
+
+class Trees:
+    """The sources that a command line names, each opened once."""
+
+    def __init__(self, line: CommandLine) -> None:
+        self._line = line
+        self._opened: dict[Config, VirtualTree] = {}
+
+    def at(self, place: str) -> tuple[VirtualTree, str]:
+        """The tree and the path in it of `SOURCE//PATH`; SetupError if the source cannot be opened."""
+        from fsbridge.unmounted.virtual import VirtualTree
+
+        config, path = self._line.opened(place)
+        if config not in self._opened:
+            self._opened[config] = VirtualTree(config)
+        return self._opened[config], path
+
+    def close(self) -> None:
+        """Close all trees that have been opened."""
+        for tree in self._opened.values():
+            tree.close()
+
+
+def read(line: CommandLine, work: Callable[[Trees, Problems], None]) -> int:
+    """Do `work`, which opens trees by name, and return the exit code."""
+    trees = Trees(line)
+
+    def body(problems: Problems) -> None:
+        try:
+            work(trees, problems)
+        finally:
+            trees.close()
+
+    return report(body)
+
+
+def report(work: Callable[[Problems], None]) -> int:
+    """Do `work` on a thread of its own and return the exit code. An interrupt does not wait for threads at a server."""
+    from fsbridge.mount.logs import to_terminal
+
+    to_terminal()
+    problems = Problems()
+    apart(lambda: work(problems))
+    return problems.exit_code
