@@ -1,7 +1,7 @@
 """Layouts: pure functions from the model to the tree; they never see stores or codecs.
 
-A layout decides which files a hierarchy is shown as, and nothing else; a new one is a package and one line of `LAYOUTS`.
-Not here: formats, kernel replies.
+A layout decides which files a hierarchy is shown as, and nothing else. A new one is a module or package, and a line of
+`LAYOUTS`. Not here: formats, kernel replies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _zarr3(config: Config) -> Layout:
-    from fsbridge.layouts.zarr3.layout import Zarr3
+    from fsbridge.layouts.zarr3 import Zarr3
 
     return Zarr3()
 
@@ -60,9 +60,8 @@ def parse_layouts(text: str) -> tuple[str, ...]:
 
 def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
     """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
-    from fsbridge.layouts.directories import PathDirectory
+    from fsbridge.layouts.directories import LayoutsDirectory, PathDirectory
     from fsbridge.layouts.members import Context, SourceMember
-    from fsbridge.layouts.several import LayoutsDirectory
     from fsbridge.model import as_array
 
     cheaply: Together = source.together  # of sources that know more than to answer one question

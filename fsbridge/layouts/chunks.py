@@ -1,12 +1,16 @@
 """The chunk files of one array, in directories by grid coordinate. Nodes are made from their numbers, and not kept.
 
 A `ChunkSpace` defines the grid of files. By default each file is one decoded chunk, unchanged. A layout that shows the axes
-in another order, or other bytes, overrides what differs. Not here: how a chunk is found or decoded (`decoded/`), documents.
+in another order, or other bytes, overrides what differs. A `Numbering` gives each file and directory a number, so that a
+listing needs no object for each. Not here: how a chunk is found or decoded (`decoded/`), which inodes numbers get
+(`kernel/inodes.py`), flat directories (`chunk_variants.py`), documents.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,10 +18,57 @@ from fsbridge.asking import oldest, used
 from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
 from fsbridge.errors import NotFound
 from fsbridge.layouts.forms import ChunkForm
-from fsbridge.layouts.numbering import Numbering
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
 from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, Handle, NodeAbilities, Numbered
+
+
+class Numbering:
+    """Nodes are numbered breadth first: 0 is the top directory, then each coordinate of the first axis, and so on.
+
+    Each level is in C order. Numbers are exact Python integers, however large the grid.
+    """
+
+    __slots__ = ("counts", "levels")
+
+    def __init__(self, counts: tuple[int, ...]) -> None:
+        self.counts = counts
+        sizes = [math.prod(counts[:level]) for level in range(len(counts) + 1)]
+        self.levels = tuple(sum(sizes[:level]) for level in range(len(sizes) + 1))
+
+    @property
+    def size(self) -> int:
+        """Number of positions."""
+        return self.levels[-1]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes: the depth of the files."""
+        return len(self.counts)
+
+    def position(self, prefix: Index) -> int:
+        """The number of the node at `prefix`."""
+        linear = 0
+        for coordinate, count in zip(prefix, self.counts, strict=False):
+            linear = linear * count + coordinate
+        return self.levels[len(prefix)] + linear
+
+    def prefix(self, position: int) -> Index:
+        """The coordinates of the node at `position`."""
+        level = bisect_right(self.levels, position) - 1
+        linear = position - self.levels[level]
+        prefix = [0] * level
+        for axis in range(level - 1, 0, -1):
+            linear, prefix[axis] = divmod(linear, self.counts[axis])
+        if level:
+            prefix[0] = linear
+        return tuple(prefix)
+
+    def level(self, position: int) -> range:
+        """Return the numbers of all nodes at the same depth as the node `position`."""
+        depth = bisect_right(self.levels, position) - 1
+        return range(self.levels[depth], self.levels[depth + 1])
+
 
 MAX_SIZE = 2**63 - 1
 """Largest file size in bytes that the kernel accepts. A chunk that is larger by its metadata has this size, and no bytes."""

@@ -1,6 +1,6 @@
 """Directories that show groups and arrays, in any layout: documents, members, links. Each `Layout` says what differs.
 
-Not here: what a path holds now (`members.py`), what members are called (`member_names.py`), the documents' contents and the
+Not here: what a path holds now (`members.py`), what members are called (`nodes.py`), the documents' contents and the
 chunk files (the layouts' own packages).
 """
 
@@ -17,9 +17,8 @@ from typing import Protocol, cast
 
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
-from fsbridge.layouts.member_names import file_name, link_target, model_name
 from fsbridge.layouts.members import Opener, SourceMember, openers
-from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target, model_name
 from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, NodeAbilities, Space
@@ -40,7 +39,7 @@ class Layout(Protocol):
 
     @property
     def documents(self) -> frozenset[bytes]:
-        """File names of all documents of this layout. A member with one of these names is escaped, see `member_names`."""
+        """File names of all documents of this layout. A member with one of these names is escaped, see `nodes.file_name`."""
 
     def selective(self, format: Format) -> bool:
         """True if arrays of that format may be left out, so that a listing must open members to know."""
@@ -340,3 +339,37 @@ def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: in
 
 def _document_now(path: PathDirectory, name: bytes) -> bytes | None:
     return path.present().documents().get(name)
+
+
+class LayoutsDirectory(NodeAbilities):
+    """The root of a mount that shows several layouts: one directory each, named as the layout, and nothing else.
+
+    It never changes, because its contents follow from the command line.
+    """
+
+    version: Hashable = None
+    slot = None
+    space = None
+
+    def __init__(self, roots: Mapping[str, PathDirectory]) -> None:
+        self._roots = {name.encode(): root for name, root in roots.items()}
+        self.extent = len(roots)
+
+    def attrs(self) -> Attrs:
+        return next(iter(self._roots.values())).attrs()
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return next(iter(self._roots.values())).xattrs()
+
+    def lookup(self, name: bytes) -> AnyNode:
+        root = self._roots.get(name)
+        if root is None:
+            raise NotFound(f"{name!r} is no layout of this mount")
+        return root
+
+    def present(self) -> LayoutsDirectory:
+        return self
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        attrs = self.attrs()
+        yield [Entry(name, attrs, partial(self.lookup, name)) for name in self._roots]

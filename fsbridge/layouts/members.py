@@ -22,7 +22,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
-from fsbridge.layouts.rendered import RenderedDocuments
+from fsbridge.layouts.nodes import RenderedDocuments
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Array, Child, Group, Link, Node, Together, as_array
 from fsbridge.parallel import each

@@ -1,4 +1,8 @@
-"""Nodes that every layout has: documents made in memory, and links. Not here: what a document says, which ones there are."""
+"""Nodes that every layout has: documents made in memory, and links. Also the cache of documents, and members' file names.
+
+A member's name is escaped if a document of the layout has the same name. Not here: what a document says, which ones there
+are, names that no file system can show (`tree.escape`), names of the files of whole arrays (`files/names.py`).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,82 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
-from fsbridge.errors import Stale
-from fsbridge.layouts.rendered import SHARED_ARRAYS, SHARED_BYTES
-from fsbridge.tree import Attrs, Buffer, Entry, NodeAbilities, Ready
+from fsbridge.errors import NotFound, Stale
+from fsbridge.lru import LRU
+from fsbridge.metadata import ArrayMetadata
+from fsbridge.tree import Attrs, Buffer, Entry, NodeAbilities, Ready, escape, unescape
+
+
+def file_name(name: str, taken: frozenset[bytes]) -> bytes:
+    """Return a member's file name. If a document has `taken` the name, its first byte is escaped. Raises NameTooLong."""
+    escaped = escape(name)
+    return b"%%%02X" % escaped[0] + escaped[1:] if escaped in taken else escaped
+
+
+def model_name(name: bytes, taken: frozenset[bytes]) -> str:
+    """The member's name behind a file name; NotFound when there can be none."""
+    for document in taken:
+        if name == b"%%%02X" % document[0] + document[1:]:
+            return document.decode()
+    found = None if name in taken else unescape(name)
+    if found is None:
+        raise NotFound(f"{name!r} is the name of no member")
+    return found
+
+
+def link_target(target: str, taken: frozenset[bytes]) -> bytes:
+    """Convert the relative path of a link in the model to a relative path of files in the mount."""
+    return b"/".join(part.encode() if part in ("..", ".") else file_name(part, taken) for part in target.split("/"))
+
+
+COSTLY_BYTES = 64 * 1024
+"""Bytes above which a directory's documents are cached, because making them for every look-up would be slow."""
+
+RENDERED_BYTES = 16 << 20
+"""Most bytes of large documents in the cache. The latest one is kept whatever its size."""
+
+SHARED_ARRAYS = 256
+"""Most metadata objects with cached documents. Similar arrays of a store share one metadata object."""
+
+SHARED_BYTES = 4096
+"""Most bytes of documents cached for a metadata object, about as much as the metadata objects themselves take."""
+
+Documents: TypeAlias = Mapping[bytes, bytes]
+
+
+class RenderedDocuments:
+    """Cached documents of directories, each with the identity of what it was made of. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._known: LRU[Hashable, tuple[Hashable, Documents]] = LRU(RENDERED_BYTES)
+        self._shared: LRU[Hashable, tuple[ArrayMetadata, Documents]] = LRU(SHARED_ARRAYS)
+
+    def get(self, key: Hashable, made_of: Callable[[], Hashable], render: Callable[[], Documents]) -> Documents:
+        """Return the documents of `key`: cached while `made_of()` returns an equal identity, else made by `render`."""
+        known = self._known.get(key)
+        if known is not None and known[0] == made_of():
+            return known[1]
+        documents = render()
+        size = sum(map(len, documents.values()))
+        identity = made_of() if size > COSTLY_BYTES else None
+        if identity is None:
+            self._known.drop(key)
+        else:
+            self._known.put(key, (identity, documents), size)
+        return documents
+
+    def shared(self, variant: Hashable, metadata: ArrayMetadata, render: Callable[[], Documents]) -> Documents:
+        """Return the documents that all arrays with this same metadata object share. `variant`: how the arrays are shown."""
+        key = variant, id(metadata)  # unique while we hold the object
+        known = self._shared.get(key)
+        if known is None:
+            documents = render()
+            known = metadata, documents
+            if sum(map(len, documents.values())) <= SHARED_BYTES:
+                self._shared.put(key, known)
+        return known[1]
 
 
 class SingleFile(NodeAbilities):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import Unsupported
-from fsbridge.layouts.files.elements.finding import FoundChunks
+from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply

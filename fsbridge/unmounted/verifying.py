@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.layouts.files.elements.vlen import decode_items
+from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, Group, as_array, open_chunk
 from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, members

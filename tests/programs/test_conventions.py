@@ -20,7 +20,7 @@ from conftest import MountFunction
 from fake_model import fake_array
 
 from fsbridge.layouts.zarr2.documents import array_attributes, array_document
-from fsbridge.layouts.zarr3.documents import array_document as zarr3_document
+from fsbridge.layouts.zarr3 import array_document as zarr3_document
 
 
 def double(value: float) -> str:

@@ -9,7 +9,7 @@ import pytest
 import zarr
 from conftest import MountFunction
 
-from fsbridge.layouts.ome import in_zarr2, in_zarr3
+from fsbridge.layouts.conventions import in_zarr2, in_zarr3
 
 SCALES = {"axes": [{"name": "x", "type": "space"}], "datasets": [{"path": "0"}]}
 NEW = {

@@ -23,7 +23,7 @@ from nwb_data import expected_arrays, unpack
 
 from fsbridge.children.client import ChildProcess
 from fsbridge.errors import CorruptData
-from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES
+from fsbridge.layouts.files.h5.child import ADDRESS_SPACE_BYTES
 from fsbridge.layouts.files.h5.writing import WRITER
 
 VALUES = np.random.default_rng(0).integers(0, 60000, (20, 30, 40)).astype("<u2")

@@ -1,20 +1,35 @@
-"""The root of a source that is one array: its files, named after the store. Not here: groups (`layout.py`)."""
+"""The files of one array: which of them a name stands for, and the root of a source that is one array.
+
+A preview of an array that is a level of a pyramid is made from another of its levels. Not here: how a name is read
+(`names.py`), groups (`layout.py`), what the files hold (`nodes.py`), which arrays are levels (`images.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.extents import Unfit, View
+from fsbridge.layouts.files.filetypes import FILE_TYPES
+from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.group_page import NAME as PAGE
 from fsbridge.layouts.files.group_page import array_page
+from fsbridge.layouts.files.groups import OpenGroup
+from fsbridge.layouts.files.h5.nodes import H5Array
+from fsbridge.layouts.files.images import members as levels
 from fsbridge.layouts.files.listing import listed_files
-from fsbridge.layouts.files.named import file_of
-from fsbridge.layouts.files.names import Neighbours, readings
-from fsbridge.layouts.files.nodes import DescriptionFile
+from fsbridge.layouts.files.names import SLICES, Neighbours, readings
+from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
+from fsbridge.layouts.files.previews.picture import Preview, picture
+from fsbridge.layouts.files.previews.sampling import PIXELS, plane
+from fsbridge.layouts.files.selection import parse_region
+from fsbridge.layouts.files.slices import PlaneSpace, SlicesDirectory
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.model import Array
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
@@ -67,3 +82,90 @@ class ArrayFiles(ArrayDirectory):
 def no_array(name: str) -> Array:
     """Raise NotFound, because the root's array is the only one."""
     raise NotFound(f"{name!r}: there is only one array")
+
+
+log = logging.getLogger(__name__)
+
+
+def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
+    """The file `NAME[region].suffix` or `NAME@region.suffix`; NotFound for a bad region, which the log explains."""
+    selection = None
+    if region is not None:
+        try:
+            selection = parse_region(region, array.metadata.shape)
+        except ValueError as error:
+            log.debug("%s: no region of %s: %s", name, array.name, error)
+            raise NotFound(f"{name}: {error}") from None
+    if suffix == SLICES:
+        return SlicesDirectory(PlaneSpace(array, selection))
+    if suffix not in FILE_TYPES:
+        raise NotFound(f"{name!r}: no such file type")
+    at = name.startswith(f"{array.name}@")
+    full = None if region is None else f"{array.name}@{region}" if at else f"{array.name}[{region}]"
+    return H5Array(array, selection, full) if suffix == "h5" else ArrayFile(array, suffix, selection, full)
+
+
+_MOST_MEMBERS = 1000
+"""Members of a group among which levels are looked for."""
+
+
+def level_of(shown: OpenGroup, array: OpenArray) -> OpenArray:
+    """Return the level of the array's pyramid that its preview is made of: the array itself if it is in none."""
+    found = _levels(shown)
+    return _chosen(shown, found[found.index(array.name) :], array) if array.name in found else array
+
+
+def pyramid_preview(shown: OpenGroup, name: str) -> ArrayFile | None:
+    """Return the preview of a group, called `name`, that is a pyramid; None if it is not one."""
+    found = _levels(shown)
+    if not found:
+        return None
+    first = shown.opened(found[0], shown.member_array(found[0]))
+    return ArrayFile(_chosen(shown, found, first), PREVIEW.suffix, None, name)
+
+
+def _levels(shown: OpenGroup) -> list[str]:
+    members = islice(shown.group.children(), _MOST_MEMBERS)
+    return levels(shown.group.attributes(), lambda: (child.name for child in members))
+
+
+def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
+    """Return the level to show. `finest` is the first of the levels."""
+    before_waiting()
+    opened = {names[0]: finest}
+    around = shown.fresh()
+    for name in names[1:]:
+        try:
+            level = shown.opened(name, shown.member_array(name), around)
+        except NotFound:
+            continue
+        if not _is_level(level.view(), finest.view()):
+            return finest
+        opened[name] = level
+    try:
+        return opened[sufficient(list(opened), lambda name: opened[name].view(), picture)]
+    except Unfit:
+        return finest
+
+
+def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
+    """Return the coarsest level that fills a preview, or a coarser one if that level could only show its middle.
+
+    `names` are levels, finest first; at least one.
+    """
+    chosen = names[-1]
+    for name in reversed(names):
+        shown = view(name)
+        if len(shown.shape) < 2 or (preview(shown).middle and name != names[-1]):
+            return chosen
+        chosen, parts = name, plane(shown)
+        if max(shown.shape[parts.rows], shown.shape[parts.columns]) >= PIXELS:
+            return chosen
+    return chosen
+
+
+def _is_level(coarse: View, fine: View) -> bool:
+    """True if an array can be a level of another: of the same elements, and not larger along any dimension."""
+    if coarse.dtype != fine.dtype or len(coarse.shape) != len(fine.shape):
+        return False
+    return all(less <= more for less, more in zip(coarse.shape, fine.shape, strict=True))

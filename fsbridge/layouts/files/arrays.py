@@ -24,7 +24,7 @@ from fsbridge.decoded import ArrayVersion, DecodedArray, Touched
 from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
 from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.conventions import greatest, zarr2_attributes
-from fsbridge.layouts.files.elements.finding import FoundChunks, Known
+from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply

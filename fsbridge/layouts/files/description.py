@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.filetypes import FILE_TYPES
-from fsbridge.layouts.files.fitting import Alike, reasons
-from fsbridge.layouts.fill_values import spelled_fill
-from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.files.filetypes import FILE_TYPES, Alike, reasons
+from fsbridge.layouts.json_text import encode, spelled_fill
 from fsbridge.metadata import JSON, Axis
 
 _C_TYPES = {"i1": "int8_t", "i2": "int16_t", "i4": "int32_t", "i8": "int64_t", "u1": "uint8_t", "u2": "uint16_t",

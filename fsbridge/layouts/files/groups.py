@@ -14,8 +14,8 @@ from fsbridge.asking import Kept
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
-from fsbridge.layouts.files.levels import images, listed
-from fsbridge.layouts.files.levels import members as levels
+from fsbridge.layouts.files.images import images, listed
+from fsbridge.layouts.files.images import members as levels
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.pyramids import described
 from fsbridge.layouts.json_text import encode

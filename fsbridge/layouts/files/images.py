@@ -1,15 +1,18 @@
-"""OME-NGFF's metadata of an image other than axes: its name, and the names, colours and windows of its channels.
+"""OME-NGFF's images: their names, their channels, and which arrays are their levels. Only `images` opens any.
 
-Pure functions over attributes. Not here: axes (`axes.py`), headers that tell it to programs (`filetypes/`). Source: OME-NGFF
-0.4 and 0.5, `multiscales` and `omero`.
+OME-NGFF (0.1 to 0.6) and COSEM list levels in `multiscales`; N5 and BigDataViewer's N5 and HDF5 call them `s0`, `s1`, ...
+Channels are those of `omero` (0.4 and 0.5). Not here: axes (`axes.py`), headers that tell it to programs (`filetypes/`), the
+file of a pyramid (`pyramids.py`), which level suffices for a preview (`array_files.py`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import NamedTuple, TypeVar
 
+from fsbridge.errors import NotFound
 from fsbridge.layouts.json_text import is_finite
 from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON
@@ -75,3 +78,61 @@ def _channel(channel: JSON) -> Channel:
         None if rgb is None else (int(rgb[1][:2], 16), int(rgb[1][2:4], 16), int(rgb[1][4:], 16)),
         (numbers[0], numbers[1]) if len(numbers) == 2 and numbers[0] < numbers[1] else None,
     )
+
+
+A = TypeVar("A")
+Path = tuple[str, ...]
+
+_ENOUGH = 64
+"""Most levels of an image. This is more than enough, because each level halves the one before."""
+
+_HINTS = ("downsamplingFactors", "scales", "multiScale", "pixelResolution", "resolution")
+"""Attributes that mark an N5 group as one of levels."""
+
+
+def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[list[A]]:
+    """The levels of each image of a group, the first level first; empty if the group is no pyramid.
+
+    `opened` opens the array at a path below the group; NotFound if there is none.
+    """
+    told = listed(attributes)
+    if told:
+        return [[opened(path) for path in paths] for paths in told]
+    for prefix, rest in (("s", ()), ("", ("cells",))):  # N5, and BigDataViewer's HDF5
+        found: list[A] = []
+        try:
+            for number in count():
+                found.append(opened((f"{prefix}{number}", *rest)))
+        except NotFound:
+            pass
+        if len(found) > 1:
+            return [found]
+    return []
+
+
+def listed(attributes: Mapping[str, JSON]) -> list[list[Path]]:
+    """Return the paths of the levels of each of OME-NGFF's images (0.1 to 0.6)."""
+    ome, found = attributes.get("ome"), []
+    told = (ome if isinstance(ome, dict) else attributes).get("multiscales")
+    for scales in told if isinstance(told, list) else ():
+        datasets = scales.get("datasets") if isinstance(scales, dict) else None
+        paths = [text(one.get("path")) for one in datasets if isinstance(one, dict)] if isinstance(datasets, list) else []
+        split = [tuple(path.strip("/").split("/")) for path in paths if path is not None]
+        if split and len(split) <= _ENOUGH and all(part not in ("", ".", "..") for path in split for part in path):
+            found.append(split)
+    return found
+
+
+def members(attributes: Mapping[str, JSON], names: Callable[[], Iterable[str]] = tuple) -> list[str]:
+    """Return the names of members that are the levels of a group's first image, finest first; empty if it is no image.
+
+    Nothing is opened. `names` returns all members; it is called if attributes tell that there are levels, but not which.
+    """
+    told = listed(attributes)
+    if told:
+        return [path[0] for path in told[0] if len(path) == 1]
+    if any(key in attributes for key in _HINTS):
+        numbered = [name for name in names() if re.fullmatch(r"s(0|[1-9][0-9]{0,2})", name)]
+        found = sorted(numbered, key=lambda name: int(name[1:]))[:_ENOUGH]
+        return found if found == [f"s{number}" for number in range(len(found))] and len(found) > 1 else []
+    return []

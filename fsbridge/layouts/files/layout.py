@@ -1,7 +1,7 @@
 """The layout `files` over the machinery of all layouts: a group is a directory, an array is files beside it.
 
 Not here: what is in the files (`nodes.py`), what stands around an array (`groups.py`), names (`names.py`), which file
-types fit (`fitting.py`).
+types fit (`filetypes/__init__.py`).
 """
 
 from __future__ import annotations
@@ -14,37 +14,33 @@ from typing import cast
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, Stale
 from fsbridge.layouts.directories import PathDirectory
-from fsbridge.layouts.files.array_files import ArrayFiles, no_array
+from fsbridge.layouts.files.array_files import ArrayFiles, file_of, level_of, no_array, pyramid_preview
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.filetypes import FILE_TYPES
+from fsbridge.layouts.files.filetypes import FILE_TYPES, listed, reasons
+from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW_PICTURE
 from fsbridge.layouts.files.filetypes.tiff import OME
-from fsbridge.layouts.files.fitting import listed, reasons
 from fsbridge.layouts.files.group_page import NAME as PAGE
-from fsbridge.layouts.files.group_page import group_page
+from fsbridge.layouts.files.group_page import Rows, group_page
 from fsbridge.layouts.files.groups import STORE_DOCUMENT, Around, OpenGroup, SourceTree, group_document
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
-from fsbridge.layouts.files.levels import images
-from fsbridge.layouts.files.listed_rows import Rows
+from fsbridge.layouts.files.images import images
 from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_group
-from fsbridge.layouts.files.named import file_of
 from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
-from fsbridge.layouts.files.plate_files import plate_file
-from fsbridge.layouts.files.plates import PICTURE, plate_of
-from fsbridge.layouts.files.previews.pyramids import SUFFIX as PREVIEW
-from fsbridge.layouts.files.previews.pyramids import level_of, pyramid_preview
+from fsbridge.layouts.files.plates import PICTURE, plate_file, plate_of
 from fsbridge.layouts.files.pyramids import PyramidFile
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.files.tables import has_order, table_of
-from fsbridge.layouts.member_names import file_name, link_target
 from fsbridge.layouts.members import Opener, child_or_none, has_child
-from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target
 from fsbridge.metadata import JSON, ArrayMetadata, Axis, Format
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
+
+PREVIEW = PREVIEW_PICTURE.suffix
 
 _GROUP_FILES = frozenset(("json", *(suffix for suffix, one in FILE_TYPES.items() if one.groups)))
 """Suffixes of files that a group may have."""

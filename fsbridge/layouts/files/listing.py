@@ -1,7 +1,7 @@
 """Directory entries of an array's files: names, sizes and times, from its metadata alone. No file is made for them.
 
 Most arrays of a store resemble others, so sizes are computed once for all arrays that share their metadata. Not here: the
-files (`nodes.py`), their names (`names.py`), which file types fit (`fitting.py`).
+files (`nodes.py`), their names (`names.py`), which file types fit (`filetypes/__init__.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from fsbridge.layouts.conventions import element_unit, greatest, missing_value, 
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Described, Length, is_plain, length
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.filetypes import FILE_TYPES
-from fsbridge.layouts.files.filetypes.georeference import georeference
-from fsbridge.layouts.files.fitting import Alike, listed
+from fsbridge.layouts.files.filetypes import FILE_TYPES, Alike, listed
+from fsbridge.layouts.files.filetypes.geometry import georeference
+from fsbridge.layouts.files.group_page import Rows
 from fsbridge.layouts.files.h5.nodes import H5Array
-from fsbridge.layouts.files.listed_rows import Rows
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
 from fsbridge.layouts.files.selection import whole

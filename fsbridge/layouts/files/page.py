@@ -79,7 +79,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class WebPage:
-    """The content of a page. `above`: names of the groups from the root down to the one above.
+    """The content of a page. `above`: the store, and names of the groups down to the one above.
 
     `more`: some members are left out. `picture`: name of the file with a picture of the whole group.
     """

@@ -1,21 +1,36 @@
-"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): their metadata, and the OME-XML that joins the images to one plate.
+"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): their metadata, `PLATE.companion.ome` and `plate.png`.
 
-`PLATE.companion.ome` places the files `A/1/0.ome.tif` as wells and fields; Bio-Formats opens it as one plate. Not here: the
-picture of a plate (`previews/plates.py`), the files of its fields (`pyramids.py`).
+The companion file is the OME-XML that places the files `A/1/0.ome.tif` as wells and fields; Bio-Formats opens it as one
+plate. The picture has the wells in their places: each is the preview of the coarsest level of its first field. Both are made
+from the present wells and fields. Not here: the files of fields (`pyramids.py`), previews of arrays (`previews/picture.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from uuid import NAMESPACE_OID, uuid5
 from xml.etree import ElementTree
 
-from fsbridge.errors import TooLarge
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.layouts.files.extents import Unfit
+from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.filetypes.pyramid import Pyramid
+from fsbridge.layouts.files.filetypes.tiff import OME
+from fsbridge.layouts.files.groups import OpenGroup
+from fsbridge.layouts.files.images import images, listed
+from fsbridge.layouts.files.nodes import SAMPLE_SECONDS, ArrayFile
+from fsbridge.layouts.files.previews.png import png, samples
+from fsbridge.layouts.files.pyramids import pyramid_of
+from fsbridge.layouts.nodes import BytesHandle, DocumentFile, SingleFile
 from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON
+from fsbridge.tree import AnyNode, Attrs, escape
 
 COMPANION = "companion.ome"
 PICTURE = "plate.png"
@@ -155,3 +170,149 @@ def _path(told: JSON) -> tuple[str, ...] | None:
 
 def _is_index(value: JSON, count: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
+
+
+def plate_file(shown: OpenGroup, name: str, store: str) -> AnyNode | None:
+    """Return the plate's file `name`; None if there is no such file. `store`: what the root's files are called."""
+    names = shown.path.member.names
+    called = names[-1] if names else store
+    if name not in (PICTURE, f"{called}.{COMPANION}"):
+        return None
+    plate = plate_of(shown.group.attributes())
+    if plate is None:
+        return None
+    if name == PICTURE:
+        return _picture(shown, plate)
+    return DocumentFile(lambda: _companion_now(shown, called), _companion(shown, plate, called), shown.group.mtime_ns)
+
+
+def _fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
+    """Yield each well and the paths of its images below the plate; no paths if the group of the well is missing."""
+    with shown.path.member.context.together():
+        for well in plate.wells:
+            try:
+                found = fields_of(shown.at(well.path).group.attributes())
+            except NotFound:
+                found = []
+            yield well, [(*well.path, *path) for path in found]
+
+
+def _picture(shown: OpenGroup, plate: Plate) -> PlatePicture:
+    before_waiting()
+    wells: dict[Well, ArrayFile] = {}
+    for well, paths in _fields(shown, plate):
+        for path in paths[:1]:
+            field = shown.at(path)
+            levels = listed(field.group.attributes())
+            if not levels:
+                raise NotFound(f"{'/'.join(path)} is no image")
+            coarsest = field.below(levels[0][-1])
+            wells[well] = ArrayFile(coarsest, PREVIEW.suffix, None, coarsest.name)
+    return PlatePicture(plate, wells, lambda: _picture_now(shown))
+
+
+def _picture_now(shown: OpenGroup) -> PlatePicture:
+    now = shown.path.present()
+    plate = plate_of(now.group.attributes()) if isinstance(now, OpenGroup) else None
+    if plate is None:
+        raise NotFound(f"{shown.path.member} is no plate any more")
+    return _picture(cast(OpenGroup, now), plate)
+
+
+def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
+    before_waiting()
+    count, told = 0, []
+    for well, paths in _fields(shown, plate):
+        count += len(paths)
+        if count > MOST_FIELDS:
+            raise TooLarge(f"a plate of more than {MOST_FIELDS} fields")
+        files = []
+        for path in paths:
+            field = shown.at(path)
+            file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in path) + f".{OME.suffix}"
+            try:
+                files.append((file, pyramid_of(images(field.group.attributes(), field.below))))
+            except (Unfit, IndexError) as error:
+                raise NotFound(f"{file}: {error}") from None
+        told.append((well, files))
+    return companion(plate.name or name, plate, told)
+
+
+def _companion_now(shown: OpenGroup, called: str) -> bytes | None:
+    now = shown.path.present()
+    plate = plate_of(now.group.attributes()) if isinstance(now, OpenGroup) else None
+    return None if plate is None else _companion(cast(OpenGroup, now), plate, called)
+
+
+_LARGEST, _WIDEST = 96, 1536
+"""Most pixels across a well, and across all columns."""
+_GAP = 2
+_EMPTY = (128, 128, 128, 40)
+"""Colour of places without a well or without an image: red, green, blue, and how opaque."""
+
+
+class PlatePicture(SingleFile):
+    """The picture of a plate. Its version consists of those of all previews in it."""
+
+    def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
+        """`wells`: the preview of each well with an image. `again` makes the present picture, to detect changes."""
+        before_waiting()
+        self._plate = plate
+        self._wells = wells
+        self._again = again
+        self.version: Hashable = (plate, tuple((well, preview.version) for well, preview in wells.items()))
+
+    size_seconds = SAMPLE_SECONDS
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", None, max((preview.attrs().mtime_ns for preview in self._wells.values()), default=0))
+
+    def measured(self) -> Attrs:
+        return self.attrs()._replace(size=len(self._made()))
+
+    def settle(self) -> None:
+        for preview in self._wells.values():
+            preview.settle()
+
+    def open(self) -> BytesHandle:
+        """Open the picture; Stale if a well has changed."""
+        if self._again().version != self.version:
+            raise Stale("the plate has changed")
+        return BytesHandle(self._made(), self.version)
+
+    def _made(self) -> bytes:
+        before_waiting()
+        plate = self._plate
+        side = max(8, min(_LARGEST, _WIDEST // len(plate.columns)))
+        out = np.zeros((len(plate.rows) * side, len(plate.columns) * side, 4), np.uint8)
+        cells = out.reshape(len(plate.rows), side, len(plate.columns), side, 4).swapaxes(1, 2)
+        cells[:, :, : side - _GAP, : side - _GAP] = _EMPTY
+        for well, preview in self._wells.items():
+            handle = preview.open()
+            try:
+                picture = _fitted(samples(bytes(handle.read(0, handle.size))), side - _GAP)
+            finally:
+                handle.close()
+            cell = cells[well.row, well.column]
+            cell[: side - _GAP, : side - _GAP] = (0, 0, 0, 255)
+            top, left = ((side - _GAP - extent) // 2 for extent in picture.shape[:2])
+            cell[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+        return png(out, {"Title": plate.name or "plate", "Software": "fsbridge"})
+
+
+def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:
+    """Return red, green, blue and alpha of a picture, scaled to fit into a square."""
+    height, width = pixels.shape[:2]
+    scale = side / max(height, width)
+    rows, columns = (_nearest(extent, scale) for extent in (height, width))
+    small = pixels[rows[:, None], columns]
+    count = small.shape[-1]
+    opaque = np.full((*small.shape[:2], 1), 255, np.uint8) if count in (1, 3) else small[..., -1:]
+    colors = small[..., :1].repeat(3, -1) if count < 3 else small[..., :3]
+    return np.concatenate([colors, opaque], -1)
+
+
+def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
+    """Return for each pixel along one side the index of the nearest element."""
+    places = (np.arange(max(1, round(extent * scale))) + 0.5) / scale
+    return np.minimum(places.astype(np.intp), extent - 1)

@@ -1,6 +1,6 @@
 """`GROUP.ome.tif`: the file of an image pyramid, and its open form, which makes only those tiles that are read.
 
-Not here: what its header says (`filetypes/pyramid.py`), which arrays are its levels (`levels.py`).
+Not here: what its header says (`filetypes/pyramid.py`), which arrays are its levels (`images.py`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import numpy as np
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.conversions import Misfit, conversion
 from fsbridge.layouts.files.elements.boxes import Span
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Unfit
 from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
+from fsbridge.layouts.files.source import Misfit, conversion
 from fsbridge.layouts.nodes import SingleFile
 from fsbridge.metadata import JSON
 from fsbridge.tree import Attrs, Buffer, Entry

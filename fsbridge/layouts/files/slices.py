@@ -9,12 +9,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 from fsbridge.errors import NotFound
+from fsbridge.layouts.chunks import Numbering
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.filetypes import FILE_TYPES
-from fsbridge.layouts.files.fitting import reasons
+from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.layouts.files.nodes import ArrayFile
 from fsbridge.layouts.files.selection import Selection, whole
-from fsbridge.layouts.numbering import Numbering
 from fsbridge.metadata import Index
 from fsbridge.tree import AnyNode, Attrs, Entry, Handle, NodeAbilities
 

@@ -4,7 +4,7 @@ N5's first dimension is the fastest. A source in C order therefore appears with 
 and lists about axes are reversed with them; one with its first dimension fastest already (N5 itself, Zarr v2's order F)
 keeps its axes. An N5 source keeps its own document, compression aside.
 
-Pure functions. Not here: the blocks (`blocks.py`), where axes are told of (`spacing.py`).
+Pure functions. Not here: the blocks (`layout.py`), where axes are told of (`spacing.py`).
 """
 
 from __future__ import annotations

@@ -1,23 +1,96 @@
 """The layout `n5` over the machinery of all layouts: `attributes.json`, and directories of blocks beside it.
 
-Not here: the document's contents (`documents.py`), blocks (`blocks.py`).
+A block is the path of a chunk's block, its header, and its big-endian elements, cropped to the array:
+
+    00 00 | u16 number of dimensions | u32 extent for each, first dimension first | elements, first dimension fastest
+
+Not here: the document's contents (`documents.py`), which blocks are listed (`listing.py`), chunk files (`chunks.py`).
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
+from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound
+from fsbridge.layouts.chunk_variants import SCALAR, FilledSpace, scalar_entries
 from fsbridge.layouts.chunks import ChunkDirectory
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
-from fsbridge.layouts.flat import SCALAR, scalar_entries
-from fsbridge.layouts.n5.blocks import BlockSpace
-from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal
+from fsbridge.layouts.forms import ChunkForm, chunk_steps
+from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal, reversed_axes
 from fsbridge.layouts.n5.listing import BlockListings
 from fsbridge.layouts.n5.spacing import spacing
-from fsbridge.metadata import JSON, ArrayMetadata, Format
+from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry
+
+MAX_FORMS = 256
+"""Most cached forms of one array's blocks. There are up to 2 to the power of the rank: each axis is cropped or not."""
+
+
+class BlockSpace(FilledSpace):
+    """The blocks of one array version. Axes may be reversed, see `documents.reversed_axes`.
+
+    A reader takes an absent block for zeros. If the fill value is another, such a block opens by its name and is full of it,
+    without being listed. With reversed axes a directory opens by its name whether or not a block is stored in it, because
+    the store would have to be searched to know.
+    """
+
+    __slots__ = ("_forms", "_full", "_listings", "_steps", "_turned")
+
+    def __init__(self, identity: Hashable, chunks: DecodedChunks, listings: BlockListings) -> None:
+        metadata = chunks.metadata
+        self._turned = reversed_axes(metadata)
+        counts = metadata.grid.counts
+        fill = metadata.fill if isinstance(metadata.fill, bytes) else b""
+        shown = (fill[::-1] if metadata.dtype.endian == "little" else fill) if any(fill) else None
+        super().__init__(identity, chunks, shown, counts[::-1] if self._turned else counts)
+        self._full = metadata.grid.chunk_shape((0,) * len(metadata.shape))
+        self._steps = chunk_steps(metadata, self._full)
+        self._forms: dict[tuple[int, ...], ChunkForm] = {}
+        self._listings = listings
+
+    def index(self, cell: Index) -> Index:
+        return cell[::-1] if self._turned else cell
+
+    def form(self, cell: Index) -> ChunkForm:
+        index, metadata = self.index(cell), self.chunks.metadata
+        shape = tuple(
+            min(full, extent - i * full) for i, full, extent in zip(index, self._full, metadata.shape, strict=True)
+        )
+        found = self._forms.get(shape)
+        if found is None:
+            found = self._form(shape)
+            if len(self._forms) < MAX_FORMS:
+                self._forms[shape] = found
+        return found
+
+    def find_prefix(self, prefix: Index) -> int:
+        try:
+            return super().find_prefix(() if self._turned else prefix)
+        except NotFound:
+            if not self._turned:
+                raise
+            return self.chunks.array.mtime_ns
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        if not self._turned:
+            yield from self.chunks.scan(prefix)
+            return
+        mtime_ns = self.find_prefix(()) if len(prefix) + 1 < self.rank else None  # the same for all directories
+        yield from self._listings.scan(self.chunks, prefix, mtime_ns)
+
+    def extent(self, prefix: Index) -> int:
+        return max(super().extent(prefix), self._listings.known(self.chunks) if self._turned else 0)
+
+    def _form(self, shape: tuple[int, ...]) -> ChunkForm:
+        """`shape`: the block's extents along the array's own axes."""
+        of = self.chunks.metadata.dtype
+        slowest_first = slice(None) if self._turned or len(shape) < 2 else slice(None, None, -1)
+        shown = shape[slowest_first]
+        header = struct.pack(f">HH{len(shown)}I", 0, len(shown), *shown[::-1])
+        return ChunkForm(header, shown, self._steps[slowest_first], of.itemsize, of.endian == "little")
 
 
 class N5:

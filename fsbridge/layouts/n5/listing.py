@@ -1,7 +1,7 @@
 """Which blocks are stored, with axes reversed: directories begin with `x`, while the store's keys begin with `z`.
 
 All stored chunks of an array are listed once and sorted so that every directory can be answered from them. They are kept
-for as long as a listing may be old. Not here: whether one block is stored (`blocks.py` asks the store).
+for as long as a listing may be old. Not here: whether one block is stored (`layout.py` asks the store).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import context, oldest, used
 from fsbridge.decoded import DecodedChunks
-from fsbridge.layouts.flat import stored_rows
+from fsbridge.layouts.chunk_variants import stored_rows
 from fsbridge.lru import LRU
 from fsbridge.metadata import Index
 

@@ -1,6 +1,6 @@
 """`.zgroup`, `.zarray` and `.zattrs`: the Zarr v2 documents of a group, and of an array as its decoded chunks hold it.
 
-Pure functions. Not here: which chunk files there are (`layout.py`), `.zmetadata` (`consolidated.py`).
+Pure functions. Not here: which chunk files there are (`layout.py`), `.zmetadata` (`layout.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.layouts.conventions import zarr2_attributes, zarr2_fill, zarr2_text
-from fsbridge.layouts.fill_values import SPELLED_BYTES, in_base64, number, scalar, text
-from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.json_text import SPELLED_BYTES, encode, in_base64, number, scalar, text
 from fsbridge.metadata import JSON, ArrayMetadata, DataType
 
 GROUP, ARRAY, ATTRIBUTES = b".zgroup", b".zarray", b".zattrs"

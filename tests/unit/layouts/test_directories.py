@@ -16,8 +16,7 @@ from fsbridge.asking import as_of
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale
-from fsbridge.layouts import LAYOUTS, parse_layouts, root_directory
-from fsbridge.layouts.zarr3 import layout as zarr3
+from fsbridge.layouts import LAYOUTS, parse_layouts, root_directory, zarr3
 
 
 def test_several_layouts_show_one_directory_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +81,7 @@ def test_an_array_is_asked_whether_it_is_current_unless_older_answers_will_do(mo
 
 def test_large_documents_are_rendered_once_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered: list[Any] = []
-    monkeypatch.setattr("fsbridge.layouts.rendered.COSTLY_BYTES", 100)
+    monkeypatch.setattr("fsbridge.layouts.nodes.COSTLY_BYTES", 100)
 
     def render(attributes: Any) -> bytes:
         rendered.append(attributes)

@@ -20,7 +20,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, S
 from fsbridge.formats.dtypes import data_type
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.zarr2 import documents as zarr2
-from fsbridge.layouts.zarr3.documents import array_document
+from fsbridge.layouts.zarr3 import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Link
 from fsbridge.tree import escape, unescape

@@ -1,7 +1,7 @@
 """Supplies a file with the chunks of one version of an array: in the file's memory order, each decoded only once.
 
-Not here: which chunks a read touches (`reading.py`), finding them (`finding.py`), the order that they are kept in
-(`arrangement.py`), the cache itself.
+Not here: which chunks a read touches (`reading.py`), finding them (`pieces.py`), the order that they are kept in
+(`chunk_bytes.py`), the cache itself.
 
 A file's reader needs the chunks of one band (those that one plane touches) again for every plane in it. A band that the
 cache cannot hold goes to a spill file, and so does any chunk that has to be decoded a second time.
@@ -22,12 +22,18 @@ from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedChunk
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
-from fsbridge.layouts.files.elements.arrangement import Arrangement, kept_order, native_order
-from fsbridge.layouts.files.elements.finding import REMEMBERED_CHUNKS, FoundChunks
-from fsbridge.layouts.files.elements.ranged import copy_part
-from fsbridge.layouts.files.elements.slabs import InParts, Piece, Slabs, cut, cutting
+from fsbridge.layouts.files.elements.chunk_bytes import Arrangement, copy_part, kept_order, native_order
+from fsbridge.layouts.files.elements.pieces import (
+    REMEMBERED_CHUNKS,
+    FoundChunks,
+    InParts,
+    Piece,
+    Slabs,
+    cut,
+    cutting,
+    stored_chunks,
+)
 from fsbridge.layouts.files.elements.spill import Spill, SpillFile
-from fsbridge.layouts.files.elements.stored import stored_chunks
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.workers import Workers

@@ -1,14 +1,20 @@
-"""The table of all file types of the layout `files`. Each type is one record (`filetype.py`).
+"""The table of all file types of the layout `files`, and which of them can hold an array. Each is a record (`filetype.py`).
 
-A new file type is a module here and a line of the table. "Format" always means N5, Zarr and the like.
+A new file type is a module here and a line of the table. "Format" always means N5, Zarr and the like. Listings ask often
+which types fit, so no header is made to find out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
 
+from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import envi, h5, meta, mrc, nii, npy, nrrd, pictures, previews, text, tiff
-from fsbridge.layouts.files.filetypes.filetype import FileType
+from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE, FileType, narrow
+from fsbridge.layouts.files.filetypes.geometry import color_axis
 
 FILE_TYPES: Mapping[str, FileType] = {
     one.suffix: one
@@ -33,3 +39,85 @@ ALIASES = {alias: suffix for suffix, one in FILE_TYPES.items() for alias in one.
 
 SUFFIXES = tuple(sorted([*FILE_TYPES, *ALIASES, "json"], key=len, reverse=True))
 """Everything that can follow an array's name and a dot, the longest first."""
+
+
+def _thresholds() -> Mapping[Callable[[View], int], Sequence[int]]:
+    """Return the limits of all file types, grouped by the function that measures the limited quantity of a view."""
+    found: dict[Callable[[View], int], set[int]] = {}
+    for limit in (TOO_LARGE, *(limit for kind in FILE_TYPES.values() for limit in kind.limits)):
+        found.setdefault(limit.measure, set()).add(limit.most)
+    return {measure: sorted(most) for measure, most in found.items()}
+
+
+_THRESHOLDS = _thresholds()
+_NAMINGS = tuple(dict.fromkeys(kind.can_name for kind in FILE_TYPES.values() if kind.can_name is not None))
+
+
+class Alike:
+    """A key for a view: equal to another key if the same file types fit. Shared metadata are compared by identity first."""
+
+    __slots__ = ("_parts", "base", "beside", "view")
+
+    def __init__(self, view: View, other: Alike | None = None) -> None:
+        """`other`: an earlier key of the same view, to be reused."""
+        self.view = view
+        self.base: tuple[object, ...] = _base(view) if other is None else other.base
+        self.beside = self.base
+        """What matters besides the array's metadata."""
+        self._parts: tuple[object, ...] | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.beside, self.view.metadata.dtype.native))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Alike) or other.beside != self.beside:
+            return False
+        return other.view.metadata is self.view.metadata or other.parts == self.parts
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What matters of the array's metadata."""
+        if self._parts is None:
+            self._parts = self._told()
+        return self._parts
+
+    def _told(self) -> tuple[object, ...]:
+        metadata, dtype = self.view.metadata, self.view.metadata.dtype
+        numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
+        return metadata.order, dtype.native, numpy, dtype.itemsize, dtype.serializer, metadata.varlength
+
+
+def _base(view: View) -> tuple[object, ...]:
+    named = tuple([can_name(view.name) for can_name in _NAMINGS])
+    return _sizes(view), view.x_first, named, color_axis(view), narrow(view)
+
+
+def _sizes(view: View) -> tuple[object, ...]:
+    """Return what file types need to know about the shape: its rank, whether it is empty, and which limits it exceeds.
+
+    Similar arrays mostly differ in their shapes, and checking all file types anew for each takes 0.3 ms.
+    """
+    sides = [bisect_left(most, measure(view)) for measure, most in _THRESHOLDS.items()]
+    return len(view.shape), 0 in view.shape, *sides
+
+
+def reasons(view: View) -> Mapping[str, str | None]:
+    """Return for each file type None if it can hold the array, else why it cannot."""
+    return _reasons(Alike(view))
+
+
+@lru_cache(maxsize=1024)
+def _reasons(key: Alike) -> Mapping[str, str | None]:
+    return {suffix: one.refusal(key.view) for suffix, one in FILE_TYPES.items()}
+
+
+def listed(view: View, wanted: Sequence[str]) -> list[str]:
+    """Suffixes of the files that a listing shows for `--files wanted`, those that can hold the array."""
+    fits = reasons(view)
+    found: list[str] = []
+    for suffix in chain.from_iterable(SEVERAL.get(one, (one,)) for one in wanted):
+        one = FILE_TYPES[suffix]
+        instead = one.instead if fits[suffix] is not None else ()
+        chosen = (next((other for other in instead if fits[other] is None), suffix), *one.beside)
+        found += [other for other in chosen if fits[other] is None and other not in found]
+    return found

@@ -18,9 +18,9 @@ _WORK_BYTES = 16 * MIB
 
 def preview_png(view: View) -> Generated:
     """The picture of one plane, or curves."""
+    from fsbridge.layouts.files.previews.drawing import figure_png
     from fsbridge.layouts.files.previews.picture import picture
-    from fsbridge.layouts.files.previews.raster import figure_png
-    from fsbridge.layouts.files.previews.roles import is_table
+    from fsbridge.layouts.files.previews.sampling import is_table
     from fsbridge.layouts.files.previews.table import curves
 
     made = curves(view, figure_png) if is_table(view) else picture(view)
@@ -29,7 +29,7 @@ def preview_png(view: View) -> Generated:
 
 def preview_svg(view: View) -> Generated:
     """Curves."""
-    from fsbridge.layouts.files.previews.svg import svg
+    from fsbridge.layouts.files.previews.drawing import svg
     from fsbridge.layouts.files.previews.table import curves
 
     made = curves(view, svg)
@@ -43,13 +43,13 @@ def _chunk_bytes(view: View) -> int:
 
 
 def _check(view: View) -> None:
-    from fsbridge.layouts.files.previews.roles import drawable  # it needs other modules of this package
+    from fsbridge.layouts.files.previews.sampling import drawable  # it needs other modules of this package
 
     drawable(view)
 
 
 def _is_picture(view: View) -> int:
-    from fsbridge.layouts.files.previews.roles import is_table
+    from fsbridge.layouts.files.previews.sampling import is_table
 
     return not is_table(view)
 

@@ -2,7 +2,7 @@
 
 Levels with as many planes as the first one are sub-images of its pages (SubIFDs), which readers recognise as a pyramid.
 Other levels, as in N5 that halves z too, begin a new Image. The IFDs are written here, because tifffile would
-write all tiles. Not here: which arrays are levels (`levels.py`), how tiles are read (`pyramids.py`).
+write all tiles. Not here: which arrays are levels (`images.py`), how tiles are read (`pyramids.py`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
 from fsbridge.layouts.files.filetypes.geometry import (
+    Tag,
     color_axis,
     color_order,
+    georeference,
     is_channel,
     is_space,
     is_time,
@@ -20,7 +22,6 @@ from fsbridge.layouts.files.filetypes.geometry import (
     number,
     spacing,
 )
-from fsbridge.layouts.files.filetypes.georeference import Tag, georeference
 from fsbridge.layouts.units import symbol
 
 if TYPE_CHECKING:

@@ -2,8 +2,10 @@
 
 netCDF takes the dimensions of a dataset from its scales, and cannot open one that has scales for some dimensions only. So
 every dimension of an array with names gets one: the coordinate array of that name, else one made from the spacing, else one
-without values that netCDF does not show as a variable. Not here: how they are written (`child/skeleton.py`). Source:
-netCDF-C, `libhdf5/hdf5create.c` and `nc4hdf.c` (names of dimensions without a variable).
+without values that netCDF does not show as a variable. Arrays of HDF5 files keep the scales that these files have. Not here:
+how they are written (`child/skeleton.py`).
+
+Source: netCDF-C, `libhdf5/hdf5create.c` and `nc4hdf.c` (names of dimensions without a variable).
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from fsbridge.layouts.units import symbol
 from fsbridge.metadata import JSON, Axis
 
 COORDINATE_VALUES = 65536
-"""Most elements of a coordinate that is made from an axis' spacing."""
+"""Most elements of a coordinate that is made from an axis' spacing, or added to the file of one array."""
 
 NETCDF_ATTRIBUTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict"))
-"""Attributes with netCDF-C's numbers of the dimensions in a whole file. A file with only a part has other numbers."""
+"""Attributes in which netCDF-C notes the numbers of dimensions, and the data model, of a whole file: wrong for a part."""
 
 
 class Labelled(NamedTuple):
@@ -93,7 +95,7 @@ def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: s
 
 
 class _Dimensions:
-    """Scales that are added to the file. Arrays of a group with equal dimensions share one."""
+    """Scales that are added to the file. Arrays of a group share one for equal dimensions that have a name."""
 
     def __init__(self, arrays: Mapping[str, Labelled]) -> None:
         self._taken = set(arrays)

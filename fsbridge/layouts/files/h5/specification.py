@@ -96,7 +96,7 @@ class Stored:
 
 
 def stored(view: View) -> Stored:
-    """N5 appears with reversed axes, without any copying; all others in their own order."""
+    """Return how HDF5 shows a view: an array with its first axis fastest (N5) has reversed axes, without any copying."""
     order = view.natural if view.x_first else tuple(range(len(view.shape)))
     kind = view.metadata.dtype
     if kind.serializer != "bytes":
@@ -189,7 +189,7 @@ def _micrometers(axis: Axis) -> float | None:
 
 
 def component(name: str) -> str:
-    """A member's name as a name in HDF5, which knows neither `/` nor `.` by itself."""
+    """Return a member's name as HDF5 can have it: it is escaped if it is `.` or `..`, or holds `/` or a zero character."""
     return escape(name).decode("utf-8", "replace") if name in ("", ".", "..") or "/" in name or "\0" in name else name
 
 

@@ -1,6 +1,8 @@
 """`Twin`: a virtual HDF5 file as a map of its bytes: the skeleton, and the elements of arrays. Made by a child process.
 
-Not here: what the skeleton holds (`specification.py`), how it is written (`writer.py`), its nodes in the tree (`nodes.py`).
+The file of one array has the same coordinates that the file of the whole store has for it. Not here: what the skeleton holds
+(`specification.py`), which coordinates are dimension scales (`dimensions.py`), how it is written (`writer.py`), its nodes in
+the tree (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +21,80 @@ from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
-from fsbridge.layouts.files.h5.coordinates import scales_beside
-from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, NETCDF_ATTRIBUTES, excerpt
-from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, stored
+from fsbridge.layouts.files.h5.dimensions import (
+    COORDINATE_VALUES,
+    NETCDF_ATTRIBUTES,
+    Labelled,
+    Scales,
+    excerpt,
+    scales,
+    valued,
+)
+from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, labelled, stored
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.layouts.files.selection import whole as everything
-from fsbridge.metadata import JSON, Exact
+from fsbridge.metadata import JSON, Axis, Exact
 from fsbridge.model import Array, Group
+
+ATTRIBUTE_CHARACTERS = 1024
+"""Most characters of a coordinate's attribute and its name: the file's size is fixed before the attribute is read."""
+
+MEANING = frozenset(("units", "calendar", "bounds", "climatology", "standard_name", "axis", "positive", "_FillValue"))
+"""Attributes of CF that change the meaning of a coordinate's values."""
+
+ATTRIBUTES = 32
+"""Most attributes of a coordinate."""
+
+BOUNDS = ("bounds", "climatology")
+"""CF's attributes that name another array with the edges of each cell (CF conventions, 7.1 and 7.4)."""
+
+
+def scales_beside(array: OpenArray, view: View, path: str, specification: Specification) -> Scales:
+    """Add coordinates and other dimension scales of an array to its file, and return the scales.
+
+    An array of an HDF5 file has them only if every dimension has a name.
+    """
+    label = labelled(view, array.name)
+    if label is None:
+        return Scales([], [], [])
+    if label.from_hdf5:
+        label = label._replace(axes=tuple(view.axes), scale=None, from_hdf5=False)
+        if any(axis.name is None for axis in view.axes):
+            return Scales([], [], [])
+    arrays: dict[str, Labelled] = {path: label}
+    for position, number in enumerate(view.selection.kept):
+        axis = view.axes[position]
+        place = f"/{axis.name}"
+        if axis.name is None or "/" in axis.name or place in arrays or view.shape[position] > COORDINATE_VALUES:
+            continue
+        found = array.above.variable(axis.name)
+        if found is None or found.values.shape != (array.metadata.shape[number],):
+            continue
+        pick = view.selection.picks[number]
+        rows = [pick.start + pick.step * i for i in range(pick.length)]
+        specification.add(**valued(place, found.values[rows], _told(found.attributes)))
+        arrays[place] = Labelled((len(rows),), (Axis(axis.name),), None, False)
+        for name in (found.attributes.get(word) for word in BOUNDS):
+            bounds = array.above.variable(name) if isinstance(name, str) and name and "/" not in name else None
+            if bounds is None or bounds.values.shape != (len(found.values), 2) or f"/{name}" in arrays:
+                continue
+            specification.add(**valued(f"/{name}", bounds.values[rows], _told(bounds.attributes)))
+            arrays[f"/{name}"] = Labelled((len(rows), 2), (Axis(axis.name), Axis(None)), None, False)
+    made = scales(arrays)
+    for item in made.datasets:
+        specification.add(**item)
+    return made
+
+
+def _told(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the attributes that fit into the reserved space. Those in `MEANING` come first."""
+    fitting = {
+        name: value
+        for name, value in attributes.items()
+        if len(str(value)) + len(name) <= ATTRIBUTE_CHARACTERS and name != "_ARRAY_DIMENSIONS"
+    }
+    return dict(sorted(fitting.items(), key=lambda item: item[0] not in MEANING)[:ATTRIBUTES])
+
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +180,8 @@ def written(
     """Finish the skeleton. Return the file, and why objects are missing in it, by path.
 
     `arrays`: by number of the dataset, the array with its elements; other elements are in the skeleton. `least`: bytes that
-    the file must have besides its elements. Raises what `SkeletonWriter.finish` does.
+    the file must have besides its elements, neither more nor fewer; 0: as many as it needs. Raises what
+    `SkeletonWriter.finish` does, and CorruptData if `least` is too small.
     """
     head, content = writer.finish(specification.rest(), end)
     pieces: list[tuple[int, bytes]] = []
@@ -157,7 +227,7 @@ def array_size(view: View) -> int:
 
 
 def array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hashable) -> Twin:
-    """The file of one array: the dataset `/NAME`, and a dimension scale for each axis with a name and a spacing.
+    """The file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name.
 
     A region of a dataset in an HDF5 file has its attributes as they are, all of it its type and dataspace, too.
     """

@@ -293,7 +293,7 @@ class Walk:
         return content
 
     def _items(self, array: OpenArray, view: View) -> list[JSON]:
-        """Return the elements of an array without a fixed element size, for the skeleton."""
+        """Return the elements of an array that must lie in the skeleton (`Stored.items`)."""
         if view.selection.size > MAX_TEXTS:
             raise TooLarge(f"more than {MAX_TEXTS} elements of variable length")
         token = array.settled()

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fsbridge.children import protocol, server
+from fsbridge.layouts.files.h5.child import SPECIFICATION_BYTES
 from fsbridge.layouts.files.h5.child.skeleton import ERRORS, Skeleton
-from fsbridge.layouts.files.h5.limits import SPECIFICATION_BYTES
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
 """Encodings that h5py uses, loaded before the process is confined."""

@@ -16,7 +16,7 @@ from fsbridge import confinement
 from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
 from fsbridge.children.starting import Program
 from fsbridge.errors import CorruptData, TimedOut, anew
-from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
+from fsbridge.layouts.files.h5.child import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.metadata import JSON
 
 WRITER = Program(
@@ -30,7 +30,7 @@ _WAITING = 4
 
 
 class WriterDied(ChildDied):
-    """The process ended because of HDF5's description of some object."""
+    """The process ended, most likely because of an HDF5 file's description of some object."""
 
 
 Answer = tuple[dict[str, Any], bytes]
@@ -82,7 +82,7 @@ class SkeletonWriter:
         return head, bytes(content)
 
     def close(self) -> None:
-        """End the process."""
+        """Wait until all that was sent has been written, and end the process."""
         self._settle()
         if self._child is not None:
             self._child.close()

@@ -1,7 +1,7 @@
 """The picture of an array of two dimensions or more: which elements it needs, and how they become a PNG. Pure.
 
 The plane is that of the axes named y and x, or latitude and longitude, in the middle of all other axes. Channels are added
-up in their colours. Not here: curves (`plot.py`), reading (`nodes.py`).
+up in their colours. Not here: curves (`table.py`), reading (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from fsbridge.layouts.conventions import missing_values, packing
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.images import Channel
 from fsbridge.layouts.files.previews import tones
-from fsbridge.layouts.files.previews.lettering import HEIGHT, lettered
-from fsbridge.layouts.files.previews.png import png
-from fsbridge.layouts.files.previews.roles import Plane, aspect, drawable, plane, step_of
-from fsbridge.layouts.files.previews.sampling import PIXELS, Sample, Wish, sampled
+from fsbridge.layouts.files.previews.png import HEIGHT, lettered, png
+from fsbridge.layouts.files.previews.sampling import PIXELS, Plane, Sample, Wish, aspect, drawable, plane, sampled, step_of
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.json_text import is_finite
 from fsbridge.metadata import ArrayMetadata
@@ -30,7 +28,7 @@ _MOST_CHANNELS = 7
 _COLORS = ((255, 0, 255), (0, 255, 0), (0, 255, 255), (255, 255, 0), (255, 0, 0), (0, 0, 255), (255, 255, 255))
 """Colours for channels without any.
 
-If there are more channels than these and none has a colour, only the middle channel is shown.
+If there are more channels than these and the metadata say nothing of them, only the middle channel is shown.
 """
 
 _LEGEND_ROWS, _LEGEND_COLUMNS = 22, 160

@@ -1,4 +1,4 @@
-"""Curves of numbers and rasters of events, as positioned shapes that `svg.py` and `raster.py` draw. Pure.
+"""Curves of numbers and rasters of events, as positioned shapes that `drawing.py` draws. Pure.
 
 A curve is the envelope of the least and greatest element of each of at most 2,000 parts. No plotting library is used,
 because importing one takes half a second. Not here: which elements are read (`table.py`).
@@ -85,7 +85,10 @@ Shape = Line | Letters | Band | Marks
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Panels, one below the other, with a common axis. `unit`: of the elements; `note`: which part of the array is shown."""
+    """Panels, one below the other, with a common axis.
+
+    `unit`: of the elements; `note`: which part of the array is shown; `texts`: kept in the file by keyword, not drawn.
+    """
 
     title: str
     panels: Sequence[Curve | Events]

@@ -18,8 +18,7 @@ from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.previews import tones
 from fsbridge.layouts.files.previews.picture import Preview, markers, spelled
 from fsbridge.layouts.files.previews.plot import Curve, Events, Figure, Real, envelope
-from fsbridge.layouts.files.previews.roles import MOST_COLUMNS, drawable, is_number
-from fsbridge.layouts.files.previews.sampling import Sample, Wish, sampled
+from fsbridge.layouts.files.previews.sampling import MOST_COLUMNS, Sample, Wish, drawable, is_number, sampled
 from fsbridge.layouts.units import symbol
 
 _MOST_UNITS = 64

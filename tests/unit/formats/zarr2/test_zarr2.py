@@ -30,7 +30,7 @@ from fsbridge.formats.open import open_source
 from fsbridge.formats.zarr2.hierarchy import parse_array
 from fsbridge.formats.zarr2.types import parse_fill, parse_named_fill
 from fsbridge.formats.zarr2.types import parse_type as parse_dtype
-from fsbridge.layouts.zarr3.documents import array_document
+from fsbridge.layouts.zarr3 import array_document
 from fsbridge.model import Array, Source
 from fsbridge.store import Stat
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from fsbridge.formats.dtypes import BYTES, STRING, data_type
-from fsbridge.layouts.files import fitting
+from fsbridge.layouts.files import filetypes
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.filetypes import FILE_TYPES
-from fsbridge.layouts.files.fitting import reasons
+from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.layouts.files.selection import whole
 from fsbridge.metadata import ArrayMetadata, Axis, ChunkGrid, DataType
 
@@ -58,7 +57,7 @@ def view(shape: tuple[int, ...], dtype: DataType, x_first: bool = False, reverse
 @pytest.mark.parametrize("x_first", [False, True])
 def test_formats_say_the_same_of_each_array_whichever_came_before(x_first: bool, backwards: bool) -> None:
     shapes = sorted(SHAPES, key=lambda shape: (len(shape), math.prod(shape)), reverse=backwards)
-    fitting._reasons.cache_clear()
+    filetypes._reasons.cache_clear()
     for dtype in DTYPES:
         for shape in shapes:
             one = view(shape, dtype, x_first, x_first)
@@ -67,10 +66,10 @@ def test_formats_say_the_same_of_each_array_whichever_came_before(x_first: bool,
 
 def test_formats_are_asked_once_for_arrays_that_differ_in_shape_only() -> None:
     """They lie on the same side of the limits of all file types."""
-    fitting._reasons.cache_clear()
+    filetypes._reasons.cache_clear()
     for number in range(1, 30):
         reasons(view((number, 512, 400 + number), DTYPES[3]))
-    assert fitting._reasons.cache_info().misses == 1
+    assert filetypes._reasons.cache_info().misses == 1
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
+from fsbridge.layouts.files.h5.child import LEFT_OUT
 from fsbridge.layouts.files.h5.child.skeleton import Skeleton
-from fsbridge.layouts.files.h5.limits import LEFT_OUT
 
 ROOT = {"kind": "group", "path": "/", "attributes": {"n": 1}}
 NO_SCALES: Mapping[str, Any] = {"made": [], "attached": []}

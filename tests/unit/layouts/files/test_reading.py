@@ -17,9 +17,9 @@ from waiting import until
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, Stale, TooLarge
-from fsbridge.layouts.files.elements import ranged, reading
+from fsbridge.layouts.files.elements import chunk_bytes, reading
 from fsbridge.layouts.files.elements.boxes import band, boxes
-from fsbridge.layouts.files.elements.finding import FoundChunks
+from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
@@ -279,7 +279,7 @@ def test_boxes_cover_a_range_exactly(shape: tuple[int, ...]) -> None:
 def test_p6_a_chunk_larger_than_the_cache_is_read_by_ranges(
     order: tuple[int, ...] | None, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranged, "RANGE_BYTES", 30)
+    monkeypatch.setattr(chunk_bytes, "RANGE_BYTES", 30)
     array = fake_array(VALUES, (3, 7, 6), order=order)
     for index, content in array.chunks.stored.items():
         chunk = np.frombuffer(content, "<u2").reshape(3, 7, 6)

@@ -17,7 +17,7 @@ from fsbridge.children.client import ChildDied, ChildGone
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, FsbridgeError, Unreachable, Unsupported
 from fsbridge.layouts.files import source as sources
-from fsbridge.layouts.files.elements.finding import FoundChunks
+from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply

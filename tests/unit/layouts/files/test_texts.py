@@ -16,7 +16,7 @@ import pytest
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData
-from fsbridge.layouts.files.elements.vlen import decode_items
+from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.layouts.files.filetypes import text
 from fsbridge.mount.lifecycle import open_tree
 

@@ -19,13 +19,13 @@ from h5py import h5d, h5f, h5p, h5s, h5t
 from numpy.typing import NDArray
 
 from fsbridge.children.elements import DEFAULT, ID, MEMORY, TEXT, function
-from fsbridge.layouts.files.h5.child.allocation import MAX_RANK
+from fsbridge.layouts.files.h5.child.memory_file import MAX_RANK
 from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw, untimed
 
 ATTRIBUTE_BYTES = 60000
 """Most bytes of an attribute that fit into an object header.
 
-A larger attribute becomes JSON text elsewhere, and so do lists that are nested too deeply.
+A longer text is written with a variable length, and a longer list as JSON text; HDF5 keeps these outside the header.
 """
 _POINTER_BYTES = 16
 """Bytes that a text of variable length takes in an attribute."""
@@ -87,7 +87,7 @@ def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = N
 
 
 def _alike(value: Any, described: Any) -> Any:
-    """Convert a number to the dataset's type, because netCDF accepts a missing value only in the type of the elements."""
+    """Convert numbers to the dataset's type if they fit: netCDF accepts a missing value only in the type of the elements."""
     dtype = np.dtype(described) if isinstance(described, str) and described not in ("text", "bytes") else None
     if dtype is None or dtype.kind not in "iuf" or isinstance(value, str) or value.dtype.kind not in "iuf":
         return value
@@ -155,7 +155,7 @@ def _characters(length: int, ascii: bool) -> Any:
 
 
 def encodable(text: str) -> str:
-    """Text that UTF-8 can hold."""
+    """Return the text with `?` for what UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 

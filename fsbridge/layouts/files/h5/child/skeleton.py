@@ -1,8 +1,8 @@
 """Writes the skeleton of an HDF5 file: everything but the elements of contiguous datasets. Part of the writing process.
 
 Objects come in batches, in the order of creation, and are written at once. Parts that depend on other objects are written at
-the end. Not here: the program (`writer.py`), the file in memory (`pages.py`), objects that JSON describes (`plain.py`),
-objects of other HDF5 files (`typed.py`).
+the end. Not here: the program (`writer.py`), the file in memory (`memory_file.py`), objects that JSON describes
+(`plain.py`), objects of other HDF5 files (`typed.py`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import h5py
 from h5py import h5f, h5fd, h5g, h5o, h5p
 
 from fsbridge.children.elements import ID, function
-from fsbridge.layouts.files.h5.child import plain
-from fsbridge.layouts.files.h5.child.allocation import Allocation, aligned
-from fsbridge.layouts.files.h5.child.pages import PAGE, Pages
+from fsbridge.layouts.files.h5.child import LEFT_OUT, plain
+from fsbridge.layouts.files.h5.child.memory_file import PAGE, Allocation, Pages, aligned
 from fsbridge.layouts.files.h5.child.typed import Typed, link_creation, raw, untimed
-from fsbridge.layouts.files.h5.limits import LEFT_OUT
 
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
 """Exceptions that h5py raises if HDF5 refuses something."""

@@ -1,7 +1,7 @@
 """Writes objects exactly as in another HDF5 file: types, spaces, attributes, references. Part of the writing process.
 
 Objects are described by `exact.Exact`, with a path in the new file. Not here: objects that JSON describes
-(`skeleton.py`).
+(`plain.py`).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Typed:
         return h5d.create(self.file, raw(item["path"]), kind, space, plist, link_creation())
 
     def items(self, item: Described, items: bytes) -> None:
-        """Write elements that are pointers (variable lengths, references), after all objects have been created."""
+        """Write elements that are pointers (variable lengths, references). What they refer to must be in the file."""
         found = h5d.open(self.file, raw(item["path"]))
         memory, shape = _type(item["typed"]["type"])
         count = found.get_space().get_simple_extent_npoints()
@@ -273,7 +273,11 @@ def link_creation() -> Any:
 
 
 def _shaped(plist: Any, space: Any, size: int, chunks: list[int] | None, outside: bool) -> Any:
-    """Return the dataspace, and set the layout that it needs: a dataset that can grow is chunked, with a single chunk."""
+    """Return the dataspace, and set the layout that it needs.
+
+    A dataset that can grow is chunked: as a single chunk if its elements are `outside` the skeleton, else like the original.
+    If that is impossible, its extent is fixed.
+    """
     if space.get_simple_extent_type() != h5s.SIMPLE:
         return space
     extents, most = space.get_simple_extent_dims(), space.get_simple_extent_dims(True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fsbridge.layouts.files.h5.child.pages import PAGE, Pages
+from fsbridge.layouts.files.h5.child.memory_file import PAGE, Pages
 
 
 def test_pages_hold_what_was_written_and_not_discarded() -> None:

@@ -17,8 +17,8 @@ import zarr.codecs
 from fsbridge.codecs.blosc import HEADER, Blosc
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Stale
-from fsbridge.layouts.files.elements import slabs
-from fsbridge.layouts.files.elements.slabs import Slabs, cutting
+from fsbridge.layouts.files.elements import pieces
+from fsbridge.layouts.files.elements.pieces import Slabs, cutting
 from fsbridge.layouts.files.selection import parse_region, whole
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import Tree, open_tree
@@ -58,9 +58,9 @@ def write(kind: str, root: Path, blosc: Any) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 16 KiB are large, files of 16 KiB long."""
-    monkeypatch.setattr(slabs, "SLAB_BYTES", 2 * BLOCK)
-    monkeypatch.setattr(slabs, "LONG_SLAB_BYTES", 4 * BLOCK)
-    monkeypatch.setattr(slabs, "_LONG_BYTES", 16 * BLOCK)
+    monkeypatch.setattr(pieces, "SLAB_BYTES", 2 * BLOCK)
+    monkeypatch.setattr(pieces, "LONG_SLAB_BYTES", 4 * BLOCK)
+    monkeypatch.setattr(pieces, "_LONG_BYTES", 16 * BLOCK)
 
 
 @pytest.fixture
@@ -137,11 +137,11 @@ def test_a_plane_takes_a_small_part_of_its_chunks(tmp_path: Path, parts: list[in
     tree = opened(tmp_path / "s")
     assert read(tree, "9") == values[9].tobytes()
     assert 0 not in parts
-    assert sum(parts) <= 2 * slabs.SLAB_BYTES
+    assert sum(parts) <= 2 * pieces.SLAB_BYTES
     handle = file(tree, "a.raw")
     assert bytes(handle.read(20 << 18, 4096)) == values[20].tobytes()[:4096]
     assert 0 not in parts
-    assert sum(parts) <= 2 * slabs.SLAB_BYTES + 2 * slabs.LONG_SLAB_BYTES
+    assert sum(parts) <= 2 * pieces.SLAB_BYTES + 2 * pieces.LONG_SLAB_BYTES
     handle.close()
     del parts[:]
     assert read(tree, ":,7") == values[:, 7].tobytes()

@@ -1,25 +1,86 @@
-"""Large chunks, cut into slabs: parts that a codec can decode separately.
+"""Finds the chunks that a file needs, and cuts large ones into slabs: parts that a codec can decode separately.
 
-A plane then needs only the slabs that it touches, and a band of planes takes little memory.
-
-A slab is a range of positions along the slowest dimension of a chunk in memory, so that its elements are contiguous. Not
-here: how slabs and chunks get into memory (`supply.py`), decoding itself.
+A plane then needs only the slabs that it touches, and a band of planes takes little memory. A slab is a range of positions
+along the slowest dimension of a chunk in memory, so that its elements are contiguous.
 
 Measured in pairs: one plane of 1024 x 1024 as a region of chunks of 8 MiB in Blosc-LZ4 takes 0.4 times as long with it, and
 0.3 times the processor time (row `files XY large chunks` of `scripts/bench`).
+
+Not here: how slabs and chunks get into memory (`supply.py`), decoding itself.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from fsbridge.config import MIB
-from fsbridge.decoded import DecodedChunk
+from fsbridge.decoded import ArrayVersion, DecodedChunk
+from fsbridge.errors import NotFound
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
-from fsbridge.model import ChunkInfo
+from fsbridge.model import ChunkInfo, Chunks, Together
+
+REMEMBERED_CHUNKS = 65536
+"""Most chunks that an open file remembers, so that they are not looked up again at each read."""
+
+Known: TypeAlias = OrderedDict[Index, DecodedChunk | None]
+"""Chunks of one version of an array that have been looked up; None: the chunk is not stored."""
+
+
+class FoundChunks:
+    """The chunks that readers of one open file have found. Thread-safe."""
+
+    def __init__(
+        self,
+        version: ArrayVersion,
+        known: Known | None = None,
+        together: Together = nullcontext,
+    ) -> None:
+        """`known`: chunks that other readers of this version have found. `together`: see `tree.together`."""
+        self.version = version
+        self.known: Known = OrderedDict() if known is None else known
+        self._together = together
+
+    def all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
+        """Return the wanted chunks of this version; None for one that is not stored. Stale if the array has changed."""
+        found: dict[Index, DecodedChunk | None] = {}
+        for index in wanted:
+            if (before := self.known.get(index, self)) is not self:  # itself: nothing is known
+                found[index] = cast("DecodedChunk | None", before)
+        missing = [index for index in dict.fromkeys(wanted) if index not in found]
+        if missing:
+            with self._together():
+                opened = dict(zip(missing, self.version.open_all(missing), strict=True))
+            found.update(opened)
+            self.known.update(opened)
+            while len(self.known) > REMEMBERED_CHUNKS:
+                with contextlib.suppress(KeyError):  # others use it too
+                    self.known.popitem(last=False)
+        return found
+
+
+def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
+    """Grid positions of stored chunks, at most that many."""
+    if len(prefix) == rank:
+        yield prefix
+        return
+    count = 0
+    try:
+        for batch in chunks.scan(prefix):
+            for coordinate, _ in batch:
+                for found in stored_chunks(chunks, rank, most - count, (*prefix, coordinate)):
+                    yield found
+                    count += 1
+                if count >= most:
+                    return
+    except NotFound:
+        return
+
 
 LONG_SLAB_BYTES, SLAB_BYTES = 2 * MIB, MIB // 2
 """Least bytes of a slab, for a reader of many slabs (each must be worth its calls) and for a reader of few."""
