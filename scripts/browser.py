@@ -23,7 +23,7 @@ FLAGS = (
     "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
 SECONDS = 60.0
-"""For which an answer is waited for."""
+"""Seconds to wait for an answer."""
 LOADED = (
     "(async () => { for (const image of document.images) { image.loading = 'eager'; try { await image.decode() } catch {} }"
     " return JSON.stringify([...document.images].map(image => [image.getAttribute('src'), image.naturalWidth])) })()"
@@ -108,7 +108,7 @@ class Page:
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose ends are not 3 and 4: the browser has its own by those numbers."""
+    """A pipe with ends other than 3 and 4: the browser has its own by those numbers."""
     ends = os.pipe()
     found = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
     for end in ends:
@@ -131,7 +131,7 @@ def browser(command: str) -> Iterator[Page]:
         try:
             yield Page(told, tells)
         finally:
-            os.close(told)  # it ends when nobody talks to it
+            os.close(told)  # it ends when its pipe is closed
             try:
                 running.wait(10)
             except subprocess.TimeoutExpired:

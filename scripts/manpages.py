@@ -1,4 +1,4 @@
-"""Man pages: one for each command from the parser, `fsbridge(1)`, and those whose prose is in `docs/man/`.
+"""Man pages: one for each command from the parser, `fsbridge(1)`, and those with prose in `docs/man/`.
 
     scripts/manual DIR      writes DIR/man1, DIR/man7, DIR/man8
 

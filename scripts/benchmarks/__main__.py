@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--remote", action="store_true", help="rows about stores in object storage, and no others")
     suites = (remote,) if "--remote" in (sys.argv[1:] if arguments is None else arguments) else SUITES
     names = [name for suite in suites for name in suite.names()]
-    parser.add_argument("--rows", default="", help=f"rows whose name begins so, by commas; all: {', '.join(names)}")
+    parser.add_argument(
+        "--rows", default="", help=f"rows with names that begin so, separated by commas; all: {', '.join(names)}"
+    )
     parser.add_argument("--size", type=size, default=1024 * MIB, help="bytes of the arrays (1G; a quarter for slow codecs)")
     parser.add_argument("--chunk-size", type=size, default=8 * MIB, help="bytes of a chunk (8M)")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds (5)")

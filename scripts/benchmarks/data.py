@@ -50,7 +50,7 @@ class Geometry:
 
     @classmethod
     def cubes(cls, size: int, chunk: int) -> Geometry:
-        """The same of cubic chunks, eight in each row and column."""
+        """A geometry of cubic chunks, eight in each row and column."""
         edge = 2
         while cls(2 * edge, 1, 1).chunk_bytes <= chunk:
             edge *= 2
@@ -266,7 +266,7 @@ def _name(index: tuple[int, ...]) -> str:
 
 
 def flat_zarr2(path: str, shape: tuple[int, ...], chunk: int, separator: str, stored: int) -> None:
-    """An uncompressed Zarr v2 array of bytes whose first `stored` chunks exist: for listings, where content is nothing."""
+    """An uncompressed Zarr v2 array of bytes; its first `stored` chunks exist. For listings: content does not matter."""
     os.makedirs(path)
     document = {
         "zarr_format": 2, "shape": [extent * chunk for extent in shape], "chunks": [chunk] * len(shape), "dtype": "|u1",

@@ -27,7 +27,7 @@ class Floor(pyfuse3.Operations):
 
     def __init__(self, tree: str) -> None:
         super().__init__()
-        self.content: list[bytes | None] = [None]  # None: a directory; inode 0 is nobody's
+        self.content: list[bytes | None] = [None]  # None: a directory; inode 0 is unused
         self.names: list[dict[bytes, int]] = [{}]
         self.listed: list[list[tuple[bytes, int]]] = [[]]  # the same, in the order of their listing
         self.attributes: list[EntryAttributes] = [EntryAttributes()]

@@ -14,7 +14,7 @@ from benchmarks.rounds import Contender, Pair, Row, alternate
 from benchmarks.settings import Settings
 
 UNCHANGED, CONVERTED = 0.9, 0.7
-"""Of zarr3's speed: where nothing is converted, and where bytes are swapped or cropped."""
+"""The least share of zarr3's speed if nothing is converted, and if bytes are swapped or cropped."""
 
 
 def names() -> list[str]:

@@ -126,7 +126,7 @@ def growth_chunks(settings: Settings) -> Row:
 
 
 def growth_size(settings: Settings) -> Row:
-    """The same for arrays of growing extent of which few chunks are stored."""
+    """Listings of arrays of growing extent with few stored chunks."""
     samples: Samples = {}
     for bits in (10, 20, 30, 40):
         path = settings.place("growing.zarr")

@@ -1,4 +1,4 @@
-"""The tests' object store in a process of its own, so that it takes no time from whoever reads from it.
+"""The tests' object store in a process of its own, so that it takes no time from its readers.
 
 `python -m benchmarks.objects LATENCY PREFIX=DIRECTORY ...` (milliseconds) puts the directories into its bucket and
 prints its port; on each line of its input it prints what was asked of it since the last one. Not here: what is measured.
@@ -29,7 +29,7 @@ class Objects:
 
     @property
     def options(self) -> list[str]:
-        """Of `fsbridge mount`."""
+        """Options of `fsbridge mount`."""
         return ["--anonymous", "--region", "us-east-1", "--endpoint", self.endpoint]
 
     def url(self, prefix: str) -> str:

@@ -14,7 +14,7 @@ from benchmarks.rounds import Bound, Contender, Row, alternate
 from benchmarks.settings import Settings
 
 SHAPE = (65536, 81920)
-"""Of the first level, of two bytes each: 10 GB. Chunks of it are stored where they are looked at, and nowhere else."""
+"""The first level; elements of two bytes: 10 GB. Only the chunks that are looked at are stored."""
 CHUNK = 512
 PREVIEW, TILE, AGAIN = 2.0, 1.0, 0.1
 """Seconds that are wanted: of both with what a first look at a store costs, and of a second tile."""

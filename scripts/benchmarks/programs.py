@@ -1,7 +1,7 @@
 """The contenders: whole processes that read an array or files and tell when they began and ended.
 
 `python -m benchmarks.programs NAME ARGUMENTS` imports and opens what it needs, says `ready`, waits for a line, works, and
-prints one JSON line with the times of the system-wide monotonic clock. Not here: who is compared with whom.
+prints one JSON line with the times of the system-wide monotonic clock. Not here: what is compared.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MATRIX = [
     ("hdf5", "gzip+shuffle"),
 ]
 SLOW = {"zstd": 2, "gzip": 4, "gzip+shuffle": 4}
-"""Codecs whose arrays of large chunks are this many times smaller."""
+"""Codecs with arrays of large chunks that are this many times smaller."""
 
 MIDDLE = 512 * 1024
 """Bytes of the commonest chunks: 64 x 64 x 64 elements of two bytes."""
@@ -67,7 +67,7 @@ def rows(settings: Settings) -> Iterator[Row]:
 
 
 def chunk_files(settings: Settings, format_: str, codec: str, cube: int | None = None) -> Row:
-    """All chunk files, cold and warm, by one and by two processes, against everybody else who can read the array.
+    """All chunk files, cold and warm, by one and by two processes, against every other library that can read the array.
 
     `cube`: bytes of a cubic chunk, if chunks are not what the run was asked for; then half of the bytes, of every codec.
     """

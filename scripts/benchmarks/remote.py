@@ -1,6 +1,6 @@
 """Rows about stores in object storage: requests, latency, speed, against TensorStore and zarr-python over the same server.
 
-The server is the tests' own, in a process of its own, at 0 and at 30 ms; for one row somebody else's, hadro, which is
+The server is the tests' own, in a process of its own, at 0 and at 30 ms; for one row an independent one, hadro, which is
 installed where `scripts/remote-check` has its servers. Loopback only. Not here: the servers, HDF5 (`remote_hdf5.py`).
 """
 
@@ -33,13 +33,13 @@ ARRAYS = 1000
 ARRAY_STORES = ("plain", "consolidated")
 
 WANTED = {0.0: {"TensorStore": 0.7, "zarr-python": 1.2}, LATENCY: {"TensorStore": 1.0, "zarr-python": 2.0}}
-"""Of all chunk files by two readers, by latency."""
+"""The time to read all chunk files by two readers, by latency."""
 REAL = f"hadro {LATENCY:.0f} ms"
 """The row of chunk files on a server that is not ours."""
 SERVERS = Path(".venv/remote")
 """Where `scripts/remote-check` installs servers."""
 NPY = 0.9
-"""Of TensorStore's speed, for a whole array as one file."""
+"""The least share of TensorStore's speed, for a whole array as one file."""
 
 
 def names() -> list[str]:

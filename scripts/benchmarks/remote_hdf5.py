@@ -24,7 +24,7 @@ FILE = 200_000_000
 CHUNK = 4 << 20
 SIZE = 256 << 20
 WANTED = {"together: s": 1.0, "together: requests": 12, "scattered: s": 1.0}
-"""Of `find` over a fresh mount; where headers are scattered, each takes a request of its own."""
+"""The requests of `find` over a fresh mount; if headers are scattered, each takes a request of its own."""
 
 
 def names() -> list[str]:

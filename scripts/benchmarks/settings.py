@@ -26,7 +26,7 @@ class Settings:
     keep: bool
 
     def wants(self, name: str) -> bool:
-        """Whether a row is among the wanted."""
+        """Tell if a row was asked for."""
         return not self.wanted or any(name.startswith(prefix) for prefix in self.wanted)
 
     def count(self, number: int) -> int:

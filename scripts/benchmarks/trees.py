@@ -26,13 +26,13 @@ HDF5_FIRST, HDF5_SECOND = 1 / 6, 1 / 2
 """What is wanted of the first and of the second run, as a share of the floor's speed."""
 
 KINDS: dict[str, tuple[str, ...]] = {"": (), "lasting ": ("--metadata-ttl", "60"), "immutable ": ("--immutable",)}
-"""Mounts that are walked: by default, with metadata whose lifetime two runs fit in, of a store that never changes."""
+"""Mounts that are walked: by default, with metadata that lives longer than two runs, of a store that never changes."""
 
 COLLECTION_SECONDS = 2.0
 """Seconds for `find` over 200 HDF5 files."""
 
 IDLE_MB = 60.0
-"""MB of a mount that nobody has used."""
+"""MB of a mount that was not used."""
 
 AFTER_FIND_MB = 100.0
 """MB that `find` over 100,000 arrays may leave behind."""

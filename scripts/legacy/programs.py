@@ -235,7 +235,7 @@ PROGRAMS = (
         "zarr2",
         environment("xarray", "zarr>=3.1"),
         python(XARRAY),
-        excuses=(("Hangar|NWB", "_ARRAY_DIMENSIONS"),),  # nobody has named their dimensions
+        excuses=(("Hangar|NWB", "_ARRAY_DIMENSIONS"),),  # their dimensions have no names
     ),
     Program("GDAL", "zarr2", system("gdalmdiminfo", "gdal-bin"), gdal),
     Program(
@@ -243,7 +243,7 @@ PROGRAMS = (
         "zarr2",
         system("ncdump", "netcdf-bin"),
         ncdump,
-        # netCDF-C 4.9.0 opens no store with a list of texts or a null among the attributes, whoever wrote it
+        # netCDF-C 4.9.0 opens no store with a list of texts or a null among the attributes, by any writer
         excuses=(("Zarr v2 F", "ignores `order`"), ("N5", "NetCDF: Invalid argument")),
     ),
     Program("zarrita v2", "zarr2", node, zarrita("v2")),

@@ -18,7 +18,7 @@ from nwb_data import unpack as unpack_nwb
 SHAPE = (11, 20, 30)
 CHUNKS = (4, 8, 16)
 SPACING, ORIGIN = (4.0, 5.0, 40.0), (20.0, 0.0, 100.0)
-"""Of the volumes, in nanometers, x first."""
+"""The spacing of the volumes, in nanometers, x first."""
 HOLE = (slice(4, 8), slice(8, 16), slice(0, 16))
 """A chunk that is never written."""
 

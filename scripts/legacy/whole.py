@@ -191,7 +191,7 @@ def fread(command: list[str], mount: Path, path: str, folder: Path) -> Array:
 
 
 def octave(line: str) -> Read:
-    """Octave, whose arrays have the first dimension fastest."""
+    """Octave: its arrays have the first dimension fastest."""
 
     def read(command: list[str], mount: Path, path: str, folder: Path) -> Array:
         said, out = facts(mount, path), folder / "octave.raw"

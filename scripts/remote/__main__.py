@@ -26,13 +26,13 @@ ROOTS = ("zarr.json", ".zgroup", "attributes.json")
 """Documents of a root: without one a store is only found by listing it."""
 
 LAST = "zarr-python-v3"
-"""The store whose server ends while it is mounted."""
+"""The store of a server that ends while it is mounted."""
 
 
 def write(folder: Path) -> list[str]:
     """One store per writer and format, and their names; Zarr stores with the metadata that servers without listings need.
 
-    HDF5 files: one whose structure lies between its data, and an NWB file of pynwb's.
+    HDF5 files: one with its structure between its data, and an NWB file of pynwb's.
     """
     import h5py
     import numpy as np

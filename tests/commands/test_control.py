@@ -71,7 +71,7 @@ def test_a_long_folder_will_do(tmp_path: Path, mount: MountFunction, monkeypatch
     assert status(mount(n5_store(tmp_path)))["state"] == "serving"
 
 
-def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("open", "link", "good"):
         (tmp_path / place).mkdir()
     (tmp_path / "open" / "fsbridge").mkdir()
@@ -300,7 +300,7 @@ def test_nonsense_on_the_socket_does_no_harm_p8(
     assert status(point)["state"] == "serving"
 
 
-def test_one_who_asks_and_says_nothing_keeps_nobody_waiting(tmp_path: Path, mount: MountFunction, sockets: Path) -> None:
+def test_a_silent_client_of_the_socket_delays_no_other_one(tmp_path: Path, mount: MountFunction, sockets: Path) -> None:
     point = mount(n5_store(tmp_path))
     (path,) = sockets.glob("*.sock")
     with socket.socket(socket.AF_UNIX) as silent, control.short_address(str(path)) as address:

@@ -1,4 +1,4 @@
-"""`fsbridge digest`: equal for equal data whoever wrote them, and as a second implementation of `docs/digest.md` has it."""
+"""`fsbridge digest`: equal for equal data from any writer, and as a second implementation of `docs/digest.md` has it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_a_second_export_writes_what_is_missing_or_has_changed(server: FakeS3, s
     assert export(server, store, url) == (0, all_files)
     chunks = sorted(key for key in server.objects if "/c/" in key)
     del server.objects[chunks[0]]
-    server.put(chunks[1], b"x" * len(server.objects[chunks[1]].data))  # somebody else's, of the same size
+    server.put(chunks[1], b"x" * len(server.objects[chunks[1]].data))  # written by another program, of the same size
     server.put(chunks[2], b"cut")
     zarr.open_array(store / "g/a", mode="r+")[-1, -1, -1] = 7
     assert export(server, store, url) == (4, all_files - 4)

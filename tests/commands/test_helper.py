@@ -1,6 +1,6 @@
 """`mount -t fsbridge`: the helper that `fsbridge install-helper` links, lines of fstab, credentials for the daemon.
 
-And mounts that somebody else has made (`/dev/fd/N`).
+And mounts that another program has made (`/dev/fd/N`).
 
 What changes /sbin or /etc does so in a private mount namespace, never on the machine itself.
 """
@@ -54,7 +54,7 @@ class Place:
         self.aside.mkdir()
 
     def private(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Run `script` in a mount namespace of its own, whose /sbin may be changed."""
+        """Run `script` in a mount namespace of its own, where /sbin may be changed."""
         words = ["unshare", "-m", "sh", "-c", WALL.format(aside=self.aside) + script]
         return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120, cwd=self.where)
 
@@ -76,8 +76,8 @@ od -An -tx1 -N4 {place.point}/a/c/0/1
 umount {place.point}
 mount -f -t fsbridge {place.store} {place.point}
 ! mountpoint -q {place.point}
-! mount -t fsbridge {place.store} {place.point} -o nobody_knows_this
-mount -s -t fsbridge {place.store} {place.point} -o nobody_knows_this
+! mount -t fsbridge {place.store} {place.point} -o unknown_option
+mount -s -t fsbridge {place.store} {place.point} -o unknown_option
 umount {place.point}
 {place.program} install-helper --remove
 {place.program} install-helper --remove
@@ -86,7 +86,7 @@ umount {place.point}
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{place.program}\nfuse.fsbridge {place.store}\n 00 00 00 05\n"
     assert without_log_notice(done.stderr) == (
-        "fsbridge: unknown mount option: nobody_knows_this\n  fsbridge mount --help lists the options\n"
+        "fsbridge: unknown mount option: unknown_option\n  fsbridge mount --help lists the options\n"
     )
 
 
@@ -144,8 +144,8 @@ def test_what_is_something_else_is_left_alone(place: Place) -> None:
 
 def test_only_root_can_install_it(place: Place) -> None:
     caps = "-all,+dac_read_search"  # so that it can read this Python wherever that is
-    nobody = f"setpriv --reuid=nobody --clear-groups --inh-caps={caps} --ambient-caps={caps}"
-    done = place.private(f"{nobody} {place.program} install-helper")
+    user = f"setpriv --reuid=nobody --clear-groups --inh-caps={caps} --ambient-caps={caps}"
+    done = place.private(f"{user} {place.program} install-helper")
     assert done.returncode == 1
     assert done.stderr == (
         f"fsbridge: /sbin/mount.fsbridge: Permission denied\n  as root: sudo {place.program} install-helper\n"
@@ -217,7 +217,7 @@ os.execvp(words[0], words)
 
 
 @pytest.mark.parametrize("how", ["--foreground", "--log-level=warning"], ids=["foreground", "background"])
-def test_a_mount_made_by_somebody_else_needs_no_privilege(place: Place, how: str) -> None:
+def test_a_mount_made_by_another_program_needs_no_privilege(place: Place, how: str) -> None:
     """No capability is left, none can be had again (`no_new_privs`), and there is no fusermount3 in the PATH."""
     rights = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "env", "PATH=/nowhere"]
     words = [*rights, str(place.program), "mount", how, str(place.store), "DEVICE"]

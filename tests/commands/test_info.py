@@ -163,7 +163,7 @@ def test_a_table_that_cannot_fit_is_as_narrow_as_it_may_be() -> None:
 
 
 def test_info_that_met_damage_exits_with_1(tmp_path: Path) -> None:
-    """A shard whose index is damaged, or has an impossible entry, is named with the reason."""
+    """A shard with a damaged index, or an impossible entry in it, is named with the reason."""
     zarr = tmp_path / "s.zarr"
     shape = {"name": "regular", "configuration": {"chunk_shape": [4]}}
     index = {"chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
@@ -255,7 +255,7 @@ def test_command_exits_1_for_a_broken_member(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3", "hdf5"])
-def test_command_names_an_array_whose_codec_is_not_known(tmp_path: Path, form: str) -> None:
+def test_info_names_an_array_with_an_unknown_codec(tmp_path: Path, form: str) -> None:
     document = {
         "n5": {"dimensions": [4], "blockSize": [2], "dataType": "uint8", "compression": {"type": "wavpack"}},
         "zarr2": {

@@ -19,7 +19,7 @@ from fsbridge.mount.logs import Log
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Of the log file; the root logger is as before afterwards."""
+    """Write to the log file during the test; afterwards the root logger is as before."""
     monkeypatch.setattr(logging, "raiseExceptions", True)
     level = logging.getLogger().level
     (tmp_path / "logs").mkdir()
@@ -87,7 +87,7 @@ def test_a_log_file_that_cannot_be_opened_is_one_line() -> None:
         Log(Config("/s", "/m", log_file="/no/such/log"))
 
 
-def test_who_mounts_is_told_what_was_warned_of_while_the_store_was_opened() -> None:
+def test_mount_prints_the_warnings_of_opening_the_store() -> None:
     log = logging.getLogger("test")
     with logs.Warnings() as warned:
         log.warning("%s", "one\ntwo")

@@ -1,4 +1,4 @@
-"""The commands for clusters and pods in docs/mounting.md, on eight mounts of one store that stand for as many nodes."""
+"""The commands for clusters and pods in docs/mounting.md, on four mounts of one store that stand for as many nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from documents import PAGES, blocks, section
 from fake_s3 import BUCKET, FakeS3
 from mounting import command, environment, mounted
 
-NODES = 8
+NODES = 4
 PAGE = PAGES["docs/mounting.md"]
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
 
@@ -70,7 +70,7 @@ def expected() -> str:
     return "".join(f"{sha256(tile.tobytes()).hexdigest()}  raw/c/{i}/{j}\n" for i, j, tile in tiles)
 
 
-def test_a_prolog_and_an_epilog_on_eight_nodes(nodes: list[Path], env: dict[str, str], tmp_path: Path) -> None:
+def test_a_prolog_and_an_epilog_on_several_nodes(nodes: list[Path], env: dict[str, str], tmp_path: Path) -> None:
     (block,) = blocks(section(PAGE, "Clusters"), "sh")
     prolog, epilog = block.splitlines()
     run_on(nodes, env, prolog, tmp_path)
@@ -79,7 +79,7 @@ def test_a_prolog_and_an_epilog_on_eight_nodes(nodes: list[Path], env: dict[str,
     assert not any(map(mounted, nodes))
 
 
-def test_a_pods_command_on_eight_nodes(nodes: list[Path], env: dict[str, str], tmp_path: Path) -> None:
+def test_a_pods_command_on_several_nodes(nodes: list[Path], env: dict[str, str], tmp_path: Path) -> None:
     ((shell, option, line),) = [json.loads(words) for words in re.findall(r"command: (\[.*\])", PAGE)]
     assert (shell, option) == ("sh", "-c")
     assert run_on(nodes, env, line, tmp_path) == [expected()] * NODES

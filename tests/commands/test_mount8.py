@@ -71,7 +71,7 @@ class Machine:
 
     @property
     def serving(self) -> bool:
-        """Whether the mount shows the store."""
+        """Tell if the mount shows the store."""
         return mounted(self.path) and (self.path / "c" / "0").read_bytes() == b"\1\0\2\0"
 
     def options(self) -> set[str]:
@@ -256,7 +256,7 @@ mount -f -t fsbridge {machine.store} {machine.path}
 mount -v -n -t fsbridge {machine.store} {machine.path} -o ro,user,_netdev,nofail,noauto,x-systemd.automount
 od -An -tx1 {machine.path}/c/0
 umount {machine.path}
-mount -s -t fsbridge {machine.store} {machine.path} -o nobody_knows_this
+mount -s -t fsbridge {machine.store} {machine.path} -o unknown_option
 umount {machine.path}
 """
     done = subprocess.run(["unshare", "-m", "sh", "-c", script], capture_output=True, text=True, check=False, timeout=60)

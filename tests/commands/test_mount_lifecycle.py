@@ -260,7 +260,7 @@ def test_a_library_that_cannot_be_loaded_is_one_line(missing: str, words: list[s
 
 
 def test_no_dev_fuse(fake: FakeMount) -> None:
-    """In a private mount namespace whose /dev/fuse is something else."""
+    """In a private mount namespace, where /dev/fuse is something else."""
     for hide, code, message in (
         ("mount --bind /dev/null /dev/fuse", 32, "fake_tree: cannot mount on"),
         ("mount -t tmpfs none /dev", 2, "fake_tree: /dev/fuse does not exist\n  load the module with: modprobe fuse"),
@@ -432,7 +432,7 @@ def test_p10_a_signal_unmounts_even_with_open_files(fake: FakeMount, number: int
         os.pread(file, 10, 900_000)
     assert caught.value.errno == errno.ENOTCONN
     for fd in (file, directory):
-        with contextlib.suppress(OSError):  # close(2) passes on that nobody answers
+        with contextlib.suppress(OSError):  # close(2) reports that there is no answer
             os.close(fd)
     assert os.listdir(fake.path) == []
 
@@ -467,7 +467,7 @@ def test_p10_a_signal_unmounts_even_while_reads_hang(fake: FakeMount) -> None:
             with contextlib.suppress(OSError):  # the file system behind it has gone
                 os.close(file)
 
-    # Opened here: who comes after the end, on a busy machine, would find the empty directory below.
+    # Opened here: on a busy machine a later open would find the empty directory below the ended mount.
     readers = [threading.Thread(target=read, args=(os.open(fake.path / "hang", os.O_RDONLY),)) for _ in range(10)]
     for reader in readers:
         reader.start()
@@ -505,7 +505,7 @@ def test_p10_a_signal_at_any_moment_leaves_no_mount(fake: FakeMount) -> None:
 
 
 def test_p10_what_never_began_leaves_no_mount(fake: FakeMount) -> None:
-    """Where the descriptors do not last to its first answer: nobody has been told of a mount that could stay."""
+    """If the descriptors run out before its first answer, no mount is reported that would stay."""
     for descriptors in range(8, 64, 2):
         limited = ["prlimit", f"--nofile={descriptors}:{descriptors}", *fake.command("--log-file", str(fake.log_path))]
         done = subprocess.run(limited, capture_output=True, text=True, timeout=60, env=environment(), check=False)

@@ -105,7 +105,7 @@ def test_options_that_a_command_has_not_are_left_out(write: Write) -> None:
     write('[mount]\nallow-other = true\nmetadata-ttl = 0\ninclude = ["nothing"]\ncache-size = "1M"\n')
     assert said("ls", "n.n5//", "--exclude", "x") == "zarr.json\n"
     assert len(said("digest", "-q", "n.n5").splitlines()) == 1
-    said("export", "-q", "n.n5", "out")  # whose --include is about files
+    said("export", "-q", "n.n5", "out")  # its --include is about files
     assert Path("out/a/zarr.json").exists()
 
 

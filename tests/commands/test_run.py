@@ -42,7 +42,7 @@ def run(*words: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("name", ["zarr3", "sharded", "zarr2", "n5", "hdf5", "zarr3 zip"])
-def test_a_program_sees_the_mount_and_nobody_else_does(name: str, each: dict[str, Path], folders: Path) -> None:
+def test_only_the_program_sees_the_mount(name: str, each: dict[str, Path], folders: Path) -> None:
     done = run(each[name], "--layout", "files", "--", "sh", "-c", SHOW)
     *listed, path = done.stdout.split()
     assert (done.returncode, listed, done.stderr) == (0, ["b.json", "b.npy", "index.html", "{1"], "")

@@ -113,7 +113,7 @@ def test_each_kind_of_damage_is_found(
     assert "1 findings" in said
 
 
-def test_a_shard_whose_index_lies(each: dict[str, Path]) -> None:
+def test_a_shard_with_a_wrong_index_is_reported(each: dict[str, Path]) -> None:
     shard = each["sharded"] / "a/b/c/0/0/0"
     data = bytearray(shard.read_bytes())
     data[-10] ^= 1

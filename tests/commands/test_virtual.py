@@ -29,7 +29,7 @@ def tree_in_process(tree: VirtualTree) -> dict[str, bytes | None]:
         if member.attrs.kind == "file":
             with open_file(member.node()) as listed, tree.open(path) as file:
                 assert listed.size == file.size == tree.stat(path).size
-                found[path] = b"".join(bytes(file.read(at, at + 1000)) for at in range(0, file.size, 1000))
+                found[path] = b"".join(bytes(file.read(at, at + 5000)) for at in range(0, file.size, 5000))
     return found
 
 
@@ -52,10 +52,10 @@ def test_p12_it_is_the_tree_of_the_mount_for_every_writer(every: Path, mount: Mo
     assert len(found) > 1000
 
 
-@pytest.mark.parametrize("layout", ["zarr3", "files"])
 def test_p12_it_is_the_tree_of_the_mount_from_files_and_from_object_storage(
-    layout: str, each: dict[str, Path], server: FakeS3, mount: MountFunction
+    each: dict[str, Path], server: FakeS3, mount: MountFunction
 ) -> None:
+    layout = "zarr3,files"
     places = [*((path, None) for path in each.values()), *((url, remote(server)) for url in upload(server, each).values())]
     for place, options in places:
         mounted = mount(place, "--layout", layout, *(server.options if options else []))

@@ -108,7 +108,7 @@ def collect(nwb):
 
 
 def write_linking(folder):
-    """A file whose series share data and timestamps with another file."""
+    """A file with series that share data and timestamps with another file."""
     with NWBZarrIO(str(folder / "session.nwb.zarr"), "r") as source:
         other = source.read()
         nwb = NWBFile("links", "fsbridge-linking", START)

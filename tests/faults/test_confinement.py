@@ -213,7 +213,7 @@ def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_
         ]
 
 
-def test_p7_threads_keep_their_rules_while_nobody_may_look_at_the_store(tmp_path: Path) -> None:
+def test_p7_threads_keep_their_rules_while_the_store_may_not_be_looked_at(tmp_path: Path) -> None:
     """As while a ticket for a network disk has run out: the refusal stands, and afterwards all is as it was."""
     script = """
         import os, sys, threading
@@ -295,7 +295,7 @@ def test_p7_threads_that_cannot_be_started_now_are_started_later(tmp_path: Path)
 
 
 def test_p7_a_thread_that_ends_before_it_begins_is_started_again(tmp_path: Path) -> None:
-    """For lack of memory: whoever had started it, the event loop too, waited for ever for it to begin."""
+    """Without memory a thread never began, and its starter, the event loop too, waited for it for ever."""
     script = """
         import sys, threading
         from fsbridge import confinement

@@ -94,7 +94,7 @@ def test_p2_p3_right_bytes_or_an_error_whatever_the_disk_does(
     faulty: FaultyMount, right: dict[str, Found], kind: str
 ) -> None:
     told: Counter[str] = Counter()
-    for seed, share in enumerate((0.001, 0.005, 0.05)):
+    for seed, share in enumerate((0.002, 0.05)):
         faulty.begin(seed, dict.fromkeys(("fail", "delay", "truncate", "change"), share))
         found = read(faulty, kind)
         told += faulty.release()
@@ -114,7 +114,7 @@ def test_p3_p8_flipped_bits_are_an_error_where_there_is_a_checksum(
     faulty: FaultyMount, right: dict[str, Found], kind: str
 ) -> None:
     told = 0
-    for seed in range(4):
+    for seed in range(3):
         faulty.begin(seed, {"flip": 0.03}, ("read",))
         found = read(faulty, kind)
         told += faulty.release()["flip"]
@@ -127,7 +127,7 @@ def test_p3_p8_flipped_bits_are_an_error_where_there_is_a_checksum(
 def test_p7_a_disk_that_hangs_is_refused_and_healthy_again_when_it_goes_on(
     faulty: FaultyMount, right: dict[str, Found], kind: str
 ) -> None:
-    """Children and libraries that wait for a disk cannot be killed: whoever asks gives up, and other kinds go on."""
+    """Children and libraries that wait for a disk cannot be killed: the request gives up, and other kinds go on."""
     for _ in range(10):  # a child may take longer to start on a busy machine
         with contextlib.suppress(FsbridgeError):
             root, close = opened(faulty, kind, seconds=1.0)
@@ -184,7 +184,7 @@ def test_p3_p7_a_real_mount_over_a_disk_that_fails(
     for seed in range(2):
         faulty.begin(seed, {"fail": 0.01, "truncate": 0.01, "delay": 0.02, "change": 0.005})
         for kind, name in names.items():
-            for path, wanted in right[kind].items():
+            for path, wanted in list(right[kind].items())[seed::2]:
                 if not isinstance(wanted, bytes) or wanted.startswith(b"-> "):
                     continue
                 try:
@@ -228,7 +228,7 @@ def failing(tmp_path: Path) -> Iterator[tuple[FaultyMount, Path, Path]]:
 def test_p3_an_hdf5_file_that_could_not_be_opened_for_a_while_is_opened_again(
     failing: tuple[FaultyMount, Path, Path],
 ) -> None:
-    """The failure of a disk was remembered as damage of the file, until somebody wrote to it or it was mounted again."""
+    """The failure of a disk was remembered as damage of the file, until the file was written to or mounted again."""
     faulty, path, beneath = failing
     with hdf5_model.opened(path) as source:
         os.utime(beneath)

@@ -62,7 +62,7 @@ def _virtual(file: h5py.File, target: str) -> None:
 
 
 def _virtual_through_link(file: h5py.File, target: str) -> None:
-    """A virtual dataset of this file whose source is reached through an external link."""
+    """A virtual dataset of this file; an external link leads to its source."""
     file["inner/out"] = h5py.ExternalLink(target, "/")
     layout = h5py.VirtualLayout((100,), "<i4")
     layout[:] = h5py.VirtualSource(".", "/inner/out/secret", (100,))
@@ -318,7 +318,7 @@ def test_hard_link_cycles_are_symlinks(tmp_path: Path) -> None:
 
 
 def test_cycles_through_external_links_are_symlinks(tmp_path: Path) -> None:
-    """The same through other files: an object is identified by its file and address."""
+    """Links through other files lead to the same object: its file and address identify it."""
     with h5py.File(tmp_path / "main.h5", "w") as file:
         file["g/x"] = 1
         file["g/out"], file["g/top"] = h5py.ExternalLink("other.h5", "/"), h5py.ExternalLink("other.h5", "/h")
@@ -644,7 +644,7 @@ def test_p9_a_link_to_the_file_that_is_switched_leads_to_the_new_one(tmp_path: P
 
 
 def moved(tmp_path: Path, write: Callable[[Path], None]) -> Path:
-    """The main file of a folder `moved` whose files were written in another, `old`, which is no longer there."""
+    """The main file of a folder `moved`. Its files were written in a folder `old` that no longer exists."""
     old = tmp_path / "old"
     old.mkdir()
     with h5py.File(old / "data-0.h5", "w") as file:

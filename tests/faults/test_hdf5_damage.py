@@ -402,7 +402,7 @@ def test_p11_how_a_child_ended_is_told_once_and_nothing_is_left_of_it(tmp_path: 
         status = starter.reap(child.pid)
         assert status is not None
         assert os.WTERMSIG(status) == signal.SIGKILL
-        assert starter.reap(child.pid) is None, "nobody knows it any more"
+        assert starter.reap(child.pid) is None, "the child is forgotten"
         assert starter.pid == first
         starter.close()
         assert starter.reap(child.pid) is None

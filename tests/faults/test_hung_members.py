@@ -25,7 +25,7 @@ from fsbridge.workers import HungMembers
 
 
 class Hanging:
-    """A store that hangs: a mount inside the collection, whose daemon can be stopped."""
+    """A store that hangs: a mount inside the collection, with a daemon that can be stopped."""
 
     def __init__(self, store: Path, point: Path) -> None:
         point.mkdir()
@@ -146,7 +146,7 @@ def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
     assert (tree / "link/x/c/2").read_bytes() == b"\3"
 
 
-def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_hung_member_is_not_asked_again_and_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "KNOWN_SECONDS", 0.5)
     monkeypatch.setattr(workers, "PATIENCE_SECONDS", 60.0)  # the others' threads may come late on a busy machine
     go_on, asked = threading.Event(), []

@@ -52,7 +52,7 @@ class ChangingFile(Changing):
         return bool(spoilt) and error in ("", "EIO", "ESTALE", "ENOENT", "ENOTDIR", "EISDIR")
 
     def check_together(self, reader: Reader) -> None:
-        """Of one version of the file: nothing else changes in it than all at once."""
+        """Read one version of the file, all of which changes at once."""
         versions = self.store.histories.within(self.store.file(reader.name), reader.since)
         held = [version.get(reader.name) for version in versions if isinstance(version, dict)]
         stamps = [stored.stamps for stored in held if stored is not None and stored.shape is not None]

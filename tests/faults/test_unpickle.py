@@ -78,7 +78,7 @@ def test_pickles_of_numpy_1_name_its_old_module() -> None:
 
 
 class Calls:
-    """An object whose pickle calls `function(*arguments)`."""
+    """An object; loading its pickle calls `function(*arguments)`."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.function, self.arguments = function, arguments

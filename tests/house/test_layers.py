@@ -209,7 +209,7 @@ def test_formats_know_no_sibling() -> None:
                 assert parts[2] in {own, *SHARED_BY_FORMATS}, f"{name_of(module)}:{line} imports {name}: hand in an opener"
 
 
-def test_nobody_tells_formats_from_each_other_by_name() -> None:
+def test_no_module_compares_names_of_formats() -> None:
     """A new format would land on one side or the other by chance: what it is, is in its record."""
     names = {format.name for format in vars(formats).values() if isinstance(format, Format)}
     assert {"n5", "hdf5", "collection"} <= names

@@ -18,7 +18,7 @@ from conftest import MountFunction
 
 VALUES = np.arange(2 * 6 * 7, dtype="<u8").reshape(2, 6, 7) * 40_000_000
 SMALL = VALUES // 1_000_000
-"""Of 16 bits."""
+"""Labels of 16 bits."""
 
 
 @pytest.fixture

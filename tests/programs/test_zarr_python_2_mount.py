@@ -41,7 +41,7 @@ def in_source_order(name: str, seen: Any) -> np.ndarray[Any, Any]:
 
 
 def little(expected: np.ndarray[Any, Any]) -> bytes:
-    """The bytes of values whose structs are shown little-endian."""
+    """The bytes of values, with structs shown as little-endian."""
     order = "<" if expected.dtype.names else "="
     return np.ascontiguousarray(expected, expected.dtype.newbyteorder(order)).tobytes()
 

@@ -117,7 +117,7 @@ def test_p12_chunks_of_sizes_around_every_limit(source: Path, mount: MountFuncti
 def test_p2_any_part_of_chunks_of_sizes_around_every_limit(source: Path, mount: MountFunction) -> None:
     tree = mount(source)
     for size in SIZES:
-        for chunk in (6, 2, 0, 4):  # nobody is followed
+        for chunk in (6, 2, 0, 4):  # no sequence is followed
             whole = content(size, chunk)
             with open(tree / f"{size}/c/{chunk}", "rb", buffering=0) as file:
                 assert os.fstat(file.fileno()).st_size == size

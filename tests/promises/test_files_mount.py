@@ -300,7 +300,7 @@ def test_a_scalar_s_line_for_c_compiles(tmp_path: Path, mount: MountFunction) ->
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
 def test_fill_values_are_told_as_zarr_spells_them(tmp_path: Path, mount: MountFunction) -> None:
-    """Of numbers, texts, dates, bytes and compounds: zarr-python reads them back."""
+    """zarr-python reads back tables of numbers, texts, dates, bytes and compounds."""
     fills: dict[str, Any] = {"<i8": -(2**63), "<u8": 2**64 - 1, "<f4": np.nan, "<f8": -np.inf, "<c8": 1 - 2.5j, "<U4": "ä€",
                              "S4": b"ab", "<M8[ns]": 12, "<m8[s]": "NaT", "V3": b"abc", "?": True}  # fmt: skip
     struct = np.dtype([("a", "<i4"), ("b", "<f8")])

@@ -266,7 +266,7 @@ def test_p9_an_open_file_never_mixes_two_snapshots_that_share_their_documents(
 
 
 def test_p9_an_array_that_is_removed_is_stale_in_an_open_hdf5_file(tmp_path: Path, mount: MountFunction) -> None:
-    """Nobody looks for a name when an open file is read, so none can be absent."""
+    """Reading an open file looks up no name, so nothing can be absent."""
     for name in "ab":
         write_zarr(tmp_path / "s" / name, np.full((1024, 1024), 1, np.int32), (64, 1024))
     with open(mount(tmp_path / "s", "--layout", "files", "--format", "zarr2") / "s.h5", "rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""The virtual twin of an HDF5 file is the file: HDF5's own tools find no difference, whoever wrote it."""
+"""The virtual twin of an HDF5 file is the file: HDF5's own tools find no difference, for every writer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_p12_hdf5_s_own_tools_find_no_difference(write: object, tmp_path: Path, 
 
 
 def whole_file(source: Path) -> bytes:
-    """The bytes of `store.h5` as somebody who has just mounted the source reads them."""
+    """The bytes of `store.h5` in a fresh mount of the source."""
     config = Config(str(source), "/mnt", layout="files")
     opened = open_source(config.source, config)
     try:
@@ -162,7 +162,7 @@ def test_p12_comments_and_the_bits_of_numbers_are_the_file_s_own(tmp_path: Path,
 
 
 def test_p8_integers_of_few_bits_inside_other_types_hide_no_file(tmp_path: Path, mount: MountFunction) -> None:
-    """Of types that begin with fewer bits than they leave unused HDF5 2.0 thinks that they are damage."""
+    """HDF5 2.0 takes types that begin with fewer bits than they leave unused for damage."""
     with h5py.File(tmp_path / "few.h5", "w") as file:
         few = h5t.STD_I32LE.copy()
         few.set_precision(3)
@@ -264,13 +264,13 @@ def test_p8_what_hdf5_says_and_cannot_be_written_costs_its_own_types_alone() -> 
         assert {dataset.attrs["n"].dtype for dataset in file.values()} == {np.dtype("i2")}
         shown = {file[name].id.get_offset(): name for name in file}
     orders = {shown[part.start]: part.elements.dtype for part in twin.parts}
-    assert orders == {"good": exact, "bad": plain, "other": plain}  # in whose byte order the elements are written
+    assert orders == {"good": exact, "bad": plain, "other": plain}  # the byte order in which the elements are written
 
 
 def test_p8_the_writing_process_that_ends_over_types_is_asked_without_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an array, and of a group."""
+    """The twin of an array, and that of a group."""
     with h5py.File(tmp_path / "store.h5", "w") as file:
         file.create_dataset("g/a", data=np.arange(3, dtype=">i2")).attrs["n"] = np.int16(5)
     real, typed = SkeletonWriter._ask, []
@@ -391,7 +391,7 @@ def test_p3_what_hdf5_cannot_hold_again_is_named(tmp_path: Path, mount: MountFun
             file["damaged"][()]
 
 
-def test_p3_array_types_whose_fill_value_differs_within_an_element_are_raw_bytes_and_their_own_in_the_twin(
+def test_p3_array_types_with_a_varied_fill_value_are_raw_bytes_and_their_own_in_the_twin(
     tmp_path: Path, mount: MountFunction
 ) -> None:
     """No other format can say such a fill value: they were errors, and left out of the twin."""

@@ -132,7 +132,7 @@ def test_p4_links_that_lead_out_are_not_followed(tmp_path: Path, store: Path, mo
 
 
 def test_p3_links_that_lead_nowhere_are_listed(tmp_path: Path, store: Path, mount: MountFunction, shown: Shown) -> None:
-    """A disk that is not mounted now, say: who mirrors what is listed would delete the copy of what was there."""
+    """For example, a disk is not mounted now: a mirror of the listing would delete the copy of what was there."""
     for name, target in (("gone", "never"), ("out", "/etc"), (".#lock", "somebody@here"), ("attributes.json", "never")):
         (store / name).symlink_to(target)
     tree = mount(store, *shown.options)
@@ -242,7 +242,7 @@ def test_p9_an_open_file_never_mixes_two_versions(tmp_path: Path, mount: MountFu
 
 
 def all_listed_are_there(folder: Path) -> bool:
-    """Whether each listed file has its size; a listing may be a second old, and name what is gone."""
+    """Tell if each listed file has its size; a listing may be a second old, and name what is gone."""
     try:
         return all(len(path.read_bytes()) == path.stat().st_size for path in files_of(folder))
     except FileNotFoundError:
@@ -252,7 +252,7 @@ def all_listed_are_there(folder: Path) -> bool:
 def test_p9_an_array_of_another_shape_then_a_group_take_the_place_of_the_old(
     store: Path, values: np.ndarray[Any, Any], mount: MountFunction, shown: Shown
 ) -> None:
-    """Sizes, listings and contents are those of what is there now, also for whoever stands in the directory."""
+    """Sizes, listings and contents are those of what is there now, also in a working directory."""
     tree = mount(store, *shown.options)
     assert (tree / "a" / shown.chunk(0, 0)).read_bytes() == shown.content(values, 0, 0)
     os.listdir(tree / "a")

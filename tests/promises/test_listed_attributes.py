@@ -25,7 +25,7 @@ OPTIONS = {
     "s.h5": ("--layout", "files", "--files", "h5"),
     ".zmetadata": ("--layout", "zarr2", "--consolidated"),
 }
-"""Files whose size only making them tells, and mounts whose listings show them."""
+"""Files that must be made before their size is known, and mounts that list them."""
 
 USE = """
 import mmap, os, sys
@@ -51,7 +51,7 @@ def known(fd: int) -> Known:
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_p2_a_listing_leaves_the_size_of_a_file_as_it_is(name: str, store: Path, mount: MountFunction) -> None:
-    """A size of zero, for however short a time, was the end of the file to its readers, and of the pages of who maps it."""
+    """A size of zero, for however short a time, was the end of the file for its readers, and of its mapped pages."""
     path = mount(store, *OPTIONS[name]) / name
     size = os.stat(path).st_size
     with open(path, "rb") as file:

@@ -47,7 +47,7 @@ def grown(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def version_1(tmp_path: Path) -> Path:
-    """The same in version 1 of the format, which every icechunk writes."""
+    """A repository in version 1 of the format, which every icechunk writes."""
     icechunk_data.write(tmp_path / "version 1", 1)
     return tmp_path / "version 1"
 
@@ -115,7 +115,7 @@ def test_p9_branches_and_tags_of_version_2_that_move_are_seen_by_the_next_open(t
     assert set(commits) < set(os.listdir(tree / "snapshots"))
 
 
-def test_p3_refs_of_version_1_whose_files_are_called_otherwise(version_1: Path, mount: MountFunction) -> None:
+def test_p3_refs_of_version_1_with_odd_file_names_are_shown(version_1: Path, mount: MountFunction) -> None:
     """On disk icechunk finds these by their names alone: its own lists show their file names, or leave them out."""
     repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(version_1)))
     odd = ["日本 2", "a#b", "é>f", "~x[1]"]
@@ -174,7 +174,7 @@ def test_a_listing_reads_no_manifest(written: Path, mount: MountFunction, server
     assert "deep.npy" in listed
     assert not (tree / "zarr3/branches/main/empty/c").exists()
     asked = [request.key for request in requests if "manifests" in request.key]
-    assert len(asked) <= 1, "the scalar's, whose only chunk is looked at"
+    assert len(asked) <= 1, "the scalar's: its only chunk is looked at"
     tree.stop()
 
 

@@ -55,7 +55,7 @@ def mount(place: Path) -> Iterator[Callable[..., Mount]]:
 
 
 def reads(path: Path, uid: int, *groups: int) -> bool:
-    """Whether the user reads the file, or lists the directory."""
+    """Tell if the user can read the file, or list the directory."""
     program = "/bin/ls" if stat_mode(path, uid, *groups) == "directory" else "/bin/cat"
     done = subprocess.run([program, path], capture_output=True, user=uid, group=uid, extra_groups=list(groups), cwd="/")
     assert done.returncode == 0 or b"Permission denied" in done.stderr, done.stderr

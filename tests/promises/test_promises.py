@@ -234,7 +234,7 @@ def test_p6_a_chunk_above_the_budget_is_refused_not_tried(tmp_path: Path, mount:
 
 
 def test_p7_a_pipe_in_place_of_a_chunk_or_document_does_not_exist(store: Path, mount: MountFunction) -> None:
-    """Opening a FIFO blocks until somebody writes: a naive reader would hang for ever."""
+    """Opening a FIFO blocks until it has a writer: a naive reader would hang for ever."""
     (store / "a/0.0").unlink()
     os.mkfifo(store / "a/0.0")
     (store / "b").mkdir()
@@ -431,7 +431,7 @@ FLAT = {"shape": (8,), "chunks": (2,), "dtype": "<u2"}
         (CHUNKED, FLAT, "0/0", "0"),
     ],
 )
-def test_p9_a_new_open_is_of_an_array_whose_chunks_lie_in_another_way(
+def test_p9_a_new_open_sees_an_array_with_another_chunk_layout(
     tmp_path: Path, mount: MountFunction, old: dict[str, Any], new: dict[str, Any], before: str, after: str
 ) -> None:
     """The kernel still knows the directory of the old ones: what they lack there is neither absent nor damaged."""
@@ -445,9 +445,7 @@ def test_p9_a_new_open_is_of_an_array_whose_chunks_lie_in_another_way(
     assert set(np.fromfile(tree / "a/c" / after, "<u2")) == {2}
 
 
-def test_p9_a_new_open_is_of_an_array_whose_chunks_have_the_name_of_a_former_member(
-    tmp_path: Path, mount: MountFunction
-) -> None:
+def test_p9_a_new_open_sees_chunks_with_the_name_of_a_former_member(tmp_path: Path, mount: MountFunction) -> None:
     store = tmp_path / "s.zarr"
     zarr.create_group(store)
     zarr.create_array(store / "a/0", data=np.full((4, 4), 1, "<u2"), chunks=(2, 2))
@@ -517,7 +515,7 @@ def test_p10_a_crash_leaves_enotconn_never_an_empty_tree(store: Path, mount: Mou
 
 @pytest.mark.parametrize("patience", [0.0, 0.002, 0.008])
 def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, store: Path, patience: float) -> None:
-    """A daemon that waits for its own mount when it is killed would never go, and everybody else would wait with it."""
+    """A killed daemon that waited for its own mount would never end, and every other program would wait with it."""
     point = tmp_path / "mnt"
     point.mkdir()
     daemon = subprocess.Popen(command("mount", "--foreground", store, point), env=environment(), start_new_session=True)
@@ -532,7 +530,7 @@ def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, s
         subprocess.run(["umount", "-f", "-l", point], check=True)
 
 
-def test_p10_a_log_that_nobody_reads_holds_up_neither_the_memory_nor_the_end(tmp_path: Path) -> None:
+def test_p10_an_unread_log_delays_no_unmount_and_takes_no_memory(tmp_path: Path) -> None:
     write_zarr(tmp_path / "s.zarr", np.arange(1000, dtype=np.uint8), (1,))
     for i in range(1000):
         (tmp_path / f"s.zarr/{i}").write_bytes(b"not zlib")

@@ -183,7 +183,7 @@ def test_requests_of_an_arrays_file(server: FakeS3, mount: MountFunction) -> Non
 
 
 def test_requests_of_an_n5_store(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
-    """Whether blocks hold varying numbers of elements is not asked before one is read."""
+    """The question if blocks hold varying numbers of elements is not asked before one is read."""
     n5(tmp_path, server)
     mounted = mount(f"s3://{BUCKET}/x.n5", *server.options, "--metadata-ttl", "60")
     with server.counted() as requests:
@@ -217,7 +217,7 @@ def test_n5_blocks_of_varying_length_are_noticed_when_one_is_read(
 def test_after_the_metadatas_lifetime_a_chunk_costs_one_conditional_request_more(
     server: FakeS3, mount: MountFunction, version: int, path: str
 ) -> None:
-    """Of the document that says what its array is; nobody has asked for attributes."""
+    """One request, for the document that describes the array; its attributes were not asked for."""
     mounted = mount(f"s3://{BUCKET}/v{version}", *server.options)
     assert (mounted / path.replace("3/3", "0/1")).read_bytes() == chunk(0, 1)
     time.sleep(1.3)
@@ -231,9 +231,7 @@ def test_after_the_metadatas_lifetime_a_chunk_costs_one_conditional_request_more
     mounted.stop()
 
 
-def test_p9_attributes_of_zarr_v2_are_asked_for_by_who_wants_them_beside_the_arrays_document(
-    server: FakeS3, mount: MountFunction
-) -> None:
+def test_p9_attributes_of_zarr_v2_are_requested_only_when_they_are_read(server: FakeS3, mount: MountFunction) -> None:
     """One request is not made after the other, and a change is seen."""
     server.put("v2/raw/.zattrs", b'{"a": 1}', 1e9)
     mounted = mount(f"s3://{BUCKET}/v2", *server.options, "--metadata-ttl", "0.3")
@@ -338,7 +336,7 @@ def test_requests_of_find_over_many_arrays_with_consolidated_metadata(
 
 @pytest.fixture
 def hanging(server: FakeS3) -> FakeS3:
-    """A store of 20,000 chunks, of whose long listing all parts but the first hang."""
+    """A store of 20,000 chunks. All parts of its long listing but the first hang."""
     for i in range(200):
         for j in range(100):
             server.put(f"hung/a/c/{i}/{j}", b"x", 1e9)
@@ -364,7 +362,7 @@ def test_p7_p10_the_end_of_a_mount_does_not_wait_for_a_listing_that_hangs(hangin
     mounted.stop()
 
 
-def test_p7_who_interrupts_info_does_not_wait_for_a_listing_that_hangs(hanging: FakeS3) -> None:
+def test_p7_an_interrupted_info_does_not_wait_for_a_listing_that_hangs(hanging: FakeS3) -> None:
     words = [*HEARS_CTRL_C, *command("info", *hanging.options, f"s3://{BUCKET}/hung")]
     streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, env=environment(), **streams) as info:
@@ -374,7 +372,7 @@ def test_p7_who_interrupts_info_does_not_wait_for_a_listing_that_hangs(hanging: 
         assert info.returncode == INTERRUPTED
 
 
-def test_p7_who_interrupts_info_does_not_wait_for_a_library_that_waits_for_a_server(server: FakeS3) -> None:
+def test_p7_an_interrupted_info_does_not_wait_for_a_library_that_waits_for_a_server(server: FakeS3) -> None:
     server.fault = lambda request: None if request.kind == "LIST" else Fault(stall=60.0)
     words = [*HEARS_CTRL_C, *command("info", *server.options, f"s3://{BUCKET}/v3")]
     with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as info:
@@ -452,7 +450,7 @@ def test_p3_p8_a_server_that_fails_makes_errors_and_recovers(server: FakeS3, v3:
     assert (v3 / "raw/c/3/2").read_bytes() == chunk(3, 2)
 
 
-def test_p9_a_chunk_that_is_replaced_is_read_anew_but_by_who_has_it_open(server: FakeS3, v3: Mount) -> None:
+def test_p9_a_replaced_chunk_is_read_again_except_through_open_files(server: FakeS3, v3: Mount) -> None:
     key = "v3/raw/c/2/2"
     assert (v3 / "raw/c/2/2").read_bytes() == chunk(2, 2)
     server.put(key, server.objects["v3/raw/c/0/3"].data)
@@ -537,7 +535,7 @@ def test_info_of_a_url(server: FakeS3) -> None:
 
 
 MALFORMED = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
-"""What S3 says to who signs for another region."""
+"""The answer of S3 to a signature for another region."""
 
 
 @pytest.mark.parametrize(
@@ -592,7 +590,7 @@ def test_a_server_may_be_named_by_the_environment(server: FakeS3, monkeypatch: p
     assert refused.stderr.startswith("fsbridge: endpoint 127.0.0.1:9: not the URL of a server\n")
 
 
-def test_whoever_may_not_list_is_told_when_mounting(server: FakeS3, tmp_path: Path) -> None:
+def test_mount_says_that_listing_is_not_allowed(server: FakeS3, tmp_path: Path) -> None:
     """It was in the log only, and `ls` said "Operation not supported" without a reason."""
     server.fault = lambda request: Fault(status=403) if request.kind == "LIST" else None
     mountpoint = tmp_path / "mnt"
@@ -648,9 +646,7 @@ def test_a_member_that_fails_while_many_are_opened_hides_no_other(server: FakeS3
     mounted.stop()
 
 
-def test_requests_of_an_arrays_file_in_a_group_that_nobody_has_listed(
-    server: FakeS3, many: str, mount: MountFunction
-) -> None:
+def test_requests_of_an_arrays_file_in_a_group_that_was_not_listed(server: FakeS3, many: str, mount: MountFunction) -> None:
     """Its listing tells that `a1.npy` is no array, which else four requests do, and is wanted anyway."""
     mounted = mount(many, *server.options, "--layout", "files", "--metadata-ttl", "60")
     with server.counted() as requests:

@@ -170,7 +170,7 @@ def test_requests_of_a_mount_and_of_a_chunk(server: FakeS3, mount: MountFunction
     assert [request for request in requests if request.range]
 
 
-def test_p9_a_replaced_file_is_read_anew_but_by_who_has_it_open(
+def test_p9_a_replaced_file_is_read_again_except_through_open_files(
     server: FakeS3, mount: MountFunction, tmp_path: Path
 ) -> None:
     mounted = mount(f"s3://{BUCKET}/stores/x.h5", *server.options)

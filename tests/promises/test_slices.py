@@ -44,7 +44,7 @@ def test_p9_planes_below_directories_are_of_the_present_version(tmp_path: Path, 
                 path = folder / f"{t:04}/{c:04}/{z:04}"
                 np.testing.assert_array_equal(np.load(f"{path}.npy"), values[t, c, z] + added)
                 np.testing.assert_array_equal(tifffile.imread(f"{path}.tif"), values[t, c, z] + added)
-            for suffix in ("npy", "tif"):  # whoever stays in a directory sees what is new, too
+            for suffix in ("npy", "tif"):  # a working directory shows what is new, too
                 with open(os.open(f"0003.{suffix}", os.O_RDONLY, dir_fd=held), "rb") as file:
                     found = np.load(file) if suffix == "npy" else tifffile.imread(io.BytesIO(file.read()))
                 np.testing.assert_array_equal(found, values[1, 2, 3] + added)

@@ -174,7 +174,7 @@ def cases() -> dict[str, Case]:
 
 
 def _others(smooth: np.ndarray) -> dict[str, Case]:
-    """Codecs whose samples are made by hand: objects, casts, structs, nbit."""
+    """Codecs with samples that are made by hand: objects, casts, structs, nbit."""
     texts = np.array(["", "a", "wörld", "日本", "x" * 300] * 9, object)
     whole = bytes(numcodecs.VLenUTF8().encode(texts))
     struct_type = np.dtype([("a", ">i2"), ("b", ">f8"), ("c", "u1")])

@@ -47,7 +47,7 @@ def steps(session: str) -> Iterator[tuple[str, str]]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether a command printed what a session shows."""
+    """Tell if a command printed what a session shows."""
     pattern = "".join(
         "(?:.*\n)*" if line == "...\n" else re.escape(line).replace(r"\.\.\.", ".*")
         for line in expected.splitlines(keepends=True)

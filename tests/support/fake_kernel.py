@@ -31,7 +31,7 @@ REQUEST_PAGES = 32
 
 @dataclass
 class Dentry:
-    """What a name stands for, until when nobody is asked."""
+    """What a name stands for, and until when the kernel does not ask again."""
 
     inode: Inode
     until: float = 0.0
@@ -110,7 +110,7 @@ class FakeKernel:
         return bytes(data[skipped : skipped + size])
 
     async def stat(self, path: tuple[bytes, ...]) -> tuple[bool, int, int]:
-        """Whether it is a directory, its size and mtime."""
+        """Return its kind (directory or not), its size and its mtime."""
 
         async def ask(inode: Inode) -> tuple[bool, int, int]:
             await self._attributes(inode)
@@ -135,7 +135,7 @@ class FakeKernel:
             await self._evict(opened.inode, gone=True)
 
     async def forget(self, wanted: Callable[[Inode], bool] = lambda inode: True) -> None:
-        """Memory is short: what nobody uses goes, if it is `wanted`."""
+        """Memory is short: forget what is not in use, if it is `wanted`."""
         for inode in [*self.inodes.values()]:
             if self.inodes.get(inode.number) is inode and wanted(inode):
                 await self._evict(inode)
@@ -247,13 +247,13 @@ class FakeKernel:
         inode.pages.clear()
 
     async def _drop(self, above: Inode, name: bytes) -> None:
-        """A name stands for something else: what is below goes with it, unless somebody uses it."""
+        """A name stands for something else: what is below goes with it, unless it is in use."""
         dentry = above.names.pop(name, None)
         if dentry is not None:
             await self._evict(dentry.inode, gone=True)
 
     async def _evict(self, inode: Inode, gone: bool = False) -> None:
-        """Forget an inode that nobody uses; `gone`: only if it has no name any more."""
+        """Forget an inode that is not in use; `gone`: only if it has no name any more."""
         if inode is self.root or self.inodes.get(inode.number) is not inode:
             return
         above = inode.above

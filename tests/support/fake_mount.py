@@ -114,7 +114,7 @@ class FakeMount:
 
 
 def ended(pid: str | int) -> bool:
-    """Also where nobody asks how: a container's first process need not."""
+    """Also if the parent never waits for it: a container's first process need not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):

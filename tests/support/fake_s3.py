@@ -106,7 +106,7 @@ class Fault:
 
 
 GATHERING_SECONDS = 2.0
-"""For which a request waits for others: less than any timeout of ours."""
+"""Seconds for which a request waits for others: less than any timeout of fsbridge."""
 
 
 class Gathering:
@@ -175,11 +175,11 @@ class FakeS3:
 
     @property
     def options(self) -> list[str]:
-        """Of `fsbridge mount`, for an `s3:` URL."""
+        """Options of `fsbridge mount` for an `s3:` URL."""
         return ["--anonymous", "--region", "us-east-1", "--endpoint", self.endpoint]
 
     def url(self, key: str) -> str:
-        """Of an object, for plain HTTP."""
+        """The URL of an object for plain HTTP."""
         return f"{self.endpoint}/{BUCKET}/{key}"
 
     @contextmanager
@@ -216,7 +216,7 @@ class FakeS3:
         started.set()
         self._loop.run_forever()
         server.close()
-        self._turn()  # a connection whose task has not begun would never be closed
+        self._turn()  # a connection would never be closed if its task had not begun
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
@@ -246,7 +246,7 @@ class FakeS3:
                     self.in_flight -= 1
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
-        except asyncio.CancelledError:  # the server ends: what nobody has taken yet is not sent any more
+        except asyncio.CancelledError:  # the server ends: what was not received yet is not sent any more
             writer.transport.abort()
         finally:
             self.connections -= 1

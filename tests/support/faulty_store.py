@@ -67,7 +67,7 @@ class FaultyStore:
         return getattr(self.store, name)
 
     def opened(self, key: Key) -> None:
-        """As of a store that does not hold objects open, so that every call goes by the plan."""
+        """Behave like a store that does not hold objects open, so that every call goes by the plan."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         return self._changed(self._begin("stat"), self.store.stat(key, read))

@@ -3,8 +3,9 @@
     python tests/support/fuzz_codecs.py [--count N] [--seed S] [--codec NAME ...]
 
 Each codec gets N mutated chunks. The first of them run a second time, with another filling of the target and fresh memory
-filled by glibc (MALLOC_PERTURB_): a result that differs contains bytes that nobody wrote. A signal, an unexpected exception,
-a wrong length, more memory than allowed or such a difference fails the run and prints the chunk at fault for the corpus.
+filled by glibc (MALLOC_PERTURB_): a different result contains bytes that were never written. A signal, an unexpected
+exception, a wrong length, more memory than allowed or such a difference fails the run and prints the chunk at fault for
+the corpus.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def mutate(rng: random.Random, stored: bytes, others: list[bytes]) -> bytes:
 
 
 def attempts(name: str, seed: int, count: int) -> Iterator[tuple[bytes, int | None]]:
-    """The same damaged chunks and expected sizes for the same arguments."""
+    """Damaged chunks and expected sizes; equal arguments give equal ones."""
     from codec_samples import cases
 
     case = cases()[name]
@@ -155,7 +156,7 @@ def fuzz(names: list[str], seed: int, count: int) -> list[dict[str, object]]:
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-4000:]}"
         runs.append([json.loads(line) for line in done.stdout.splitlines()])
     for one, two in zip(*runs, strict=True):
-        assert one["digest"] == two["digest"], f"{one['codec']}: results contain bytes that nobody wrote (seed {seed})"
+        assert one["digest"] == two["digest"], f"{one['codec']}: results contain bytes that were never written (seed {seed})"
     return runs[0]
 
 

@@ -86,7 +86,7 @@ def _hangar(path: Path) -> None:
 
 
 def _icechunk(path: Path) -> None:
-    """Without compression, whose checksum would hold up every damage."""
+    """Without compression: its checksum would catch every damage."""
     import zipfile
 
     from paths import DATA

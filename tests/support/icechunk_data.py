@@ -67,7 +67,7 @@ def write(folder: Path, version: int | None = None) -> None:
 
 
 def manifest(chunks: int, rank: int, rows: int | None = None) -> bytes:
-    """A manifest as FlatBuffer, of an array `NNNNNNNN` whose `chunks` native chunks are told of by so many `rows`, or fewer.
+    """A manifest as FlatBuffer, of an array `NNNNNNNN` with `chunks` native chunks in so many `rows`, or fewer.
 
     Its own identifier is twelve letters M. With fewer rows than chunks they are referred to again and again.
     """

@@ -75,7 +75,7 @@ def mounts_at(path: str | os.PathLike[str]) -> list[Mounted]:
 
 
 def mounted(path: str | os.PathLike[str]) -> bool:
-    """Whether something is mounted at `path`."""
+    """Tell if something is mounted at `path`."""
     return bool(mounts_at(path))
 
 
@@ -131,7 +131,7 @@ class Mount:
 
     @property
     def alive(self) -> bool:
-        """Whether the daemon runs and its root answers."""
+        """True if the daemon runs and its root answers."""
         return self.process.poll() is None and self._answers(10)
 
     def log(self) -> list[str]:

@@ -18,7 +18,7 @@ def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **opti
 
 
 def promised_store(root: Path, values: np.ndarray[Any, Any]) -> Path:
-    """A group with the array `a`, whose chunks have keys from `a/0.0` on."""
+    """A group with the array `a`; the keys of its chunks begin at `a/0.0`."""
     zarr.create_group(root, zarr_format=2, attributes={"made": "here"})
     write_zarr(root / "a", values)
     return root

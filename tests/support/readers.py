@@ -106,7 +106,7 @@ def _with_xarray() -> Reader:
 
 
 def _is_array(folder: str, files: list[str]) -> bool | None:
-    """Whether a directory of any layout is an array; None if it is neither array nor group."""
+    """Tell if a directory of any layout is an array; None if it is neither array nor group."""
     if "zarr.json" in files:
         return bool(_document(folder, "zarr.json")["node_type"] == "array")
     if "attributes.json" in files:

@@ -36,7 +36,7 @@ MIB = 1 << 20
 SHORT = 120
 """Seconds of the short form, which is part of scripts/check."""
 SEEDS, OPERATIONS = 3, 50_000
-"""Of the long form: random readers of each layout, and what each does at least."""
+"""The long form: random readers of each layout, and the least that each does."""
 
 
 class Soak:

@@ -24,7 +24,7 @@ def numbers() -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
 
 
 def write_each(folder: Path) -> dict[str, Path]:
-    """The same numbers in an array `a/b` of a store of each format, by its own writer. N5 has its axes reversed."""
+    """Write equal numbers to an array `a/b` in a store of each format, by its own writer. N5 has its axes reversed."""
     data, made = numbers(), {}
     for name, shards in {"zarr3": None, "sharded": (6, 4, 4)}.items():
         root = zarr.open_group(made.setdefault(name, folder / f"{name}.zarr"), mode="w", zarr_format=3)
@@ -88,5 +88,5 @@ def tree_of(root: str | os.PathLike[str]) -> dict[str, bytes | None]:
 
 
 def config(source: str | os.PathLike[str], layout: str = "zarr3", remote: Remote | None = None) -> Config:
-    """Of a mount of `source`."""
+    """The configuration of a mount of `source`."""
     return Config(os.fspath(source), "", layout=layout, remote=remote or Remote())

@@ -456,7 +456,7 @@ class Changing(RuleBasedStateMachine):
         return data
 
     def excused(self, name: str, error: str, since: float) -> bool:
-        """Whether what the array is in was no good at some time since then, so that this error may be told."""
+        """Tell if the parents of the array were broken at some time since then, so that this error is allowed."""
         return False
 
     def _changed(self, name: str, since: float) -> bool:

@@ -40,7 +40,7 @@ class Case:
     read: Callable[[Path], Any]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tensorstore: bool = True
-    """Whether TensorStore's Zarr v3 driver has the data type."""
+    """True if TensorStore's Zarr v3 driver has the data type."""
 
     @property
     def path(self) -> str:

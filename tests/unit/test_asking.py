@@ -31,7 +31,7 @@ from fsbridge.store.local.store import LocalStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[LocalStore]:
-    """A store whose names and bytes the kernel has in memory."""
+    """A store with all names and bytes in the kernel's memory."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d/chunk").write_bytes(b"chunk")
     time.sleep(2 * TICK_NS / 1e9)  # settled: its stat stays as it is
@@ -42,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
 
 
 def waits(ask: Callable[[], Any]) -> bool:
-    """Whether a question is left to those who may wait."""
+    """Tell if a question is left to a caller that may wait."""
     try:
         with asking.without_waiting():
             ask()
@@ -65,7 +65,7 @@ def test_a_known_absence_is_an_answer(store: LocalStore) -> None:
 
 
 def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore) -> None:
-    """A chunk whose content was never fetched (git-annex): the kernel says ENOENT of its target, not of the chunk."""
+    """The content of a chunk was never fetched (git-annex): the kernel says ENOENT of its target, not of the chunk."""
     (tmp_path / "d/annexed").symlink_to("nowhere")
     for _ in range(2):
         with pytest.raises(CorruptData):

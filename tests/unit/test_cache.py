@@ -1,4 +1,4 @@
-"""ChunkCache: one decoding per chunk, bytes within the budget, no reuse of memory that somebody still sees (P6, P11)."""
+"""ChunkCache: one decoding per chunk, bytes within the budget, no reuse of memory that is still in view (P6, P11)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_error_reaches_everyone_and_is_not_cached() -> None:
     assert cache.gauges().reserved == 0
 
 
-def test_who_waits_for_a_decoding_that_ended_otherwise_tries_for_itself() -> None:
+def test_a_reader_that_waits_for_a_failed_decoding_decodes_by_itself() -> None:
     """Want of memory, or the disk's error, is not the chunk's damage."""
     cache, going, found = ChunkCache(BIG), threading.Event(), []
     errors: list[BaseException] = [MemoryError(), OSError(errno.ESTALE, "stale")]
@@ -125,7 +125,7 @@ class _Scarce:
 
 @pytest.mark.parametrize("at", range(1, 5))
 @pytest.mark.parametrize("way", ["get", "get_all", "prefetch"])
-def test_p7_who_comes_for_a_chunk_waits_for_nobody_who_ended_without_memory(way: str, at: int) -> None:
+def test_p7_a_reader_of_a_chunk_does_not_wait_for_one_that_ended_without_memory(way: str, at: int) -> None:
     cache, found, lock = ChunkCache(BIG), [], threading.Lock()
 
     def load(*_out: memoryview) -> bytes:
@@ -269,7 +269,7 @@ def test_p6_where_the_system_has_less_memory_than_the_budget_chunks_go_for_other
     told = (
         f"less memory than the {50 * BIG // MIB} MiB of --cache-size: decoded chunks take {cache._room // MIB} MiB at most"
     )
-    assert told in caplog.messages[-1], "nobody knows why the cache is smaller than it was said to be"
+    assert told in caplog.messages[-1], "the reason why the cache is smaller than asked for is missing"
     held = cache.get("held", BIG, filler(1))
     assert bytes(held[:9]) == b"\1" * 9
     if limit == BIG:
@@ -302,7 +302,7 @@ def test_budget_includes_the_encoded_bytes() -> None:
     assert cache.get("j", 2000, filler(2)) == b"\2" * 2000
 
 
-def test_p7_who_has_a_buffer_does_not_wait_for_room_that_others_wait_for_likewise() -> None:
+def test_p7_a_reader_with_a_buffer_does_not_wait_for_room_that_others_wait_for() -> None:
     cache, both, found = ChunkCache(4000, patience=600), threading.Barrier(2), []
 
     def assembled(key: str) -> None:
@@ -325,7 +325,7 @@ def test_p7_who_has_a_buffer_does_not_wait_for_room_that_others_wait_for_likewis
     assert found == [b"\7" * 1500] * 2
 
 
-def test_who_waits_for_a_decoding_that_found_no_room_tries_for_itself() -> None:
+def test_a_reader_that_waits_for_a_decoding_without_room_decodes_by_itself() -> None:
     cache, began, found = ChunkCache(4000, patience=0.3), threading.Event(), []
     held = cache.get("held", 4000, filler(1))
 
@@ -385,7 +385,7 @@ def test_p6_chunks_of_a_single_number_take_more_than_their_bytes() -> None:
         st.tuples(st.sampled_from(("prefetch", "fail", "get", "peek", "discard", "clear")), st.integers(0, 9)), max_size=60
     )
 )
-def test_chunks_that_nobody_has_asked_for_take_a_quarter_at_most(steps: list[tuple[str, int]]) -> None:
+def test_prefetched_chunks_take_a_quarter_at_most(steps: list[tuple[str, int]]) -> None:
     cache = ChunkCache(16 * MIB)
     unasked: set[int] = set()
 
@@ -453,7 +453,7 @@ def raiser() -> bytes:
 
 
 def test_large_chunks_that_are_being_read_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more readers than there is room for, each would have the others' chunks decoded anew for every read."""
+    """With more readers than there is room for, every read would throw out another reader's chunk."""
     monkeypatch.setattr(decodings, "TURN_SECONDS", 60.0)
     monkeypatch.setattr(decodings, "BETWEEN_SECONDS", 60.0)
     cache = ChunkCache(3 * BIG)

@@ -35,7 +35,7 @@ def test_all_that_is_kept_goes() -> None:
 
 
 def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path) -> None:
-    """Of a store that never changes nothing is listed again, unless somebody asks for it so (SIGHUP)."""
+    """In a store that never changes nothing is listed again, except after SIGHUP."""
     (tmp_path / "a").mkdir()
     directories = FlatDirectories(LocalStore(str(tmp_path)))
     passes: list[int] = []
@@ -64,7 +64,7 @@ def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path) -> None:
     assert passes == [0, 1]
 
 
-def test_p11_who_is_gone_is_not_held() -> None:
+def test_p11_caches_that_are_gone_are_not_held() -> None:
     kept: LRU[str, int] = LRU(10)
     gone = weakref.ref(kept)
     del kept

@@ -1,4 +1,4 @@
-"""Locks by key: who waits for whom."""
+"""Locks by key: which thread waits for which."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fsbridge.asking import Locks
 
 
-def test_one_at_a_time_also_those_who_come_when_one_is_done_and_another_waits() -> None:
+def test_one_thread_at_a_time_also_if_one_comes_between_two_others() -> None:
     """The second one's lock is the third one's, too, though the first has let it go."""
     locks = Locks[str]()
     inside: list[str] = []

@@ -69,7 +69,7 @@ def fail_later(used: list[Used]) -> None:
 
 
 def fail_unheard(used: list[Used]) -> None:
-    """As who has lost patience."""
+    """Behave like a caller that has lost patience."""
     coming = Answer(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
     assert coming.wait(10)
 

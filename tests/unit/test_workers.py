@@ -122,7 +122,7 @@ def test_what_is_asked_for_goes_before_what_may_be_asked_for_soon() -> None:
 
 
 @pytest.mark.parametrize("threads", [0, 3])
-def test_shared_work_is_done_by_the_caller_where_nobody_else_has_time(threads: int) -> None:
+def test_shared_work_is_done_by_the_caller_if_no_worker_has_time(threads: int) -> None:
     pool, done = Workers("test", threads, failing), set[int]()
     pool.share([partial(done.add, number) for number in range(20)])
     until(lambda: done == set(range(20)))

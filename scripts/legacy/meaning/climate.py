@@ -21,9 +21,9 @@ from legacy.programs import run, system
 from legacy.whole import magick
 
 STORES = ("climate.zarr", "climate.nc")
-"""With a calendar of 360 days, whose February has 30."""
+"""With a calendar of 360 days, 30 of them in February."""
 PLAIN = ("plain.zarr", "plain.nc")
-"""The same with the calendar that GrADS reads."""
+"""With the calendar that GrADS reads."""
 
 
 def write(folder: Path) -> None:

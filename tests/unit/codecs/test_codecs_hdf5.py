@@ -101,7 +101,7 @@ def test_registered_filters(tmp_path: Path, name: str, count: int) -> None:
             check(tmp_path, data, **MAKERS[name.split()[0]](**PLUGINS[name]))
 
 
-def test_bitshuffle_of_noise_whose_blocks_do_not_shrink(tmp_path: Path) -> None:
+def test_bitshuffle_of_noise_with_blocks_that_do_not_shrink(tmp_path: Path) -> None:
     for element in (1, 2, 8):
         data = np.frombuffer(RNG.bytes(element * 50_000), f"u{element}")
         check(tmp_path, data, **hdf5plugin.Bitshuffle(cname="lz4"))

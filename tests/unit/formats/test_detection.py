@@ -432,7 +432,7 @@ def test_members_come_and_go(tmp_path: Path, opened: list[Source]) -> None:
 def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
     tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New files come every day, and old ones go; whoever still has something of a member that was let go can go on."""
+    """New files come every day, and old ones go; what is still open of a member that was let go can be read on."""
     monkeypatch.setattr("fsbridge.formats.collection.OPEN_MEMBERS", 3)
     monkeypatch.setattr(hdf5_file, "LIVE_CHILDREN", 2)
     monkeypatch.setattr(hdf5_file, "LIVE_DESCRIPTORS", 2)

@@ -212,7 +212,7 @@ def test_getters_return_the_type_or_corrupt_data(value: object) -> None:
 
 
 class WholeSeconds(LocalStore):
-    """A store whose clock has stood still since everything was written, and then goes on."""
+    """A store with a clock that has stood still since everything was written, and then goes on."""
 
     settled = False
 

@@ -146,7 +146,7 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
 
 
 def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether its age comes from an earlier listing or from a reader that goes on after a pause."""
+    """Its age may come from an earlier listing or from a reader that goes on after a pause."""
     clock = [100.0]
     for module in ("handles", "ages"):
         monkeypatch.setattr(f"fsbridge.kernel.{module}.time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -318,7 +318,7 @@ def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again(monkeypatch: p
     with_filesystem(test, root, metadata_deadline=1.0)
 
 
-def test_one_load_for_all_who_wait_for_the_same_bytes() -> None:
+def test_one_load_serves_all_requests_for_the_same_bytes() -> None:
     loading = threading.Event()
 
     def load() -> None:
@@ -372,7 +372,7 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
 
 
 def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> None:
-    """Servers and child processes have deadlines of their own: nobody else may wait for a load that they have ended."""
+    """Servers and child processes have deadlines of their own: no other request may wait for a load that they have ended."""
 
     def give_up_once() -> None:
         if file.reads == 1:
@@ -426,7 +426,7 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
     with_filesystem(test, root, metadata_deadline=1.0)
 
 
-def test_a_failed_load_fails_only_who_made_it() -> None:
+def test_a_failed_load_fails_only_the_request_that_made_it() -> None:
     async def test(filesystem: Filesystem) -> None:
         fh = (await filesystem.open(await inode_of(filesystem, b"file"), 0, CTX)).fh
         file.on_read = lambda: 1 // 0

@@ -30,7 +30,7 @@ def prediction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 class Exploding(NodeAbilities):
-    """A node of every kind whose every method raises `error`, once armed."""
+    """A node of every kind; once armed, all of its methods raise `error`."""
 
     slot = None
     version = None

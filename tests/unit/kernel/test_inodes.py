@@ -81,7 +81,7 @@ def test_a_listed_node_is_opened_at_first_use_and_adopted_by_a_lookup() -> None:
     inode, reliable = table.listed(ROOT, Entry(b"a", FILE, lambda: opened.append(1) or versioned(3)), None)
     assert reliable
     assert not opened
-    assert table.looked_up(ROOT, b"a", versioned(7), "file") == inode, "nobody has seen its content yet"
+    assert table.looked_up(ROOT, b"a", versioned(7), "file") == inode, "its content was not seen yet"
     assert not opened
     again, reliable = table.listed(ROOT, entry(b"a", versioned(8)), None)
     assert again == inode, "a listing that does not know the version must not take the inode away"
@@ -158,7 +158,7 @@ def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte(monkeypatch: py
 
 
 class _Array(FakeDirectory):
-    """A directory whose space is made anew whenever it is opened anew."""
+    """A directory that makes its space again whenever it is opened."""
 
     def __init__(self, version: int = 1) -> None:
         super().__init__()
@@ -192,7 +192,7 @@ def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) ->
     assert table.base(inode, root.members[b"a"].space) != base
 
 
-def test_a_space_that_a_worker_has_opened_may_be_parked_before_anybody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_space_that_a_worker_has_opened_may_be_parked_before_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 3)
     monkeypatch.setattr(FakeSpace, "identity", property(lambda space: ("the array", space.stamp)))
     released: list[object] = []

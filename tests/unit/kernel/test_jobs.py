@@ -107,7 +107,7 @@ def test_p8_nor_does_want_of_memory_to_log_that(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("kind", ["lane", "workers"])
 def test_p7_threads_that_could_not_be_started_are_not_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there was no memory for as many as there may be, nobody did any of the jobs any more."""
+    """Without memory for the largest number of threads, no job was done any more."""
     done, start = threading.Event(), confinement.start
     failures = [MemoryError() for _ in range(200)]
     monkeypatch.setattr(confinement, "start", lambda *given: _raise(failures.pop()) if failures else start(*given))
@@ -139,7 +139,7 @@ def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
 
 
 def test_p7_a_worker_outlives_whatever_judging_a_refusal_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each refusal ended a thread while nobody might look at the store: after a few nothing was answered any more."""
+    """Each refusal ended a thread while the store could not be looked at: after a few nothing was answered any more."""
 
     def refused() -> None:
         raise PermissionError("the store's root may not even be looked at")
@@ -228,7 +228,7 @@ def test_p7_the_caller_gets_timed_out_and_the_worker_keeps_its_thread() -> None:
     with_jobs(test, clock=clock)
 
 
-def test_a_job_whose_caller_gave_up_before_it_began_never_runs() -> None:
+def test_a_job_never_runs_if_its_caller_gave_up_before_it_began() -> None:
     async def test(jobs: Jobs) -> None:
         hung, ran, over = threading.Event(), [], []
         async with trio.open_nursery() as nursery:
@@ -353,10 +353,10 @@ def test_cancelling_the_caller_abandons_the_job() -> None:
     with_jobs(test, clock=clock)
 
 
-def test_p7_who_waits_for_a_job_to_which_a_thread_did_not_come_for_want_of_memory_is_told(
+def test_p7_a_job_without_a_thread_for_want_of_memory_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At his deadline he was, but whoever came for the same file later waited for that job, until the unmount."""
+    """Its caller failed at the deadline, but later requests for the same file waited for that job until the unmount."""
     failures = [MemoryError() for _ in range(6)]
 
     def begin(lane: Lane, job: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Read-ahead: who is followed, how far ahead, and that it never changes what a reader gets (P2, P6, P8, P11)."""
+"""Read-ahead: which readers are followed, how far ahead, and that it never changes what a reader gets (P2, P6, P8, P11)."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_one_chunk_and_random_chunks_cost_nothing_more() -> None:
     assert followed([50, 3, 90, 12, 70, 31]) == [[]] * 6
 
 
-def test_who_does_not_read_to_the_end_is_not_read_ahead() -> None:
+def test_a_reader_that_stops_early_is_not_read_ahead() -> None:
     assert followed(list(range(10)), finish=False) == [[]] * 10
 
 
@@ -265,7 +265,7 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
 
 
 def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who opens a file by its path alone may want no other."""
+    """A program that opens a file by its path alone may want no other."""
     sent: list[int] = []
     space = FarSpace(sent)
     readers = Readers(Now(), REMOTE)
@@ -293,7 +293,9 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
     assert len(sent) == 5
 
 
-def test_far_away_much_is_sent_at_once_for_who_opens_the_first_file_of_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_remote_stores_many_files_are_prefetched_when_the_first_of_a_listing_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """He will read all of them: `cp -r`, `cat *`, `tar`, and each of several that share the directories of an array."""
     sent: list[int] = []
     space = FarSpace(sent)
@@ -359,7 +361,7 @@ def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
 
 
 def test_far_away_nothing_is_sent_that_is_decoded_already(server: FakeS3, tmp_path: Path) -> None:
-    """Whoever lists a directory once more and opens its first file had those behind it sent once more."""
+    """A second listing, and an open of its first file, prefetched the next files again."""
     values = np.arange(400, dtype="<i4")
     group = zarr.open_group(tmp_path / "x", mode="w", zarr_format=3)
     group.create_array("raw", data=values, chunks=(100,))
@@ -435,7 +437,7 @@ def test_prefetch_is_used_once_and_counted() -> None:
 def test_prefetched_chunks_take_a_part_of_the_budget_only() -> None:
     cache = ChunkCache(10 * BIG)
     assert [cache.prefetch(key, BIG, filler(key)) is not None for key in range(4)] == [True, True, False, False]
-    assert cache.peek(0) is not None  # somebody came for it, so there is room for another
+    assert cache.peek(0) is not None  # it was read, so there is room for another
     assert cache.prefetch(4, BIG, filler(4))
 
 
@@ -446,7 +448,7 @@ def test_prefetch_never_waits_for_room() -> None:
     assert [bytes(view[:1]) for view in held] == [b"\0", b"\1"]
 
 
-def test_who_waits_for_a_failed_prefetch_tries_himself() -> None:
+def test_a_reader_that_waits_for_a_failed_prefetch_reads_by_itself() -> None:
     cache, begun, wanted = ChunkCache(10 * BIG), threading.Event(), threading.Event()
 
     def load(out: memoryview) -> None:
@@ -510,14 +512,14 @@ def test_every_chunk_is_decoded_once_and_right() -> None:
 
 
 class Quietly(Now):
-    """What goes wrong ahead is nobody's error."""
+    """A failure of read-ahead is an error for no reader."""
 
     def submit(self, job: Callable[[], object]) -> None:
         with contextlib.suppress(NotFound, ValueError):
             job()
 
 
-def test_a_sparse_or_damaged_chunk_ahead_harms_nobody() -> None:
+def test_a_sparse_or_damaged_chunk_ahead_harms_no_reader() -> None:
     values = np.arange(800, dtype="<u2")
     array = fake_array(values, (80,))
     del array.chunks.stored[(5,)]
@@ -549,7 +551,7 @@ def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again(monkeypatch: pyt
 
 
 def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -> list[tuple[int, int]]:
-    """What of a long file is made ready ahead of somebody who reads those ranges."""
+    """The parts of a long file that are made ready ahead of a reader of those ranges."""
     file = FakeFile(bytes(size), window=window)
     readers = Readers(Now())
     reading = OpenFile(5, file.open(), file)
@@ -570,7 +572,7 @@ def test_small_windows_are_made_further_ahead() -> None:
 
 
 @pytest.mark.usefixtures("two_windows")
-def test_a_long_file_is_made_ready_ahead_of_who_reads_it_from_front_to_back() -> None:
+def test_a_long_file_is_made_ready_ahead_of_a_sequential_reader() -> None:
     assert windows([(0, 50)]) == []
     assert windows([(0, 50), (50, 100)]) == [(100, 200), (200, 300)]
     assert windows([(0, 50), (50, 100), (100, 150)]) == [(100, 200), (200, 300), (300, 400)]
@@ -595,7 +597,7 @@ def test_far_away_parts_of_a_long_file_are_made_a_few_at_a_time_too() -> None:
     assert len(making.jobs) == 2
 
 
-def test_spaces_that_nobody_reads_are_forgotten() -> None:
+def test_unread_spaces_are_forgotten() -> None:
     readers = Readers(Now())
     spaces = [FakeSpace(10) for _ in range(MAX_SPACES + 3)]
     for space in spaces:
@@ -647,13 +649,13 @@ def test_p6_freed_memory_is_kept_within_bounds_or_nothing_happens(monkeypatch: p
     options = dict(asked)
     assert len(options) == 3
     kept = options[native._M_ARENA_MAX] * options[native._M_TRIM_THRESHOLD]
-    assert kept <= 64 << 20, "with 64 processors it was 4 GiB, which nobody counts (P6)"
+    assert kept <= 64 << 20, "with 64 processors it was 4 GiB, which no budget counted (P6)"
     monkeypatch.setattr(native.ctypes, "CDLL", lambda name: SimpleNamespace())
     native.keep_freed_memory()
 
 
 def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In place, same size, same time: their stamps are equal, and whoever read the first must not be shown it again."""
+    """In place, same size, same time: their stamps are equal, and a reader of the first must not get it again."""
     write_raw(tmp_path, b"a")
     config = Config(str(tmp_path), "/mnt")
     source = open_source(config.source, config)

@@ -1,4 +1,4 @@
-"""Read-ahead of the directories of an array's chunks: who is followed, what is read of them, and how long it is shown."""
+"""Read-ahead of the directories of an array's chunks: which walks are followed, what is read, and how long it is shown."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_several_visitors_are_followed() -> None:
             assert all(100 * visitor + step <= position < 100 * (visitor + 1) for position in found)
 
 
-def test_a_visitor_who_finds_his_directory_read_is_followed_on() -> None:
+def test_a_walk_that_finds_its_directory_read_is_followed_on() -> None:
     run = Runs(range(100))
-    assert not run.passed(5), "nobody was there before"
+    assert not run.passed(5), "it was not visited before"
     assert [list(run.entered(position)) for position in (0, 1)] == [[], [1, 2, 3]]
     ahead = directories.BESIDE_DIRECTORIES
     assert [list(run.passed(position)) for position in (2, 3)] == [list(range(n, n + ahead)) for n in (3, 4)]
@@ -70,7 +70,7 @@ def grid() -> FakeArray:
 def visited(
     array: FakeArray, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps, int], Any], **config: Any
 ) -> Filesystem:
-    """`test(steps, inode of c)` of a mount whose root is `array`."""
+    """`test(steps, inode of c)` of a mount with the root `array`."""
     given = Config("fake", "/mnt")
     root: Any = root_directory(FakeSource(array), given, ChunkCache(given.cache_size))
 
@@ -80,7 +80,7 @@ def visited(
     return walked(root, monkeypatch, run, **config)
 
 
-def test_who_enters_chunk_directories_one_after_the_other_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_through_chunk_directories_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
     array = grid()
     found = []
 

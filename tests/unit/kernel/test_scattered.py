@@ -1,4 +1,4 @@
-"""Who picks rows of planes through `mmap` is told from everybody else by the order of requests alone."""
+"""The order of requests alone tells readers of rows of planes through `mmap` from all others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_from_front_to_back_nothing_is_declined() -> None:
     assert not any(scattered.declines(n * MIB, (n + 1) * MIB) for n in order), "requests overtake each other"
 
 
-def test_who_calls_read_here_and_there_is_declined_once() -> None:
+def test_scattered_calls_of_read_are_declined_once() -> None:
     scattered = Scattered()
     declined = 0
     for n in range(50):
@@ -46,7 +46,7 @@ def test_two_readers_of_one_descriptor_are_declined_once() -> None:
     assert not any(scattered.declines(start, start + MIB) for n in range(50, 99) for start in (n * MIB, (500 + n) * MIB))
 
 
-def test_who_goes_on_from_front_to_back_gets_long_requests_again() -> None:
+def test_a_reader_that_becomes_sequential_gets_long_requests_again() -> None:
     scattered = Scattered()
     for plane in range(20):
         around(scattered, 10 * MIB + plane * 2 * MIB)

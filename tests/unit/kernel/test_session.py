@@ -1,4 +1,4 @@
-"""Waiting for requests: no pass of the event loop for one that is there, and nobody waits for long because of that."""
+"""Waiting for requests: no pass of the event loop for one that is there, and no other task waits long because of that."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_is_not_readable_is_waited_for_while_others_run(pipe: tuple[int, in
     trio.run(main)
 
 
-def test_who_asks_one_thing_after_the_other_is_waited_for_without_a_pass_of_the_event_loop(
+def test_quick_successive_requests_take_no_pass_of_the_event_loop(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "TURN_SECONDS", 600.0)
@@ -98,7 +98,7 @@ def test_who_asks_one_thing_after_the_other_is_waited_for_without_a_pass_of_the_
     trio.run(main)
 
 
-def test_who_comes_late_is_waited_for_while_others_run(pipe: tuple[int, int]) -> None:
+def test_other_tasks_run_while_a_request_is_late(pipe: tuple[int, int]) -> None:
     async def main() -> None:
         waiting = Waiting(alone=lambda: True)
         os.write(pipe[1], b"x")
@@ -128,7 +128,7 @@ def test_p7_what_is_gone_before_it_can_be_read_is_waited_for_again(pipe: tuple[i
 
         async def wait() -> None:
             await waiting.wait_readable(pipe[0])
-            assert select.select([pipe[0]], [], [], 0)[0], "whoever waited would read nothing"
+            assert select.select([pipe[0]], [], [], 0)[0], "a waiting task would read nothing"
             returned.set()
 
         async with trio.open_nursery() as nursery:
@@ -146,7 +146,7 @@ def test_p7_what_is_gone_before_it_can_be_read_is_waited_for_again(pipe: tuple[i
     trio.run(main)
 
 
-def test_the_lock_wakes_one_of_those_who_wait_until_he_has_come() -> None:
+def test_the_lock_wakes_one_waiting_task_at_a_time() -> None:
     async def main() -> None:
         lock, entered = LoopLock(), 0
 
@@ -162,14 +162,14 @@ def test_the_lock_wakes_one_of_those_who_wait_until_he_has_come() -> None:
                     nursery.start_soon(enter)
                 await trio.testing.wait_all_tasks_blocked()
             for _ in range(10):
-                async with lock:  # free again each time: whoever was woken has not had his turn
+                async with lock:  # free again each time: the task that was woken has not had its turn
                     assert lock.waiting == 3
         assert (entered, lock.waiting) == (4, 0)
 
     trio.run(main)
 
 
-def test_the_lock_has_one_holder_and_goes_on_when_those_who_wait_give_up() -> None:
+def test_the_lock_has_one_holder_and_goes_on_when_waiting_tasks_give_up() -> None:
     async def main() -> None:
         lock, held, entered = LoopLock(), 0, 0
 

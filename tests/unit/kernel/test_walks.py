@@ -1,4 +1,4 @@
-"""Read-ahead in the tree: directories are read before somebody enters them, and remembered no longer than P9 allows."""
+"""Read-ahead in the tree: directories are read before they are entered, and remembered no longer than P9 allows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_directory_costs_one_job_and_none_again(monkeypatch: pytest.MonkeyPatc
     walked(family(5), monkeypatch, test)
 
 
-def test_who_enters_one_member_after_the_other_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_through_members_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
     root = family(100)
 
     async def test(steps: Steps) -> None:
@@ -87,7 +87,7 @@ def test_p6_of_what_a_remembered_listing_shows_there_are_rows_until_it_is_used(m
     walked(root, monkeypatch, test)
 
 
-def test_who_enters_what_is_known_is_not_followed_because_another_walk_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_through_known_directories_is_not_followed_while_another_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     original = Walks._read_next
     monkeypatch.setattr(Walks, "_read_next", lambda self, inode, *rest: (asked.append(inode), original(self, inode, *rest)))
@@ -148,7 +148,7 @@ def test_the_walk_goes_further_with_each_step() -> None:
 
 
 def test_no_more_is_read_ahead_than_little_time_allows() -> None:
-    """Of many HDF5 files those read long ago had lost their processes when their visitor came, and started others."""
+    """Among many HDF5 files, those read ahead long ago had lost their processes when visited, and started others."""
     walk = _Walk([b"%03d" % number for number in range(400)])
     names = iter([b"%03d" % number for number in range(400)])
     walk.took(walks.DEPTH_SECONDS / 5)
@@ -184,7 +184,7 @@ def test_what_was_wanted_but_not_read_is_wanted_again() -> None:
     assert walk.next(names[5], missing=False)[0] == names[6], "the first that was not read, though 6 to 8 were wanted before"
 
 
-def test_who_walks_again_is_followed_though_the_last_name_seems_to_lead_to_the_first_in_another_order() -> None:
+def test_a_second_walk_is_followed_though_its_first_name_seems_out_of_order() -> None:
     names = [b"%03d" % number for number in range(100)]
     mixed = sorted(names[2:], key=lambda name: int(name) * 37 % 101)
     order = [names[1], *mixed, names[0]]  # after 000, the last, 001 comes in the order of names
@@ -196,7 +196,7 @@ def test_who_walks_again_is_followed_though_the_last_name_seems_to_lead_to_the_f
 
 
 def test_what_ends_with_an_empty_batch_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups without members were read again by whoever came near them: trees of those took seven times as long."""
+    """Groups without members were read again on each visit nearby: trees of them took seven times as long."""
 
     class Ends(FakeDirectory):
         def entries(self) -> Iterator[Sequence[Entry]]:
@@ -357,7 +357,7 @@ def test_chains_of_only_children_are_read_in_the_job_that_reads_their_first_one(
 
     async def test(steps: Steps) -> None:
         assert await all_below(steps, 1) == 100 * 22
-        assert steps.jobs <= 2 + 2 * 11, "those of the root and of the first two members, whose visitor is not known yet"
+        assert steps.jobs <= 2 + 2 * 11, "those of the root and of the first two members: no walk is known yet"
         assert await all_below(steps, 1) == 100 * 22
         assert steps.jobs <= 2 + 2 * 11
 
@@ -415,7 +415,7 @@ def test_p9_a_directory_that_was_just_read_is_looked_up_in_memory_for_as_long(mo
             if not asked:
                 assert found.entry_timeout <= 0.4 - (before - read)
             await trio.sleep(0.01)
-        await steps.filesystem.lookup(1, b"d002", CTX)  # nobody has read it
+        await steps.filesystem.lookup(1, b"d002", CTX)  # it was not read
         assert len(asked) == 2
 
     walked(root, monkeypatch, test, metadata_ttl=0.4)

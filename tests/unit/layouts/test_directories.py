@@ -37,7 +37,7 @@ def test_layouts_that_are_none(text: str) -> None:
 
 
 def test_p9_a_path_that_becomes_an_array_and_a_group_again() -> None:
-    """Whoever stands in the directory sees what is there now; what was opened of the other is stale."""
+    """A working directory shows what is there now; what was opened of the other is stale."""
     group = FakeGroup({"x": FakeGroup({"y": FakeGroup({})})})
     directory: Any = tree(group).lookup(b"x")
     document = directory.lookup(b"zarr.json")

@@ -129,7 +129,7 @@ def test_a_fill_value_that_is_not_zero_fills_blocks_that_open_by_name(tmp_path: 
 @pytest.mark.parametrize(
     "form", [{}, {"shards": (4, 4)}, {"zarr_format": 2}, {"chunk_key_encoding": {"name": "v2", "separator": "/"}}]
 )
-def test_p12_an_array_whose_chunks_have_no_directory_yet_is_its_fill_value(
+def test_p12_an_array_without_a_directory_of_chunks_is_its_fill_value(
     form: dict[str, Any], order: str, others: bool, written: str, tmp_path: Path
 ) -> None:
     turned = {"filters": TransposeCodec(order=(1, 0))} if order == "F" and form.get("zarr_format") != 2 else {}
@@ -285,7 +285,7 @@ def test_an_n5_source_keeps_its_own_document() -> None:
 
 @pytest.mark.parametrize("kept", [2_000_000, 3])
 def test_listings_by_reversed_axes(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
-    """Whether the walk through the store is kept or too long for that."""
+    """The walk through the store is kept, or it is too long for that."""
     monkeypatch.setattr(listing, "MAX_KEPT", kept)
     monkeypatch.setattr(listing, "BATCH_PAIRS", 2)
     array = fake_array(np.ones((4, 5, 6), "u1"), (1, 1, 1))

@@ -239,7 +239,7 @@ json_values = st.recursive(
 
 
 def strict(value: Any) -> Any:
-    """The same value as strict JSON has it."""
+    """The value as strict JSON has it."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):

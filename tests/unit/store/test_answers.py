@@ -38,7 +38,7 @@ def meanwhile(act: Callable[[], object], line: int, call: Callable[[], bytes | N
 
 @pytest.mark.parametrize("line", range(1, 6))
 @pytest.mark.parametrize("comes", [True, False])
-def test_bytes_that_come_or_go_while_somebody_looks_are_the_right_ones_or_none(line: int, comes: bool) -> None:
+def test_bytes_that_come_or_go_during_a_look_are_the_right_ones_or_none(line: int, comes: bool) -> None:
     answers, key = Answers(Ages(10.0, 10.0)), Key("shard")
     known = KnownObject(Stat(False, len(OBJECT), 0, 1), "etag")
     answers.put(key, known)

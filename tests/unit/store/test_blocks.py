@@ -1,4 +1,4 @@
-"""The block cache: right bytes or none, whatever is done to its files; within its size, and nobody else's."""
+"""The block cache: right bytes or none, whatever is done to its files; within its size, and without other users' files."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def test_blocks_of_other_mounts_are_counted_in_time(tmp_path: Path, monkeypatch:
 
 
 def test_p9_buckets_of_one_name_on_two_servers_share_no_blocks(server: FakeS3, tmp_path: Path) -> None:
-    """With --immutable nobody asks for the version of what is in the cache."""
+    """With --immutable there is no request for the version of what is in the cache."""
     other = FakeS3()
     try:
         for number, one in enumerate((server, other)):

@@ -17,7 +17,7 @@ from fsbridge.store.local.store import LocalStore
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Directories `g/NAME` whose document is what the name says."""
+    """Directories `g/NAME` with the document that the name says."""
     root = tmp_path / "store"
     for name in ("plain", "beside", "empty", "large", "link", "gone", "fifo", "directory"):
         (root / "g" / name).mkdir(parents=True)

@@ -119,7 +119,7 @@ def test_p9_a_moment_sees_what_is_there_when_it_begins(path: Path, store: LocalS
 
 
 def test_p9_what_was_read_in_a_moment_is_the_same_until_it_ends(path: Path, store: LocalStore) -> None:
-    """Then whoever asks whether it has changed is told so, for as long as the moment remembers it."""
+    """Then each question if it has changed is answered so, for as long as the moment remembers it."""
     key, chunk = Key("a/chunk"), path / "a/chunk"
     with store.together():
         data, before = store.read(key, 100)
@@ -164,7 +164,7 @@ def test_p9_no_moment_hides_that_another_directory_has_taken_a_place(path: Path,
 
 
 def descriptors_below(path: Path) -> int:
-    """Of this process; those of others come and go with what other tests have left to the collector."""
+    """Descriptors of this store; others come and go with what other tests have left to the collector."""
     targets = []
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -185,7 +185,7 @@ def test_p11_a_moment_leaves_no_descriptors(path: Path, store: LocalStore) -> No
     assert descriptors_below(path) == 0
 
 
-def test_p4_a_directory_whose_files_are_asked_about_is_held_and_links_in_it_are_not_followed_out(
+def test_p4_a_directory_is_held_while_its_files_are_looked_at_and_links_lead_not_out_of_it(
     path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path / "chunks/0").mkdir(parents=True)

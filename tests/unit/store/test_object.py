@@ -11,9 +11,9 @@ What a server does, and the test of it:
 - no ETag, or one of time and size: `no_etag_and_no_time`; another one in listings: `etags_that_differ`
 - 403 for what is absent: `a_refusal_is_absence`; a page for it: `has_everything`; a store that vanishes: `loses_the_store`
 - refusals for another reason, with `--absent-403`: `another_reason`, `all_at_once_refused`
-- the same words from where credentials come from: `who_gives_credentials`
+- errors of the source of credentials: `a_source_of_credentials`
 - listings without an end, without second pages, a page for people in their place: `never_ends`, `second_pages`, `for_people`
-- no TLS, no name, nobody there: `why_no_request_can_be_sent`
+- no TLS, no name, no server: `why_no_request_can_be_sent`
 - keys with `//`, `.`, `..`, control characters: `a_key_that_cannot_be_named`; `markers_of_directories`
 - 100,000 keys, a part of a listing that fails, listings in no order: `test_parts.py`
 """
@@ -82,7 +82,7 @@ def opened(server: FakeS3, ttl: float = 1.0, **remote: object) -> ObjectStore:
 
 
 def web(server: FakeS3, ttl: float = 1.0) -> ObjectStore:
-    """The same by plain HTTP."""
+    """Open the store by plain HTTP."""
     return ObjectStore(Client(parse_url(server.url("z")), Remote()), Ages(ttl, 60.0))
 
 
@@ -209,7 +209,7 @@ def test_after_the_ttl_one_request_without_a_body_tells_that_nothing_changed(ser
     assert store.read(A, 100)[0] == b"new"
 
 
-def test_bodies_that_nobody_reads_are_let_go_p11(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_unread_bodies_are_let_go(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.remote.answers.KEPT_SECONDS", 0.1)
     store = opened(server, ttl=0.1)
     store.stat(LARGE, WHOLE)
@@ -297,7 +297,7 @@ def test_a_fault_that_passes_is_not_seen(server: FakeS3, method: str, fault: Fau
         (Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"), Unreachable),
         (Fault(status=403, body=b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), AccessDenied),
         (Fault(status=301), Refused),
-        (Fault(status=404, body=b"default backend - 404"), Unreachable),  # of a gateway whose server is away
+        (Fault(status=404, body=b"default backend - 404"), Unreachable),  # of a gateway without its server
         (Fault(status=404, body=b"<Error><Code>ResourceNotFound</Code></Error>"), Unreachable),
     ],
 )
@@ -574,7 +574,7 @@ def s3_error(status: int, code: str, message: str = "") -> Fault:
         Fault(status=403, body=b"<html>a gateway's page</html>"),
     ],
 )
-def test_p3_a_refusal_with_another_reason_is_absence_to_nobody(server: FakeS3, fault: Fault) -> None:
+def test_p3_a_refusal_for_another_reason_is_never_absence(server: FakeS3, fault: Fault) -> None:
     """Credentials that expire while a store is mounted, an archived object: all chunks would be fill values."""
     store = opened(server, absent_403=True)
     assert store.begin()
@@ -587,7 +587,7 @@ def test_p3_a_refusal_with_another_reason_is_absence_to_nobody(server: FakeS3, f
 
 
 @pytest.mark.parametrize(("status", "error"), [(404, Refused), (403, Refused), (412, Refused), (500, Unreachable)])
-def test_p3_who_gives_credentials_says_nothing_of_objects(
+def test_p3_an_error_of_a_source_of_credentials_is_never_absence(
     server: FakeS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, error: type[Exception]
 ) -> None:
     """A role that is taken away while a store is mounted is 404 there, or 403: all chunks would be fill values."""
@@ -684,7 +684,7 @@ def test_p3_an_array_that_is_removed_from_a_web_server_is_absent(server: FakeS3)
     assert [request.key for request in requests] == ["z/a/zarr.json", "z/zarr.json"]
 
 
-def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3) -> None:
+def test_p3_a_store_without_any_of_its_objects_is_no_empty_group(server: FakeS3) -> None:
     store = opened(server, ttl=0.0)
     store._listings._ages = Ages(0.0, 0.0)
     assert store.begin()
@@ -759,20 +759,22 @@ def encrypting(tmp_path: Path) -> Iterator[int]:
 
 def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        nobody = listening.getsockname()[1]
+        closed = listening.getsockname()[1]
     for place, said in (
         (f"https://localhost:{encrypting}", "nobody here trusts the server's certificate; SSL_CERT_FILE may name"),
-        (f"http://127.0.0.1:{nobody}", "nothing listens at the server's address"),
+        (f"http://127.0.0.1:{closed}", "nothing listens at the server's address"),
     ):
         for url, endpoint in ((f"{place}/z", ""), ("s3://bucket/z", place)):
             options = Remote(anonymous=True, region="us-east-1", endpoint=endpoint)
             with pytest.raises(Unreachable, match=said):
                 ObjectStore(Client(parse_url(url), options), Ages(1.0, 60.0)).begin()
-    text = 'HTTP error: error sending request\n\nDebug source:\nConnectError("dns error", Custom {})'  # nobody is asked here
+    text = (
+        'HTTP error: error sending request\n\nDebug source:\nConnectError("dns error", Custom {})'  # no server is asked here
+    )
     assert "nobody here knows the server's name" in str(faults.translate(RuntimeError(text), "http://server/z"))
 
 
-def test_whom_amazons_own_variable_trusts_is_trusted(
+def test_amazons_own_variable_for_trusted_certificates_is_heeded(
     encrypting: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = Remote(anonymous=True, region="us-east-1", endpoint=f"https://localhost:{encrypting}")
@@ -793,7 +795,7 @@ def silent() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/z", "{}/z", "{}/z.h5", "s3://bucket/z.h5"])
-def test_p7_who_opens_a_store_of_a_server_that_says_nothing_is_told_so(
+def test_p7_opening_a_store_of_a_silent_server_fails_with_the_reason(
     silent: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert client._METADATA["timeout"] < client.FIRST_SECONDS, "what answers just within a request's time is there"
@@ -899,7 +901,7 @@ def test_mistakes_are_one_line_that_says_what_helps(server: FakeS3, fault: Fault
 
 
 @pytest.mark.parametrize("fault", [Fault(status=500), Fault(close=True)])
-def test_nobody_is_told_of_a_name_that_only_fsbridge_asks_for(server: FakeS3, fault: Fault) -> None:
+def test_errors_never_mention_names_that_only_fsbridge_asks_for(server: FakeS3, fault: Fault) -> None:
     server.fault = lambda request: fault if request.key.rpartition("/")[2].startswith("fsbridge-") else None
     with pytest.raises(FsbridgeError) as caught:
         web(server).begin()
@@ -912,7 +914,7 @@ def test_nobody_is_told_of_a_name_that_only_fsbridge_asks_for(server: FakeS3, fa
     [("s3://b/z", "AWS_ACCESS_KEY_ID and"), ("gs://b/z", "GOOGLE_APPLICATION_CREDENTIALS"),
      ("az://b@a.blob.core.windows.net/z", "AZURE_STORAGE_ACCOUNT_KEY"), ("abfs://b/z", "AZURE_STORAGE_ACCOUNT_KEY")],
 )  # fmt: skip
-def test_who_has_no_credentials_is_told_where_this_cloud_s_are_looked_for(url: str, variables: str) -> None:
+def test_without_credentials_the_error_says_where_they_are_looked_for(url: str, variables: str) -> None:
     found = faults.translate(RuntimeError("error sending request for url (http://169.254.169.254/metadata)"), url)
     assert str(found).startswith(f"{url}: no credentials; set {variables}")
 
@@ -1006,7 +1008,7 @@ def test_p8_a_panic_of_the_library_is_an_error_that_tells_no_secret(server: Fake
 
 
 def page(keys: Iterable[str], token: str = "") -> Fault:
-    """Of a listing, with these keys; `token`: of the next page, "-" for a next one without."""
+    """The body of a listing with these keys; `token`: of the next page, "-" for a next one without."""
     entries = "".join(
         f"<Contents><Key>{key}</Key><LastModified>2001-09-09T01:46:40.000Z</LastModified><ETag>0</ETag><Size>1</Size></Contents>"
         for key in keys
@@ -1126,7 +1128,7 @@ def test_content_encoding_is_left_alone(server: FakeS3) -> None:
     assert (bytes(data), stat.size) == (stored, len(stored))
 
 
-def test_p11_connections_that_nobody_uses_are_closed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_unused_connections_are_closed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "LINGER_SECONDS", 1)
     store = opened(server)
     server.latency = 0.05
@@ -1163,7 +1165,7 @@ def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
 def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(
     server: FakeS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody else begins and ends between the look at what is remembered and the request."""
+    """Another reader begins and ends between the look at what is remembered and the request."""
     store = opened(server, ttl=60.0)
     walk, others = Listings._walk, iter(["other"])
 
@@ -1178,7 +1180,7 @@ def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(
     assert len(requests) == 1
 
 
-def test_who_looks_at_known_objects_side_by_side_again_has_them_listed_at_once(server: FakeS3) -> None:
+def test_a_second_look_at_known_neighbours_lists_them_at_once(server: FakeS3) -> None:
     """A second `ls -lR` asked for each document by a request of its own."""
     keys = [Key(f"b{number}/zarr.json") for number in range(40)]
     for key in keys:

@@ -27,15 +27,17 @@ from fsbridge.store.remote.urls import parse_url
 NESTED, FLAT = Key("nested/c"), Key("flat")
 
 
-@pytest.fixture
-def keys(server: FakeS3) -> FakeS3:
+@pytest.fixture(scope="module")
+def keys() -> Iterator[FakeS3]:
     """Two arrays of 200 x 500 chunks, 100,000 keys each; among those of the first, a key that looks like a part of them."""
+    server = FakeS3()
     for i in range(200):
         for j in range(500):
             server.put(f"z/nested/c/{i}/{j}", b"x", 1e9)
             server.put(f"z/flat/{i}.{j}", b"x", 1e9)
     server.put("z/nested/c/57.bak", b"x", 1e9)
-    return server
+    yield server
+    server.stop()
 
 
 def opened(server: FakeS3) -> ObjectStore:
@@ -53,8 +55,8 @@ def test_a_listing_of_100_000_keys_in_parts(keys: FakeS3) -> None:
     assert len(requests) <= 101 + PARTS
 
 
-def test_p6_a_reader_who_stops_halfway_stops_the_parts(keys: FakeS3) -> None:
-    """Pages wait in a bounded queue: of a listing of ten million keys nobody keeps more than a slow reader has room for."""
+def test_p6_a_reader_that_stops_halfway_stops_the_parts(keys: FakeS3) -> None:
+    """Pages wait in a bounded queue: of a listing of ten million keys, no more is kept than a slow reader has room for."""
     with keys.counted() as requests:
         batches = opened(keys).names(FLAT, ChunkKeys(".").spread((200, 500)))
         for _ in range(3):
@@ -100,7 +102,7 @@ def test_p6_what_would_be_too_much_is_noticed_by_its_first_page(keys: FakeS3, mo
 
 
 def walkable(server: FakeS3, chunks: int) -> ObjectStore:
-    """A store of a group with the arrays a0 to a99, whose members have been listed."""
+    """A store of a group with the arrays a0 to a99; its members have been listed."""
     for i in range(100):
         for j in range(chunks):
             server.put(f"z/g/a{i}/c/{j}", b"x", 1e9)
@@ -109,7 +111,7 @@ def walkable(server: FakeS3, chunks: int) -> ObjectStore:
     return store
 
 
-def test_who_lists_the_third_of_many_directories_gets_all_of_them(server: FakeS3) -> None:
+def test_listing_the_third_of_many_directories_lists_all_of_them(server: FakeS3) -> None:
     store = walkable(server, 30)
     with server.counted() as requests:
         for i in range(100):
@@ -120,7 +122,7 @@ def test_who_lists_the_third_of_many_directories_gets_all_of_them(server: FakeS3
 
 
 def test_a_walk_through_too_much_lists_one_directory_at_a_time(server: FakeS3) -> None:
-    """The first page of all says that; then nobody asks again."""
+    """The first page says that; then there is no further request."""
     store = walkable(server, 2000)
     with server.counted() as requests:
         for i in range(20):
@@ -190,7 +192,7 @@ def test_beginnings_of_chunk_names_are_spread_over_the_grid() -> None:
 
 
 class Listed:
-    """Stands for a client of a server whose pages have three keys, or fewer."""
+    """Stands for a client of a server that sends pages of three keys, or fewer."""
 
     def __init__(self, names: list[str], full: bool) -> None:
         self.ordered = True

@@ -1,4 +1,4 @@
-"""What an object store fetches before anybody asks for it: once, within a budget, and never another version's bytes."""
+"""What an object store fetches ahead: once, within a budget, and never another version's bytes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def arrived(store: ObjectStore, count: int) -> None:
 
 
 @pytest.mark.parametrize("wait", [False, True])
-def test_whoever_comes_for_it_waits_for_it_and_asks_no_more(server: FakeS3, store: ObjectStore, wait: bool) -> None:
+def test_a_reader_of_what_is_prefetched_waits_for_it_and_sends_no_request(
+    server: FakeS3, store: ObjectStore, wait: bool
+) -> None:
     server.latency = 0.05
     with server.counted() as requests:
         for key in (A, B, LARGE, A):
@@ -116,7 +118,7 @@ def test_p3_a_fetch_in_vain_is_nobodys_error(server: FakeS3, store: ObjectStore)
     assert store.read(A, 1 << 20)[0] == CHUNK
 
 
-def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_p11_prefetched_bytes_stay_within_their_budget_and_go_if_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.remote.prefetching.FETCHED_SECONDS", 0.2)
     released = threading.Event()
 
@@ -171,7 +173,7 @@ def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_b
     for key in keys:
         assert ahead.begin(key, WHOLE, 100)
     assert ahead.nbytes == 200
-    assert ahead.take(keys[2], 0, None) is None, "nobody has asked for it: its reader does"
+    assert ahead.take(keys[2], 0, None) is None, "it was not requested: its reader asks"
     get.released.set()
     assert ahead.take(keys[4], 0, None) is None
     for key in (keys[0], keys[1], keys[3], keys[5]):
@@ -199,7 +201,7 @@ def test_none_of_many_is_left_out() -> None:
     assert ahead.nbytes == ahead._asked == 0
 
 
-def test_p7_whoever_comes_for_what_is_just_forgotten_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_reader_of_a_request_that_is_just_forgotten_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     released, came = threading.Event(), threading.Event()
 
     class Arrived(threading.Event):

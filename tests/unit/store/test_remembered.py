@@ -1,4 +1,4 @@
-"""What is remembered of a store's answers, and for whom."""
+"""What is remembered of a store's answers, and which requests may use it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_p9_a_present_answer_takes_the_place_of_the_remembered_one(
     settle()
     with as_of(-math.inf):
         assert above.stat(Key("d/a")) == old
-    assert above.stat(Key("d/a")).size == 3, "whoever opens it finds it as it is"
+    assert above.stat(Key("d/a")).size == 3, "an open finds it as it is"
     with as_of(-math.inf):
         assert above.stat(Key("d/a")).size == 3
         assert {member.name: member.stat.size for member in above.list(Key("d"), stats=True) if member.stat} == {

@@ -1,4 +1,4 @@
-"""Objects that are asked about on another thread: once each, several at a time, and what goes wrong is met by who looks."""
+"""Objects that are asked about on another thread: once each, several at a time, and a failure is raised in the next look."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, store:
     assert sorted(request.key for request in requests) == ["z/a/c/0", "z/a/c/1"]
 
 
-def test_who_looks_at_what_somebody_asks_about_waits_for_his_answer(server: FakeS3, store: ObjectStore) -> None:
+def test_a_look_at_what_is_being_asked_waits_for_that_answer(server: FakeS3, store: ObjectStore) -> None:
     store._answers._ages = Ages(60.0, 60.0)
     size = store.stat(A, WHOLE).size
     for wrong in (False, True):
@@ -62,7 +62,7 @@ def _size(store: ObjectStore) -> int | None:
         return None
 
 
-def test_p3_p9_what_a_revisit_finds_is_met_by_who_looks(server: FakeS3, store: ObjectStore) -> None:
+def test_p3_p9_the_next_look_gets_what_a_revisit_found(server: FakeS3, store: ObjectStore) -> None:
     before = store.stat(A)
     server.put("z/a/c/0", b"new", 2e9)
     store.revisit(A)
@@ -78,7 +78,7 @@ def test_p3_p9_what_a_revisit_finds_is_met_by_who_looks(server: FakeS3, store: O
         store.stat(A, WHOLE)
 
 
-def test_nobody_waits_for_what_is_not_asked_and_each_is_asked_once() -> None:
+def test_each_is_asked_once_and_no_look_waits_for_what_is_not_asked() -> None:
     asked: list[Key] = []
     released = threading.Event()
 
@@ -100,7 +100,7 @@ def test_nobody_waits_for_what_is_not_asked_and_each_is_asked_once() -> None:
 
 
 @pytest.mark.parametrize("found", [7, None])
-def test_who_comes_while_somebody_asks_is_told_or_asks_when_nothing_was_found(
+def test_a_look_during_a_request_gets_its_answer_or_asks_if_there_is_none(
     monkeypatch: pytest.MonkeyPatch, found: int | None
 ) -> None:
     revisits, under_way, waiting, released = Revisits(print), threading.Event(), threading.Event(), threading.Event()

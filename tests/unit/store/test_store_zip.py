@@ -363,7 +363,7 @@ def test_a_single_top_directory(tmp_path: Path, archive_name: str, names: list[s
 
 
 def test_p7_a_fifo_in_place_of_the_archive_is_no_archive(tmp_path: Path) -> None:
-    """Opening one waits for whoever writes to it, and all other readers with it."""
+    """Opening one waits for its writer, and so do all other readers."""
     path = archive(tmp_path / "a.zip", CONTENT)
     store = ZipStore(str(path))
     path.unlink()
@@ -424,7 +424,7 @@ def test_p11_descriptors_of_many_archives_are_bounded(tmp_path: Path, monkeypatc
         for number, store in enumerate(stores):
             assert store.read(Key("a"), 10)[0] == b"%d" % number
         assert len(os.listdir("/proc/self/fd")) <= before + 3
-    with stores[4]._lock:  # one that is being opened is waited for by nobody
+    with stores[4]._lock:  # no caller waits for one that is being opened
         zip_module._recent.clear()
     assert stores[4].read(Key("a"), 10)[0] == b"4"
 
@@ -479,7 +479,7 @@ def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
         store.stat(Key("link"))
     assert [(entry.name, entry.hidden) for entry in store.list(ROOT, stats=True)] == [("good", False), ("link", True)]
     assert None not in store.mtimes(ROOT, ["good", "link"])
-    for behind in ("link/0", "link/0/1"):  # which nobody knows to be absent (P3)
+    for behind in ("link/0", "link/0/1"):  # which is not known to be absent (P3)
         for look in (store.stat, lambda key: store.read(key, LIMIT), lambda key: store.read_range(key, 0, 1)):
             with pytest.raises(Unsupported, match="behind a symbolic link"):
                 look(Key(behind))
@@ -589,7 +589,7 @@ def test_a_local_header_of_another_member(tmp_path: Path) -> None:
 
 
 def test_members_in_each_other_s_place_are_damage(tmp_path: Path) -> None:
-    """Of a part of a member no checksum tells: only the name in front of its bytes."""
+    """No checksum covers a part of a member: only the name in front of its bytes tells."""
     path = archive(tmp_path / "x.zip", {"a": b"1" * 50, "b": b"2" * 50})
     data = bytearray(path.read_bytes())
     first = data.index(b"PK\1\2") + 42

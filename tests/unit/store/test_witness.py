@@ -1,4 +1,4 @@
-"""Whether a web server still has its store, asked by many at once (P3). With real requests: `test_object.py`."""
+"""One request tells many callers if a web server still has its store (P3). With real requests: `test_object.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READERS = 9
 
 
 class Counted:
-    """A lock that counts who has come for it."""
+    """A lock that counts the threads that have come for it."""
 
     def __init__(self) -> None:
         self.lock, self.came = threading.Lock(), 0
@@ -48,10 +48,8 @@ class Server:
         return "http://example"
 
 
-@pytest.mark.parametrize(
-    "error", [None, NotFound("gone"), Unreachable("nobody there")], ids=lambda error: type(error).__name__
-)
-def test_p3_who_was_told_of_absence_before_the_store_was_asked_for_shares_the_answer(error: FsbridgeError | None) -> None:
+@pytest.mark.parametrize("error", [None, NotFound("gone"), Unreachable("no server")], ids=lambda error: type(error).__name__)
+def test_p3_answers_of_absence_before_the_store_was_asked_for_share_its_answer(error: FsbridgeError | None) -> None:
     lock = Counted()
     server = Server(lock, error)
     witness = Witness(cast(Client, server))

@@ -670,7 +670,7 @@ def test_p3_a_database_that_cannot_be_opened_is_no_damage(
     assert (type(found), str(found)) == (kind, f"ref.lmdb: {os.strerror(number)}")
 
 
-def test_who_wants_one_data_file_waits_for_no_other_that_is_slow(crashed: Path) -> None:
+def test_a_read_of_one_data_file_does_not_wait_for_another_slow_one(crashed: Path) -> None:
     source = opened(crashed)
     backends = cast(Any, source.root).backends
     original, slow, go_on = backends._files._open_file, threading.Event(), threading.Event()

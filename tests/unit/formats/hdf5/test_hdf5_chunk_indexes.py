@@ -108,7 +108,7 @@ def test_extensible_arrays_of_many_chunks(tmp_path: Path, unlimited: int) -> Non
 
 
 def test_a_growing_second_axis_keeps_every_chunk_in_place(tmp_path: Path) -> None:
-    """240 numbers whose second axis may grow: all forty chunks, where they belong."""
+    """240 numbers with a second axis that may grow: all forty chunks, where they belong."""
     path = tmp_path / "x.h5"
     data = np.arange(240).reshape(4, 60) + 1
     with h5py.File(path, "w", libver="latest") as file:

@@ -291,7 +291,7 @@ def test_unknown_filter_is_unsupported(tmp_path: Path) -> None:
 
 
 def test_wrong_stored_sizes_are_corrupt(tmp_path: Path) -> None:
-    """An unfiltered chunk whose size differs from the array's chunks is refused."""
+    """An unfiltered chunk that differs in size from the array's chunks is refused."""
     path = tmp_path / "short.h5"
     with h5py.File(path, "w") as file:
         dataset = file.create_dataset("x", (20,), "<i4", chunks=(10,), compression="gzip")

@@ -199,7 +199,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3, large: Path, rounds: list[int]) -> None:
-    """Those of a group, and after the first group those of the next ones, with the nodes of their chunk tables."""
+    """Headers of a group are requested together; after the first group also those of the next ones, with chunk tables."""
     with server.counted() as requests, opened_far(server, large) as source:
         with server.gathered(16, lambda request: rounds and rounds[-1] >= 16):
             found = [node for _, node in everything(source.root) if isinstance(node, HDF5Array)]
@@ -414,7 +414,7 @@ def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tm
 
 
 def write_version(path: Path, version: int) -> bytes:
-    """40 datasets whose attribute and values name the version of the file. They lie far apart."""
+    """40 datasets. An attribute and the values of each name the version of the file. They lie far apart."""
     with h5py.File(path, "w", libver=None if version else "latest") as file:
         for number in range(40):
             data = np.full(20_000, version)

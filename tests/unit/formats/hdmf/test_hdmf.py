@@ -222,7 +222,7 @@ def test_circles_end(copy: Path, generation: str) -> None:
         resolve(source.root, "/".join(["again"] * 20))
 
 
-def test_p8_files_whose_links_lead_to_each_other_end(copy: Path, generation: str) -> None:
+def test_p8_files_with_links_to_each_other_end(copy: Path, generation: str) -> None:
     """No member is opened on the way: each link leads to another one or, at the end, over a million of them."""
     files = {"linking.nwb.zarr": "../other.nwb.zarr", "other.nwb.zarr": "../linking.nwb.zarr"}
     shutil.copytree(copy / "linking.nwb.zarr", copy / "other.nwb.zarr")
@@ -341,7 +341,7 @@ def test_the_hdf5_file_and_its_export_give_equal_arrays(folder: Path, generation
 def test_p3_links_are_not_left_out_while_attributes_cannot_be_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A group whose links were unknown was listed without them."""
+    """A group with unknown links was listed without them."""
 
     def members(of: Group) -> Iterator[str]:
         for child in of.children():

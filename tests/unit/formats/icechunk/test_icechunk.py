@@ -67,7 +67,7 @@ def grown(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def version_1(tmp_path: Path) -> Path:
-    """The same in version 1 of the format, which every icechunk writes."""
+    """A repository in version 1 of the format, which every icechunk writes."""
     icechunk_data.write(tmp_path / "version 1", 1)
     return tmp_path / "version 1"
 
@@ -306,7 +306,7 @@ def test_info(written: Path) -> None:
     assert "/branches/main/sub/b " in result.stdout
 
 
-def test_a_virtual_chunk_whose_file_changed_since_it_was_referred_to_is_an_error(tmp_path: Path) -> None:
+def test_a_virtual_chunk_of_a_file_that_changed_later_is_an_error(tmp_path: Path) -> None:
     path = icechunk_data.virtual(tmp_path, {0: ("outside/file.bin", 10)}, datetime.now(UTC))
     config = Config(str(path), "", allow_external=(str(tmp_path / "outside"),))
     source = open_source(str(path), config)
@@ -337,7 +337,7 @@ def test_other_spellings_of_identifiers_name_nothing(text: str) -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=500)
+@settings(max_examples=100)
 def test_p8_any_bytes_are_a_json_value_or_an_error(data: bytes) -> None:
     with contextlib.suppress(CorruptData):
         json.dumps(flatbuffers.loads(data), allow_nan=False)

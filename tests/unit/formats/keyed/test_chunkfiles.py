@@ -246,7 +246,7 @@ def test_foreign_coordinates(name: str) -> None:
 
 
 @given(st.text(max_size=8) | st.integers(0, 2**64).map(str))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
     value = parse_coordinate(name, 2**63)
     if value is not None:
@@ -258,12 +258,12 @@ def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
 @given(
     st.lists(st.text(max_size=4) | st.integers(-3, 20).map(str) | st.sampled_from(["1_0", "00", "+1", "\u0661", "\udcff"]))
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_many_names_are_judged_as_one_by_one(names: list[str]) -> None:
     assert parse_coordinates(names, 15) == [int(name) for name in names if parse_coordinate(name, 15) is not None]
 
 
-def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_first_listing_delays_no_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "0.0")
     settle(tmp_path)
     store = LocalStore(str(tmp_path))
@@ -280,7 +280,7 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
     listing = files.scan(())
     assert not next(listing)
     assert not next(listing)
-    assert files.find_prefix((1,)) > 0  # nobody knows yet that it is empty
+    assert files.find_prefix((1,)) > 0  # it is not known yet that it is empty
     assert files.find((0, 0)).stored == 1
     go.set()
     assert [i for batch in listing for i, _ in batch] == [0]
@@ -289,7 +289,7 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
 
 
 def test_p7_a_long_pass_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where all that comes has been shown, or is not below what is listed: whoever hears nothing gives up in the end."""
+    """If all members have been shown already, or are not below what is listed, a waiting reader gives up in the end."""
     put(tmp_path, "0.0")
     settle(tmp_path)
     go = threading.Event()
@@ -400,7 +400,7 @@ def test_a_long_pass_is_listed_while_it_goes_on(
     assert files.count() == len(stored)
 
 
-def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> None:
+def test_an_error_of_a_pass_is_raised_in_all_threads_that_wait_for_it(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
     indexes = FlatDirectories(LocalStore(str(tmp_path)))
 
@@ -414,7 +414,7 @@ def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> No
 
 
 def test_a_pass_that_fails_midway_is_no_complete_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for a slow reader, who learns of it only when he has been told what was found."""
+    """Also for a slow reader: it learns of the error after it has got what was found."""
     monkeypatch.setattr(chunkfiles, "WAIT_SECONDS", 0.01)
     for number in range(8):
         put(tmp_path, f"{number}.0")
@@ -508,7 +508,7 @@ def test_what_few_chunks_there_can_be_is_listed_again_and_not_remembered(tmp_pat
 
 
 def test_p3_directories_behind_links_that_lead_nowhere_are_listed(tmp_path: Path) -> None:
-    """Their chunks are not absent: who copies what is listed must not make fill values of them. Others are no chunks."""
+    """Their chunks are not absent: a copy of the listing must not have fill values in their place. Others are no chunks."""
     put(tmp_path, "0/1")
     for name, target in (("1", "nowhere"), ("2", "/etc"), ("3", "0"), ("7", "nowhere"), ("other", "nowhere"), ("4", "0/1")):
         (tmp_path / "a" / name).symlink_to(target)
@@ -562,7 +562,7 @@ def test_a_failed_listing_raises_an_error_of_its_own_in_each_thread(tmp_path: Pa
 
 @pytest.mark.parametrize("keys", [ChunkKeys("/"), ChunkKeys(".")])
 def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: ChunkKeys) -> None:
-    """Whether a chunk is stored at all, and which: one pass over the directory tells both."""
+    """One pass over the directory tells if any chunk is stored, and which."""
     store = LocalStore(str(tmp_path))
     for name in ("0", "2", ".zarray"):
         put(tmp_path, name)

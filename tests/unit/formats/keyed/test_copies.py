@@ -145,4 +145,4 @@ def test_one_array_alone_costs_no_listing(server: FakeS3, local: Path, version: 
         root.child("a7")
         root.child("a9")
     assert {request.kind for request in requests} == {"GET"}
-    assert len(requests) == 2, "attributes are read by who wants them"
+    assert len(requests) == 2, "attributes are read only on demand"

@@ -49,7 +49,7 @@ def test_p8_a_store_that_hangs_while_it_is_opened_holds_up_no_other() -> None:
 
 
 def test_p11_of_a_store_that_cannot_be_opened_nothing_is_kept() -> None:
-    """Those who waited for it try by themselves, one after the other; links can name as many such stores as they like."""
+    """Waiting threads try again, one after the other; links can name as many such stores as they like."""
     sources, begun, go_on, stores = OpenedSources[str](), list[str](), threading.Event(), [Closing(), Closing()]
 
     def opener(path: str) -> Any:

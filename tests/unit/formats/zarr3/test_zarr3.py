@@ -280,7 +280,7 @@ def test_trap_8_variants_that_real_writers_make(tmp_path: Path, changes: Documen
 
 
 def square(*codecs: Any) -> Document:
-    """Of two dimensions, with these codecs of arrays."""
+    """An array of two dimensions with these codecs."""
     grid = {"name": "regular", "configuration": {"chunk_shape": [2, 2]}}
     return {"shape": [4, 4], "chunk_grid": grid, "codecs": [*codecs, "bytes"]}
 
@@ -417,7 +417,7 @@ def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any])
     ids=str,
 )
 def test_p12_what_may_mean_other_bytes_is_refused_unless_it_need_not_be_understood(tmp_path: Path, codec: Any) -> None:
-    """A member that nobody knows, of a configuration that says what the bytes mean: both references refuse it."""
+    """An unknown member in a configuration that says what the bytes mean: both references refuse it."""
     refused = []
     for name, value in (("strict", True), ("lax", {"must_understand": False})):
         changed = {**codec, "configuration": {**codec["configuration"], "of_the_future": value}}

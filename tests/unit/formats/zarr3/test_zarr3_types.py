@@ -446,7 +446,7 @@ def test_transpose_after_a_codec_that_depends_on_neighbours(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("named_type", ["<i4", "<u4", "int32"])
 def test_delta_of_the_arrays_own_elements(tmp_path: Path, named_type: str) -> None:
-    """Of either sign: the sums are the same bits."""
+    """Zeros of either sign: the sums are the same bits."""
     data = np.array([7, 2**32 - 1, 0], "<u4")
     document = array_document(
         shape=[3],

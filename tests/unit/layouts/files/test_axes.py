@@ -184,8 +184,8 @@ def test_units_are_converted() -> None:
     assert symbol("micrometer") == "µm"
 
 
-def test_p7_a_group_whose_store_hangs_keeps_no_other_one_waiting() -> None:
-    """Python 3.11 has one lock for all instances of a class whose cached property is being found out."""
+def test_p7_a_group_in_a_store_that_hangs_keeps_no_other_one_waiting() -> None:
+    """Python 3.11 has one lock for a cached property of all instances of a class."""
     entered, goes_on, found = threading.Event(), threading.Event(), list[Any]()
 
     def hangs() -> list[dict[str, Any]]:

@@ -77,5 +77,5 @@ def test_formats_are_asked_once_for_arrays_that_differ_in_shape_only() -> None:
     [((46341, 3, 3), True), ((2**31 - 1, 1, 1), True), ((2**31, 1, 1), False), ((2, 2**30, 1, 1), False), ((9,), True)],
 )
 def test_mrc_holds_as_many_sections_as_its_header_can_say(shape: tuple[int, ...], fits: bool) -> None:
-    """Of a volume their square was taken: 46,341 sections were too many."""
+    """The square of a volume's sections was taken: 46,341 of them were too many."""
     assert (reasons(view(shape, data_type(np.dtype("<i2"))))["mrc"] is None) == fits

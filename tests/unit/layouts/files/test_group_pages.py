@@ -65,7 +65,7 @@ def links(document: Any) -> list[str]:
 
 
 def is_harmless(document: Any) -> bool:
-    """Whether nothing runs, nothing is loaded from elsewhere, and every link is relative and leads to no directory above."""
+    """Tell if nothing runs, nothing is loaded from elsewhere, and every link is relative and leads to no directory above."""
     tags = {element.tag for element in document.iter() if isinstance(element.tag, str)}
     handlers = [name for element in document.iter() for name in element.attrib if name.startswith("on")]
     relative = [one for one in links(document) if not urlsplit(one).scheme and not urlsplit(one).netloc]
@@ -88,7 +88,7 @@ def is_harmless(document: Any) -> bool:
 
 
 def is_above(target: str) -> bool:
-    """Whether it is the page of a group above, as the navigation has it."""
+    """Tell if it is the page of a group above, as the navigation has it."""
     return target.endswith("/index.html") and set(target.removesuffix("index.html").split("/")) <= {"..", ""}
 
 

@@ -111,7 +111,7 @@ def test_p7_a_file_that_takes_longer_than_a_request_may_is_there_for_a_later_one
 
 
 def test_p3_what_goes_wrong_in_the_background_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To whoever waits, and the next one tries again."""
+    """A waiting reader gets the error, and the next one tries again."""
 
     def fails(self: SkeletonWriter, last: Batch, end: Mapping[str, JSON]) -> Answer:
         raise FsbridgeError("no file today")
@@ -141,11 +141,11 @@ def test_p3_a_member_that_cannot_be_read_just_now_is_not_left_out(tmp_path: Path
         assert content(found(root))["g0/a1"] == [1, 1, 1, 1]
 
 
-def test_p11_what_failed_in_the_background_keeps_nothing_of_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_a_failure_in_the_background_keeps_nothing_of_its_waiting_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them raises an error of its own: one that all raise holds the frames of all."""
 
     class Held:
-        """Whatever somebody who waits has: a descriptor, a buffer."""
+        """Anything that a waiting caller holds: a descriptor, a buffer."""
 
     def fails(*_: object) -> NoReturn:
         raise FsbridgeError("no file today")
@@ -168,7 +168,7 @@ def test_p11_what_failed_in_the_background_keeps_nothing_of_who_waited(monkeypat
 
 
 def test_p6_a_large_file_holds_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are opened again when somebody reads them, and few stay open."""
+    """They are opened again when they are read, and few stay open."""
     monkeypatch.setattr("fsbridge.layouts.files.arrays._KEPT_ARRAYS", 2)
     monkeypatch.setattr(nodes, "_READ_PARTS", 4)
     monkeypatch.setattr(nodes, "_OPEN_PARTS", 2)
@@ -190,7 +190,7 @@ def test_p6_a_large_file_holds_no_arrays(tmp_path: Path, monkeypatch: pytest.Mon
 def test_p9_an_array_that_was_forgotten_meanwhile_is_the_same_or_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a file of very many arrays few are kept; who reads on in the same open file must not get another version."""
+    """Few of very many arrays stay known; a reader that goes on in an open file must not get another version."""
     monkeypatch.setattr("fsbridge.layouts.files.arrays._KEPT_ARRAYS", 2)
     monkeypatch.setattr(nodes, "_READ_PARTS", 2)
     monkeypatch.setattr(nodes, "_OPEN_PARTS", 1)
@@ -232,7 +232,7 @@ def numbers_or_stale(handle: H5Handle, start: int) -> list[int]:
         return []
 
 
-def test_p9_what_one_program_reads_of_an_array_that_was_forgotten_is_known_to_all_who_have_the_file_open(
+def test_p9_all_readers_of_an_open_file_get_one_version_of_a_forgotten_array(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They share the kernel's pages: half a chunk of one version must not meet the other half of another one."""
@@ -317,13 +317,13 @@ def test_the_whole_store_has_a_second_name_where_a_member_has_its_first(tmp_path
         assert sorted(names) == [*(b"g0", b"g0.h5", b"g0.json", b"s", b"s.h5", b"s.json", b"s.zarr.h5", b"store.json")]
 
 
-def test_p7_who_asks_again_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel asks for nothing else in a directory while somebody waits."""
+def test_p7_a_second_request_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel asks for nothing else in a directory while a look-up waits."""
     go, waits = threading.Event(), []
     real = threading.Event.wait
 
     def wait(self: threading.Event, timeout: float | None = None) -> bool:
-        plain = type(self) is threading.Event  # whoever starts a thread waits for another kind
+        plain = type(self) is threading.Event  # the starter of a thread waits for another kind
         if plain and timeout is not None and threading.current_thread() is threading.main_thread():
             waits.append(timeout)
             return False
@@ -344,7 +344,7 @@ def test_p7_who_asks_again_waits_less(tmp_path: Path, monkeypatch: pytest.Monkey
     assert waits == [9.0, 0.5]
 
 
-def test_p7_closing_waits_for_nobody_who_opens_an_array_of_a_store_that_hangs(tmp_path: Path) -> None:
+def test_p7_closing_does_not_wait_for_an_open_in_a_store_that_hangs(tmp_path: Path) -> None:
     """It is done on the event loop: the whole mount would hang."""
     goes_on, entered, over = threading.Event(), threading.Event(), threading.Event()
     with opened(written(tmp_path)) as root:
@@ -365,7 +365,7 @@ def test_p7_closing_waits_for_nobody_who_opens_an_array_of_a_store_that_hangs(tm
         goes_on.set()
         reader.join(PATIENCE)
         assert closed
-        assert not handle._sources, "who came too late has closed his"
+        assert not handle._sources, "a late opener has closed its array"
 
 
 def test_p11_an_array_that_was_not_read_for_long_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a listing of the layout `files` costs and tells: sizes and times of whole arrays, whose chunks nobody looks at."""
+"""What a listing of the layout `files` costs and tells: sizes and times of whole arrays, without a look at their chunks."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_each_name_is_listed_once_where_members_are_called_like_files_of_others(
     tree.close()
 
 
-def test_a_description_whose_array_has_changed_is_stale(tmp_path: Path) -> None:
+def test_a_description_of_an_array_that_has_changed_is_stale(tmp_path: Path) -> None:
     group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
     array = group.create_array("a", shape=(4, 4), chunks=(4, 4), dtype="<u2")
     tree = open_tree(
@@ -159,13 +159,13 @@ def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_eac
     tree.close()
 
 
-@pytest.mark.parametrize("whose", ["group", "coordinate"])
+@pytest.mark.parametrize("place", ["group", "coordinate"])
 def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(
-    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file's header would not tell it for as long as anybody knows the array."""
+    """The file's header would lack it for as long as the array is remembered."""
     scales = [{"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [3.0]}]}]
-    attributes = {"multiscales": [{"datasets": scales}]} if whose == "group" else {}
+    attributes = {"multiscales": [{"datasets": scales}]} if place == "group" else {}
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3, attributes=attributes)
     group.create_array("a", shape=(4,), chunks=(4,), dtype="<u2", dimension_names=["x"])
     group.create_array("x", shape=(4,), chunks=(4,), dtype="<f8")[...] = 3 * np.arange(4)
@@ -180,7 +180,7 @@ def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(
         return found
 
     with monkeypatch.context() as patched:
-        what = (Zarr3Hierarchy, "group_attributes") if whose == "group" else (ElementReader, "read")
+        what = (Zarr3Hierarchy, "group_attributes") if place == "group" else (ElementReader, "read")
         patched.setattr(*what, busy)
         with pytest.raises(TimedOut):
             described()
@@ -258,7 +258,7 @@ FORMATS = {
 
 
 def as_if_opened(root: Path, formats: tuple[str, ...], counted: SimpleNamespace) -> int:
-    """What a listing tells of arrays that nobody opens is what it tells of opened ones; how many it did not open."""
+    """Check that a listing says the same with and without opening arrays; return how many it did not open."""
     config = Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats)
     counted.briefly, counted.off = 0, False
     tree = open_tree(config)
@@ -287,7 +287,7 @@ AROUND: dict[str, tuple[bool, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("formats", FORMATS)
 @pytest.mark.parametrize("around", AROUND)
-def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
+def test_unopened_arrays_are_listed_as_opened_ones(
     formats: str, around: str, tmp_path: Path, counted: SimpleNamespace
 ) -> None:
     """All types and ranks, several arrays of each, some of them with blocks, neighbours and names that are no plain ones."""
@@ -295,7 +295,7 @@ def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
     root.mkdir()
     (root / "attributes.json").write_text(json.dumps({"n5": "2.5.0", **AROUND[around][1]}))
     for kind in TYPES if around == "bare" else TYPES[::3]:
-        for shape in SHAPES:
+        for shape in SHAPES if kind in (*TYPES[::3], "int16") else SHAPES[3:4]:
             for number in range(3):
                 path = dataset(root / f"{kind}x{len(shape)}x{math.prod(shape)}-{'long' * number}", kind, shape)
                 if number == 1 and shape and kind == "int16":
@@ -332,7 +332,7 @@ def zarr2_arrays(root: Path, form: dict[str, Any], attributes: Any, count: int =
 
 
 @pytest.mark.parametrize("formats", FORMATS)
-def test_zarr_v2_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
+def test_unopened_zarr_v2_arrays_are_listed_as_opened_ones(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
     """Attributes in a document of their own, large ones, separators named or not, codecs and types that are not known."""
     root = tmp_path / "s.zarr"
     root.mkdir()
@@ -343,7 +343,7 @@ def test_zarr_v2_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_pat
         {"shape": [5, 7], "dtype": "<i2", "order": "F"},
         {"shape": [5], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]},
         {"shape": [5], "dtype": "|O"},
-        {"shape": [5], "dtype": "<u2", "compressor": {"id": "nobody's"}},
+        {"shape": [5], "dtype": "<u2", "compressor": {"id": "unknown"}},
         {"shape": [5], "dtype": [["a", "<u2"], ["b", "<f8"]]},
     ]
     for form in forms:
@@ -369,7 +369,7 @@ def test_zarr_v2_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_pat
 
 
 @pytest.mark.parametrize("formats", FORMATS)
-def test_zarr_v3_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
+def test_unopened_zarr_v3_arrays_are_listed_as_opened_ones(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
     """Chunk directories of each encoding and at other times, large documents, codecs and types that are not known."""
     root = tmp_path / "s.zarr"
     group = zarr.open_group(root, mode="w", zarr_format=3, attributes={"of": "a microscope"})
@@ -395,7 +395,7 @@ def test_zarr_v3_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_pat
     for name in ("not-known-1", "not-known-2"):
         (root / name).mkdir()
         document = json.loads((root / "0/zarr.json").read_text())
-        document["codecs"].append({"name": "nobody's"})
+        document["codecs"].append({"name": "unknown"})
         (root / name / "zarr.json").write_text(json.dumps(document))
     for name in ("link-1", "link-2"):
         (root / name).mkdir()
@@ -456,7 +456,7 @@ def own_attributes(root: Path, form: str) -> list[str]:
 
 @pytest.mark.parametrize("formats", ["npy", "pictures"])
 @pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3"])
-def test_arrays_with_attributes_of_their_own_are_told_of_as_if_they_were_opened(
+def test_unopened_arrays_with_attributes_of_their_own_are_listed_as_opened_ones(
     form: str, formats: str, tmp_path: Path, counted: SimpleNamespace
 ) -> None:
     own_attributes(tmp_path / "s", form)
@@ -510,7 +510,7 @@ def own_shapes(root: Path, form: str) -> list[str]:
 
 @pytest.mark.parametrize("formats", ["npy", "pictures"])
 @pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
-def test_arrays_with_shapes_of_their_own_are_told_of_as_if_they_were_opened(
+def test_unopened_arrays_with_shapes_of_their_own_are_listed_as_opened_ones(
     form: str, formats: str, tmp_path: Path, counted: SimpleNamespace
 ) -> None:
     own_shapes(tmp_path / "s", form)
@@ -521,7 +521,7 @@ def test_arrays_with_shapes_of_their_own_are_told_of_as_if_they_were_opened(
 @pytest.mark.parametrize("own", [own_attributes, own_shapes])
 @pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
 def test_arrays_of_one_kind_are_what_each_is_alone(form: str, own: Callable[..., list[str]], tmp_path: Path) -> None:
-    """Of documents that differ in attributes and shapes the rest is parsed once."""
+    """The common part of documents that differ in attributes and shapes is parsed once."""
 
     def all_told(tree: Tree, name: str) -> list[Any]:
         """All that is told of an array; of one that cannot be read, why."""
@@ -612,7 +612,7 @@ def test_p3_an_array_that_could_not_be_opened_when_it_was_listed_is_never_a_dire
     found = {entry.name: entry for batch in root.entries() for entry in batch}
     assert set(found) == {b"a", b"b.json", b"b.npy", b"g", b"store.json"}
     for name in (b"a", b"g"):
-        assert found[name].attrs.size is None, "so that whoever comes for it asks"
+        assert found[name].attrs.size is None, "so that a visit asks"
         opener: Any = found[name].node
         for look in (root.lookup, lambda _, opener=opener: opener()):
             with pytest.raises(type(error)):

@@ -1,4 +1,4 @@
-"""Files that are made as a whole: what is open of them leaves room in the cache for whoever reads anything else."""
+"""Files that are made as a whole: what is open of them leaves room in the cache for other readers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fsbridge.tree import File, Handle
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """Three tables whose texts have 0.8 MiB each, in a cache of 4 MiB."""
+    """Three tables with texts of 0.8 MiB each, in a cache of 4 MiB."""
     group = zarr.open_group(tmp_path / "s", mode="w", zarr_format=2)
     for number, name in enumerate("abc"):
         group.create_array(name, shape=(50_000, 2), chunks=(10_000, 2), dtype="<i8")[...] = np.full(
@@ -46,7 +46,7 @@ def test_p7_files_that_are_made_leave_room_and_one_too_many_is_refused_at_once(t
     whole = file(tree, "c.npy")
     assert bytes(whole.read(0, whole.size)).endswith(np.int64(10**7 + 2).tobytes())
     first.close()
-    with pytest.raises(OutOfBudget):  # somebody else still has it open
+    with pytest.raises(OutOfBudget):  # another reader still has it open
         file(tree, "c.csv")
     again.close()
     third = file(tree, "c.csv")
@@ -114,7 +114,7 @@ def test_p6_tables_take_little_more_than_their_elements_and_text(tmp_path: Path)
 
 
 def test_p6_texts_of_fixed_length_are_not_read_where_they_take_gigabytes(tmp_path: Path) -> None:
-    """Two hundred bytes of metadata took 3.5 GB where somebody listed the virtual HDF5 file that shows them."""
+    """Two hundred bytes of metadata took 3.5 GB when the virtual HDF5 file that shows them was listed."""
     document = {"zarr_format": 2, "shape": [3], "chunks": [1], "order": "C", "compressor": None, "filters": None}
     (tmp_path / "s/a").mkdir(parents=True)
     (tmp_path / "s/.zgroup").write_text('{"zarr_format": 2}')
@@ -153,7 +153,7 @@ def test_p6_files_are_made_one_after_the_other_where_they_have_no_room_together(
     assert not made._at_work
 
 
-def test_p7_one_whose_store_hangs_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_file_of_a_store_that_hangs_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STALLED_SECONDS", 0.05)
     made, done = MadeFiles(4 * MIB), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Headers of files whose arrays have odd spacing, units and axis names: what a header cannot say is left out of it."""
+"""Headers of files with arrays of odd spacing, units and axis names: what a header cannot say is left out of it."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_plane_takes_a_small_part_of_its_chunks(tmp_path: Path, parts: list[in
     handle.close()
     del parts[:]
     assert read(tree, ":,7") == values[:, 7].tobytes()
-    assert parts == [0, 0], "who wants a row of each slab gets the chunks at once"
+    assert parts == [0, 0], "a reader of a row of each slab gets the chunks at once"
     tree.close()
 
 
@@ -244,7 +244,7 @@ def metadata(chunks: tuple[int, ...], order: tuple[int, ...] | None = None) -> A
     ],
 )
 def test_what_is_cut(chunks: tuple[int, ...], order: tuple[int, ...] | None, region: str, expected: Slabs) -> None:
-    """Into equal slabs along the slowest dimension; a prime extent is not, nor who wants rows of all."""
+    """Into equal slabs along the slowest dimension; a prime extent is not cut, nor are reads of rows of all."""
     array = metadata(chunks, order)
     selection = whole(array.shape) if region == ":" else parse_region(region, array.shape)
     assert cutting(array, selection, order or tuple(range(len(chunks)))) == expected

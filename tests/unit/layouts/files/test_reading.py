@@ -122,7 +122,7 @@ def test_a_band_has_the_chunks_of_its_elements_and_ends_where_others_begin(edges
 
 
 def cut(values: np.ndarray, edges: tuple[int | tuple[int, ...], ...], order: tuple[int, ...]) -> FakeArray:
-    """`values` in chunks of several shapes, whose elements lie in that order of dimensions."""
+    """`values` in chunks of several shapes, with elements in that order of dimensions."""
     bounds = []
     for extent, edge in zip(values.shape, edges, strict=True):
         every = edge if isinstance(edge, tuple) else (edge,) * -(-extent // edge)
@@ -245,7 +245,7 @@ def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_p9_a_chunk_in_whose_place_a_new_array_has_something_else_is_stale_not_damaged(
+def test_p9_a_chunk_that_a_new_array_has_replaced_is_stale_not_damaged(
     monkeypatch: pytest.MonkeyPatch, replaced: bool
 ) -> None:
     array = fake_array(VALUES, (2, 3, 4))

@@ -33,7 +33,7 @@ PLANE = 48 * 40 * 2
 
 @pytest.fixture(autouse=True)
 def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has read a plane reads everything."""
+    """A reader that has read a plane reads everything."""
     monkeypatch.setattr(sources, "_STREAMING", PLANE)
     monkeypatch.setattr(sources, "_OVERTAKEN_BYTES", PLANE)
 
@@ -89,7 +89,7 @@ def test_a_stream_through_windows_is_the_array(step: int, shown: str, tmp_path: 
     assert kept.cached == sum(map(len, array.chunks.stored.values())), "chunks alone are left"
 
 
-def test_who_is_faster_than_the_windows_has_them_made(tmp_path: Path) -> None:
+def test_a_reader_that_is_faster_than_the_windows_makes_them(tmp_path: Path) -> None:
     """A reader of the next window does not take it in small parts while the threads ahead are busy."""
     source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
     source.read(0, PLANE)
@@ -103,17 +103,17 @@ def test_chunks_are_given_up_although_windows_are_not_ready_in_their_order(tmp_p
     array = fake_array(VALUES, (8, 16, 16))
     source = opened(array, tmp_path)
     source.read(0, PLANE)
-    source._ahead[0] = False  # somebody takes long over it
+    source._ahead[0] = False  # its maker takes long over it
     source.prefetch(source.window, 3 * source.window)
     assert not cache_of(source)._consumed
     del source._ahead[0]
     source.prefetch(3 * source.window, source.size)
     given_up = {key[1][0] for key in cache_of(source)._consumed}  # type: ignore[index]
-    assert given_up == {0, 2, 3, 4, 5, 6}, "all but the last band, and one that nobody has read"
+    assert given_up == {0, 2, 3, 4, 5, 6}, "all but the last band, and one that was not read"
 
 
 class FarArray(FakeArray):
-    """One whose stored bytes are sent; `sent`: of which chunks."""
+    """An array with stored bytes that are prefetched; `sent`: the chunks."""
 
     sent: list[Index]
 
@@ -122,7 +122,7 @@ class FarArray(FakeArray):
         return self.sent.append
 
 
-def test_what_comes_next_is_sent_to_who_reads_from_far_away_one_part_after_the_other(
+def test_a_sequential_reader_of_a_remote_store_has_the_next_parts_prefetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "_FIRST", PLANE // 2)
@@ -213,7 +213,7 @@ def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path)
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`head` of a long file left eight windows to be made for nobody."""
+    """`head` of a long file left eight windows to be made for no reader."""
     array = fake_array(VALUES, (8, 16, 16))
     source = opened(array, tmp_path)
 

@@ -80,7 +80,7 @@ def test_p12_no_two_chunks_have_one_slot_where_memory_was_short(
     assert (spill.free, len(os.listdir("/proc/self/fd"))) == (spill.limit, descriptors)
 
 
-def test_what_nobody_comes_back_for_leaves_its_slot(tmp_path: Path) -> None:
+def test_spilt_chunks_that_are_not_read_again_leave_their_slots(tmp_path: Path) -> None:
     spill = Spill(str(tmp_path), 1 << 30)
     file = SpillFile(spill, SLOT)
     for number in range(100):
@@ -93,7 +93,7 @@ def test_what_nobody_comes_back_for_leaves_its_slot(tmp_path: Path) -> None:
     file.close()
 
 
-def test_p6_spilt_chunks_are_mapped_only_while_somebody_looks(tmp_path: Path) -> None:
+def test_p6_spilt_chunks_are_mapped_only_while_they_are_read(tmp_path: Path) -> None:
     file = SpillFile(Spill(str(tmp_path), 1 << 30), SLOT)
     device = os.stat(tmp_path).st_dev
     mark = f"{os.major(device):02x}:{os.minor(device):02x} {os.fstat(file._file).st_ino} "
@@ -162,7 +162,7 @@ def test_a_disk_without_room_is_not_blamed_on_the_size_that_is_allowed(
 
 
 def test_room_that_is_being_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who closes one file and opens the next must not be told that there is none."""
+    """A reader that closes one file and opens the next must not be refused."""
     closing, goes_on, really = threading.Event(), threading.Event(), os.close
     spill = Spill(str(tmp_path), 102_400)
     file = SpillFile(spill, SLOT, 1)
