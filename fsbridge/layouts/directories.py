@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
 
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Opener, SourceMember, openers
@@ -188,7 +188,7 @@ class GroupDirectory:
         batch = [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
         if batch:
             yield batch
-        batch, count, begun = [], 0, time.monotonic()
+        batch, count, watch = [], 0, Stopwatch()
         layout, member = self.path.layout, self.path.member
         far = member.context.config.is_remote and layout.selective(member.context.format_at(member.names))
         for child, opener in openers(group, self.members(group), far):
@@ -199,10 +199,11 @@ class GroupDirectory:
             except FsbridgeError as error:
                 member.context.left_out(layout.name, (*member.names, child.name), str(error))
                 continue
-            if len(batch) >= BATCH_ENTRIES or time.monotonic() - begun > BATCH_SECONDS:
+            if len(batch) >= BATCH_ENTRIES or watch.seconds > BATCH_SECONDS:
                 yield batch
                 count += len(batch)
-                batch, begun = [], time.monotonic()
+                batch = []
+                watch.restart()
         self.extent = count + len(batch)
         yield batch
 

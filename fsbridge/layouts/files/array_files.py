@@ -22,7 +22,7 @@ from fsbridge.layouts.files.group_page import NAME as PAGE
 from fsbridge.layouts.files.group_page import array_page
 from fsbridge.layouts.files.groups import OpenGroup
 from fsbridge.layouts.files.h5.nodes import H5Array
-from fsbridge.layouts.files.images import members as levels
+from fsbridge.layouts.files.images import level_names
 from fsbridge.layouts.files.listing import listed_files
 from fsbridge.layouts.files.names import SLICES, Neighbours, readings
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
@@ -126,7 +126,7 @@ def pyramid_preview(shown: OpenGroup, name: str) -> ArrayFile | None:
 
 def _levels(shown: OpenGroup) -> list[str]:
     members = islice(shown.group.children(), _MOST_MEMBERS)
-    return levels(shown.group.attributes(), lambda: (child.name for child in members))
+    return level_names(shown.group.attributes(), lambda: (child.name for child in members))
 
 
 def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:

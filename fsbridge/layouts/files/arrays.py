@@ -59,8 +59,6 @@ VARIABLE_BYTES = 64 * MIB
 GENERATED_BYTES = 64 * MIB
 """Most bytes of a file that is made as a whole when it is opened."""
 
-_numbers = itertools.count(1)
-
 
 class Shared:
     """What all files of one mount share."""
@@ -73,6 +71,8 @@ class Shared:
         self.made = MadeFiles(config.cache_size)
         self.alike: LRU[Hashable, tuple[ArrayMetadata, Axes, object]] = LRU(_KEPT_ARRAYS)
         """What listings have found for arrays that share their metadata and axes (`listing.py`)."""
+        self.numbers = itertools.count(1)
+        """A number for each version of an array, and of its chunks, that is met."""
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
@@ -84,7 +84,7 @@ class Shared:
             known = self._known.get(names)
             if known is None or known.array.version != array.version:
                 version, number = self._named.pop(names, (None, 0))
-                number = number if version == array.version else next(_numbers)
+                number = number if version == array.version else next(self.numbers)
                 known = self._known[names] = OpenArray(self, context, names, name, array, above, number)
                 self._recent.append(known)
             return known
@@ -101,7 +101,7 @@ class Shared:
             if named is None or named[0] != version:
                 if len(self._named) >= _NAMED_ARRAYS:
                     self._named.clear()
-                named = self._named[names] = version, next(_numbers)
+                named = self._named[names] = version, next(self.numbers)
             return named[1], named
 
 
@@ -259,7 +259,7 @@ class OpenArray:
             if self._whole is not found:
                 known, self._whole = self._whole, found
                 if known is not None and not self.shared.config.immutable:
-                    self._token = next(_numbers)
+                    self._token = next(self.shared.numbers)
         if self.token != token:
             raise Stale("chunks of the array have changed since they were read")
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice
 from typing import NamedTuple, cast
 
@@ -21,7 +21,7 @@ from fsbridge.layouts.files.description import Described, is_plain, reading_line
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import reasons
 from fsbridge.layouts.files.groups import Around, OpenGroup
-from fsbridge.layouts.files.images import members as levels
+from fsbridge.layouts.files.images import level_names
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.page import MemberRow, WebPage, axes_text, page, row_html, shown
 from fsbridge.layouts.files.plates import PICTURE, plate_of
@@ -30,6 +30,9 @@ from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.nodes import file_name
 from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.tree import MAX_NAME
+
+NAME = "index.html"
+"""What the page is called."""
 
 MOST_ROWS = 2000
 """Members that a page shows."""
@@ -54,6 +57,7 @@ class Rows:
         """The first `MOST_ROWS` + 1 members, in the order of the listing."""
         self._groups: dict[str, Group] = {}
         self._arrays: dict[str, _Seen] = {}
+        self._alike: dict[Described, str | None] = {}  # finished rows with placeholders
 
     def member(self, child: Child) -> None:
         """Remember a member."""
@@ -81,10 +85,21 @@ class Rows:
         if seen is None:
             return None
         plain = is_plain(name) and len(name) <= _LONGEST and not neighbours.names
-        html = _row_of_all(seen.alike) if plain else None
+        html = self._row_of_all(seen.alike) if plain else None
         if html is None:
             return array_row(name, seen.view, neighbours)
         return MemberRow(name, "array", html=html.replace(_NAME, name).replace(_AXES, shown(axes_text(seen.view.axes))))
+
+    def _row_of_all(self, alike: Described) -> str | None:
+        """Return the row of arrays equal to `alike`, with placeholders; None if its own text contains a placeholder."""
+        if alike not in self._alike:
+            view = replace(alike.view, name=_NAME)
+            dtype = view.metadata.dtype
+            told = (dtype.native, dtype.name, repr(dtype.numpy), view.metadata.codec)
+            clash = any(_NAME in text or _AXES in text for text in told)
+            row = None if clash else row_html(replace(array_row(_NAME, view, Neighbours()), axes=_AXES))
+            self._alike[alike] = row
+        return self._alike[alike]
 
 
 def array_row(name: str, view: View, neighbours: Neighbours, remark: str | None = None) -> MemberRow:
@@ -100,21 +115,6 @@ def array_row(name: str, view: View, neighbours: Neighbours, remark: str | None 
     lines = {language: text for language, text in lines.items() if language != "c"}
     codec, axes = view.metadata.codec, axes_text(view.axes)
     return MemberRow(name, "array", stem, suffixes, preview, view, axes, codec, lines, remark)
-
-
-@lru_cache(maxsize=256)
-def _row_of_all(alike: Described) -> str | None:
-    """Return the row of arrays equal to `alike`, with placeholders; None if its own text contains a placeholder."""
-    view = replace(alike.view, name=_NAME)
-    dtype = view.metadata.dtype
-    told = (dtype.native, dtype.name, repr(dtype.numpy), view.metadata.codec)
-    if any(_NAME in text or _AXES in text for text in told):
-        return None
-    return row_html(replace(array_row(_NAME, view, Neighbours()), axes=_AXES))
-
-
-NAME = "index.html"
-"""What the page is called."""
 
 
 def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = None) -> bytes:
@@ -186,7 +186,7 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: A
     array = as_array(node)
     if array is not None:
         return array_row(child.name, shown.opened(child.name, array, around).view(), around.neighbours, remark)
-    pyramid = levels(cast(Group, node).attributes())
+    pyramid = level_names(cast(Group, node).attributes())
     leave = partial(around.neighbours.leave, child.name)
     preview = "preview.png" if pyramid and leave("preview.png") else None
     suffixes = [suffix for suffix in ("h5",) if leave(suffix) and len(path) + 3 <= MAX_NAME]

@@ -14,8 +14,7 @@ from fsbridge.asking import Kept
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
-from fsbridge.layouts.files.images import images, listed
-from fsbridge.layouts.files.images import members as levels
+from fsbridge.layouts.files.images import images, level_names, listed_levels
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.pyramids import described
 from fsbridge.layouts.json_text import encode
@@ -141,7 +140,7 @@ class OpenGroup(GroupDirectory):
     def pyramid(self) -> JSON:
         """Describe what `GROUP.ome.tif` consists of; None if no attributes or names say that the group is a pyramid."""
         names, attributes = (child.name for child in islice(self.group.children(), _MOST_MEMBERS)), self.group.attributes()
-        if not levels(attributes, lambda: names) and not listed(attributes):
+        if not level_names(attributes, lambda: names) and not listed_levels(attributes):
             return None
         try:
             return described(images(attributes, self.below), self.path.member.names)

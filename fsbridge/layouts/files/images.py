@@ -95,7 +95,7 @@ def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[
 
     `opened` opens the array at a path below the group; NotFound if there is none.
     """
-    told = listed(attributes)
+    told = listed_levels(attributes)
     if told:
         return [[opened(path) for path in paths] for paths in told]
     for prefix, rest in (("s", ()), ("", ("cells",))):  # N5, and BigDataViewer's HDF5
@@ -110,7 +110,7 @@ def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[
     return []
 
 
-def listed(attributes: Mapping[str, JSON]) -> list[list[Path]]:
+def listed_levels(attributes: Mapping[str, JSON]) -> list[list[Path]]:
     """Return the paths of the levels of each of OME-NGFF's images (0.1 to 0.6)."""
     ome, found = attributes.get("ome"), []
     told = (ome if isinstance(ome, dict) else attributes).get("multiscales")
@@ -123,12 +123,12 @@ def listed(attributes: Mapping[str, JSON]) -> list[list[Path]]:
     return found
 
 
-def members(attributes: Mapping[str, JSON], names: Callable[[], Iterable[str]] = tuple) -> list[str]:
+def level_names(attributes: Mapping[str, JSON], names: Callable[[], Iterable[str]] = tuple) -> list[str]:
     """Return the names of members that are the levels of a group's first image, finest first; empty if it is no image.
 
     Nothing is opened. `names` returns all members; it is called if attributes tell that there are levels, but not which.
     """
-    told = listed(attributes)
+    told = listed_levels(attributes)
     if told:
         return [path[0] for path in told[0] if len(path) == 1]
     if any(key in attributes for key in _HINTS):

@@ -8,13 +8,13 @@ Not here: how such a file is made (`nodes.py`), what is in it (`filetypes/`).
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from fsbridge.config import MIB
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import OutOfBudget
 from fsbridge.layouts.nodes import BytesHandle
 
@@ -30,9 +30,62 @@ class MadeHandle(BytesHandle):
 
 
 STALLED_SECONDS = 10.0
-"""Seconds after which a file that is still being made no longer counts, because a hanging store must not block others."""
+"""Seconds without progress after which a file that is being made no longer counts: its store may hang, and must not block
+others.
+"""
 
 _AGAIN_SECONDS = 0.5
+
+
+class Room:
+    """The room for files that are being made: `most` bytes, or files, at a time. Thread-safe.
+
+    A file for which there will never be enough room is made while no other one is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._changed = threading.Condition()
+        self._at_work: dict[object, _AtWork] = {}
+
+    @contextmanager
+    def taken(self, needed: int, progress: Callable[[], int] = int) -> Iterator[None]:
+        """Return a context for making a file, which takes `needed` of the room. It waits until others leave that.
+
+        `progress` returns another number whenever making the file has got on.
+        """
+        own = object()
+        with self._changed:
+            while (others := self._taken()) and others + needed > self._most:
+                self._changed.wait(_AGAIN_SECONDS)
+            self._at_work[own] = _AtWork(needed, progress)
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._at_work[own]
+                self._changed.notify_all()
+
+    def _taken(self) -> int:
+        return sum(one.needed for one in self._at_work.values() if not one.stalled())
+
+
+class _AtWork:
+    """One file that is being made."""
+
+    def __init__(self, needed: int, progress: Callable[[], int]) -> None:
+        self.needed = needed
+        self._progress = progress
+        self._seen = progress()
+        self._watch = Stopwatch()
+
+    def stalled(self) -> bool:
+        """True if there has been no progress for long."""
+        now = self._progress()
+        if now != self._seen:
+            self._seen = now
+            self._watch.restart()
+        return self._watch.seconds >= STALLED_SECONDS
 
 
 class MadeFiles:
@@ -44,29 +97,9 @@ class MadeFiles:
 
     def __init__(self, cache_size: int) -> None:
         self._most = cache_size // 2
+        self.room = Room(self._most)
         self._lock = threading.Lock()
         self._open: dict[int, tuple[int, int]] = {}  # by content: how many handles have it, bytes
-        self._ended = threading.Condition()
-        self._at_work: dict[object, tuple[int, float]] = {}  # bytes that making one takes, and when it was begun
-
-    @contextmanager
-    def making(self, needed: int) -> Iterator[None]:
-        """Return a context for making a file, which takes `needed` bytes. It waits until others leave room for that."""
-        own = object()
-        with self._ended:
-            while (others := self._needed()) and others + needed > self._most:
-                self._ended.wait(_AGAIN_SECONDS)
-            self._at_work[own] = needed, time.monotonic()
-        try:
-            yield
-        finally:
-            with self._ended:
-                del self._at_work[own]
-                self._ended.notify_all()
-
-    def _needed(self) -> int:
-        late = time.monotonic() - STALLED_SECONDS
-        return sum(needed for needed, begun in self._at_work.values() if begun > late)
 
     def handle(self, content: memoryview, version: Hashable) -> MadeHandle:
         """Return a handle of a finished file; OutOfBudget if the open files take too much memory."""

@@ -173,7 +173,7 @@ class ArrayFile(SingleFile):
             return content
 
         most = plan.size or plan.work or (min(limit, selection.size * max(CELL_BYTES, 2 * itemsize)) if itemsize else limit)
-        with array.shared.made.making(taken + 2 * most):
+        with array.shared.made.room.taken(taken + 2 * most):
             found = cache.peek(key)  # others had their turn meanwhile
             if found is None:
                 # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.

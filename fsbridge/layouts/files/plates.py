@@ -23,7 +23,7 @@ from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.filetypes.pyramid import Pyramid
 from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.groups import OpenGroup
-from fsbridge.layouts.files.images import images, listed
+from fsbridge.layouts.files.images import images, listed_levels
 from fsbridge.layouts.files.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.previews.png import png, samples
 from fsbridge.layouts.files.pyramids import pyramid_of
@@ -203,7 +203,7 @@ def _picture(shown: OpenGroup, plate: Plate) -> PlatePicture:
     for well, paths in _fields(shown, plate):
         for path in paths[:1]:
             field = shown.at(path)
-            levels = listed(field.group.attributes())
+            levels = listed_levels(field.group.attributes())
             if not levels:
                 raise NotFound(f"{'/'.join(path)} is no image")
             coarsest = field.below(levels[0][-1])

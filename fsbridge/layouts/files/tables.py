@@ -121,7 +121,7 @@ class TableFile(SingleFile):
             return found
         if taken > limit:
             raise TooLarge(f"{self._directory.path.member}: a table of more than {limit} bytes is not made in memory")
-        with shared.made.making(taken + 2 * most):
+        with shared.made.room.taken(taken + 2 * most):
             found = cache.peek(key)
             if found is None:  # elements first, as for an array's file
                 reader = Reader(limit)

@@ -18,9 +18,8 @@ from fsbridge.layouts.chunk_variants import SCALAR, FilledSpace, scalar_entries
 from fsbridge.layouts.chunks import ChunkDirectory
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
-from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal, reversed_axes
+from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal, reversed_axes, spacing
 from fsbridge.layouts.n5.listing import BlockListings
-from fsbridge.layouts.n5.spacing import spacing
 from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry

@@ -8,53 +8,24 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from fsbridge import confinement
 from fsbridge.asking import before_waiting
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import FsbridgeError, TimedOut, anew
 from fsbridge.layouts.files.h5.walk import Walk, Walked
+from fsbridge.layouts.files.made import Room
 
 log = logging.getLogger(__name__)
 
-_FILES_AT_A_TIME, _STALLED_SECONDS = 2, 10.0
-"""Files made at a time, and seconds without progress after which a file no longer counts, because its store may hang."""
+FILES_AT_A_TIME = 2
+"""Files made at a time."""
+
 _AGAIN_SECONDS = 0.5
 """Seconds that a request waits for a file if an earlier one has timed out: the kernel looks up one name of a directory at
 a time, so that others would wait, too.
 """
-
-
-class Room:
-    """The files of one mount that are being made: how many objects each has found, and when that was first seen."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._at_work: dict[Making, tuple[int, float]] = {}
-
-    @contextmanager
-    def taken(self, making: Making) -> Iterator[None]:
-        """Return a context in which `making` is at work. It begins once fewer than `_FILES_AT_A_TIME` others are."""
-        with self._changed:
-            while not self._is_free():
-                self._changed.wait(_AGAIN_SECONDS)
-            self._at_work[making] = 0, time.monotonic()
-        try:
-            yield
-        finally:
-            with self._changed:
-                del self._at_work[making]
-                self._changed.notify()
-
-    def _is_free(self) -> bool:
-        """True if another file may be made now (the lock is held)."""
-        now = time.monotonic()
-        for making, (count, _) in self._at_work.items():
-            if making.count != count:
-                self._at_work[making] = making.count, now
-        return sum(now - since < _STALLED_SECONDS for _, since in self._at_work.values()) < _FILES_AT_A_TIME
 
 
 class Making:
@@ -66,7 +37,7 @@ class Making:
         self._make = make
         self._room = room
         self._walk: Walk | None = None
-        self._begun = time.monotonic()
+        self._watch = Stopwatch()
         self._over = threading.Event()
         self.found: Walked | None = None
         """The file, once it is made."""
@@ -98,11 +69,10 @@ class Making:
 
     def _run(self) -> None:
         try:
-            with self._room.taken(self):
+            with self._room.taken(1, lambda: self.count):
                 self.found = self._make(self._began)
             if self._late:
-                seconds = time.monotonic() - self._begun
-                log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self.count, seconds)
+                log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self.count, self._watch.seconds)
         except FsbridgeError as error:
             self._error = error.anew()
             if self._late:

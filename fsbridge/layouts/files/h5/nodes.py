@@ -15,10 +15,11 @@ from fsbridge.decoded import Touched
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
-from fsbridge.layouts.files.h5.making import Making, Room
+from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.specification import stored
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walked
+from fsbridge.layouts.files.made import Room
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.source import WINDOW_BYTES, ElementSource
 from fsbridge.layouts.nodes import SingleFile
@@ -89,7 +90,7 @@ class H5Files:
     """The virtual files of groups. Each is made once, and kept until something that it shows has changed."""
 
     def __init__(self, config: Config) -> None:
-        self.room = Room()
+        self.room = Room(FILES_AT_A_TIME)
         self._patience = config.read_deadline * _PATIENCE
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()

@@ -24,13 +24,15 @@ from fsbridge.errors import FsbridgeError, Stale, TimedOut
 from fsbridge.formats.open import open_source
 from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
 from fsbridge.layouts import root_directory
+from fsbridge.layouts.files import made as made_files
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.h5 import making, nodes
-from fsbridge.layouts.files.h5.making import Making, Room
+from fsbridge.layouts.files.h5 import nodes
+from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.nodes import H5Group, H5Handle
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin
 from fsbridge.layouts.files.h5.walk import Walk, Walked
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
+from fsbridge.layouts.files.made import Room
 from fsbridge.layouts.files.source import ElementSource
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group
@@ -157,7 +159,7 @@ def test_p11_a_failure_in_the_background_keeps_nothing_of_its_waiting_callers(mo
         return weakref.ref(held)
 
     monkeypatch.setattr(SkeletonWriter, "_started", fails)
-    making, writer = Making("s.h5", fails, Room()), SkeletonWriter()
+    making, writer = Making("s.h5", fails, Room(FILES_AT_A_TIME)), SkeletonWriter()
     writer.begin()
     last = Batch([], b"")
     for wait in (lambda: making.wait(PATIENCE), lambda: writer.finish(last, {}), lambda: writer.send(last)):
@@ -381,14 +383,14 @@ def test_p11_an_array_that_was_not_read_for_long_is_closed(tmp_path: Path, monke
 
 
 def test_p7_files_of_stores_that_hang_do_not_stop_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "_STALLED_SECONDS", 0.1)
+    monkeypatch.setattr(made_files, "STALLED_SECONDS", 0.1)
     goes_on, made = threading.Event(), Walked(Twin(0, (), ()), (), 0)
 
     def hangs(began: Callable[[Walk], None]) -> Walked:
         assert goes_on.wait(PATIENCE)
         return made
 
-    room = Room()
+    room = Room(FILES_AT_A_TIME)
     hung = [Making(f"hung{number}.h5", hangs, room) for number in range(3)]
     try:
         assert Making("healthy.h5", lambda began: made, room).wait(10.0) is made

@@ -133,7 +133,7 @@ def test_p6_files_are_made_one_after_the_other_where_they_have_no_room_together(
     made, seen, goes_on = MadeFiles(4 * MIB), Counter[str](), threading.Event()
 
     def make(name: str, needed: int) -> None:
-        with made.making(needed):
+        with made.room.taken(needed):
             seen[name] += 1
             assert goes_on.wait(60)
 
@@ -150,7 +150,7 @@ def test_p6_files_are_made_one_after_the_other_where_they_have_no_room_together(
     for thread in threads:
         thread.join(60)
     assert seen.total() == 3
-    assert not made._at_work
+    assert not made.room._at_work
 
 
 def test_p7_a_file_of_a_store_that_hangs_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +158,10 @@ def test_p7_a_file_of_a_store_that_hangs_stops_no_other_one(monkeypatch: pytest.
     made, done = MadeFiles(4 * MIB), threading.Event()
 
     def make() -> None:
-        with made.making(2 * MIB):
+        with made.room.taken(2 * MIB):
             done.set()
 
-    with made.making(2 * MIB):
+    with made.room.taken(2 * MIB):
         threading.Thread(target=make, daemon=True).start()
         assert done.wait(20)
 
