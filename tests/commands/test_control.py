@@ -85,7 +85,7 @@ def test_a_folder_of_another_user_is_not_used(tmp_path: Path, monkeypatch: pytes
         control._own_folder()
 
 
-def test_list_tells_what_is_mounted(tmp_path: Path, mount: MountFunction) -> None:
+def test_list_names_what_is_mounted(tmp_path: Path, mount: MountFunction) -> None:
     first, second = mount(store := n5_store(tmp_path)), mount(store, "--layout", "zarr2,files")
     rows = {row["mountpoint"]: row for row in listed(first, second)}
     assert {name: rows[str(second.path)][name] for name in ("source", "format", "layout", "pid")} == {
@@ -116,7 +116,7 @@ def test_status_counts(tmp_path: Path, mount: MountFunction) -> None:
     assert "errors    none" in words
 
 
-def test_errors_are_told_with_their_reasons(tmp_path: Path, mount: MountFunction) -> None:
+def test_errors_are_reported_with_their_reasons(tmp_path: Path, mount: MountFunction) -> None:
     store = n5_store(tmp_path)
     damaged = store / "a" / "1" / "0"
     damaged.write_bytes(damaged.read_bytes()[:20])
@@ -136,7 +136,7 @@ def test_errors_are_told_with_their_reasons(tmp_path: Path, mount: MountFunction
     assert str(damaged) in fsbridge("status", point.path).stdout
 
 
-def test_a_mount_that_hangs_is_named_within_a_second_p7(tmp_path: Path, mount: MountFunction) -> None:
+def test_p7_a_mount_that_hangs_is_named_within_a_second(tmp_path: Path, mount: MountFunction) -> None:
     """P7: one daemon is stopped, another waits for it, a third serves: each is told of, and none waits for the others."""
     stopped = mount(n5_store(tmp_path), "--layout", "n5")
     waiting, serving = mount(stopped.path), mount(n5_store(tmp_path / "other"))
@@ -171,9 +171,7 @@ def _state(point: Mount) -> str:
     return told.state
 
 
-def test_a_daemon_that_was_killed_is_told_of_until_its_mount_is_cleared(
-    tmp_path: Path, mount: MountFunction, sockets: Path
-) -> None:
+def test_a_killed_daemon_is_listed_until_its_mount_is_cleared(tmp_path: Path, mount: MountFunction, sockets: Path) -> None:
     point = mount(n5_store(tmp_path))
     point.kill()
     done = fsbridge("status", point.path)
@@ -285,7 +283,7 @@ def test_rates_are_shown(tmp_path: Path, mount: MountFunction) -> None:
 
 
 @pytest.mark.parametrize("question", [b"", b"\n", b"{}\n", b"[1]\n", b'{"ask": []}\n', b"[" * 60_000, b'{"ask": "kill"}\n'])
-def test_nonsense_on_the_socket_does_no_harm_p8(
+def test_p8_nonsense_on_the_socket_does_no_harm(
     tmp_path: Path, mount: MountFunction, sockets: Path, question: bytes
 ) -> None:
     """P8: whatever is sent, the daemon goes on and answers the next one."""
@@ -308,7 +306,7 @@ def test_a_silent_client_of_the_socket_delays_no_other_one(tmp_path: Path, mount
         assert status(point)["state"] == "serving"
 
 
-def test_another_user_is_not_told(tmp_path: Path, mount: MountFunction) -> None:
+def test_another_user_gets_no_answer(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
     found = [mount for mount in running.running() if mount.mountpoint == str(point.path)]
     words = f"import os, socket; os.setuid(65534); socket.socket(socket.AF_UNIX).connect({found[0].socket!r})"

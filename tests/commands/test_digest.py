@@ -148,7 +148,7 @@ def test_check_is_as_sha256sum_does_it(each: dict[str, Path], tmp_path: Path) ->
     assert "line 1: not a digest and a path" in done.stderr
 
 
-def test_damage_is_told_and_hides_nothing_else(tmp_path: Path) -> None:
+def test_damage_is_reported_and_hides_nothing_else(tmp_path: Path) -> None:
     root = zarr.open_group(tmp_path / "a.zarr", mode="w")
     for name in "abc":
         root.create_array(name, shape=(4,), chunks=(2,), dtype="i4")[...] = 1

@@ -60,7 +60,7 @@ def told(text: str) -> tuple[int, int]:
     return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
 
 
-def test_p12_it_is_the_mount_copied_for_every_writer(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_an_export_is_a_copy_of_the_mount_for_every_writer(tmp_path: Path, mount: MountFunction) -> None:
     store = write_all(tmp_path / "stores")
     mounted = mount(store, "--layout", "zarr3,files")
     expected = tree_of(mounted)
@@ -185,7 +185,7 @@ def test_only_some(each: dict[str, Path], tmp_path: Path) -> None:
     assert (np.load(tmp_path / "b.npy") == numbers()).all()
 
 
-def test_what_is_damaged_is_told_and_hides_nothing_else(tmp_path: Path) -> None:
+def test_damaged_members_are_reported_and_hide_nothing_else(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path / "a.zarr", shape=(8,), chunks=(2,), dtype="<i4")
     array[...] = 1
     (tmp_path / "a.zarr/c/2").write_bytes(b"damage")
@@ -210,7 +210,7 @@ def test_a_full_disk_is_one_line(many: Path, tmp_path: Path) -> None:
         subprocess.run(["umount", disk], check=True)
 
 
-def test_p1_it_is_never_written_into_the_store(each: dict[str, Path], tmp_path: Path) -> None:
+def test_p1_an_export_is_never_written_into_the_store(each: dict[str, Path], tmp_path: Path) -> None:
     done = fsbridge("export", each["zarr3"], each["zarr3"] / "a/out")
     assert done.returncode == 1
     assert "inside the store" in done.stderr

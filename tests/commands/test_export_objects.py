@@ -63,7 +63,7 @@ def files(store: Path, *options: str) -> dict[str, bytes]:
         return {path: content for path, content in tree_of(folder).items() if content is not None}
 
 
-def test_p12_it_is_the_tree_of_an_export_to_a_directory(server: FakeS3, tmp_path: Path) -> None:
+def test_p12_an_export_to_objects_is_that_to_a_directory(server: FakeS3, tmp_path: Path) -> None:
     each = write_each(tmp_path / "each")
     for name in ("hdf5", "n5"):
         place = each[name]

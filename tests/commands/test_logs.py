@@ -63,7 +63,7 @@ def test_a_system_without_room_for_threads_is_said_in_one_line(tmp_path: Path, m
         Log(Config(source=str(tmp_path), mountpoint=str(tmp_path), foreground=True))
 
 
-def test_in_the_background_it_is_the_system_s_log_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mount_in_the_background_logs_to_the_system_s_log_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     class Syslog(logging.Handler):

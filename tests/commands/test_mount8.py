@@ -203,7 +203,7 @@ def test_a_second_mount_is_refused_unless_asked_for(machine: Machine) -> None:
     machine.umount()
 
 
-def test_remounting_rw_changes_nothing_p1(machine: Machine) -> None:
+def test_p1_remounting_rw_changes_nothing(machine: Machine) -> None:
     assert succeeded(machine.mount("-t", f"fuse.{machine.program}", machine.store, machine.path))
     subprocess.run(["mount", "-i", "-o", "remount,rw", machine.path], capture_output=True, check=False)
     before = sorted(os.listdir(machine.store))

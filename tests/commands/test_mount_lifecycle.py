@@ -574,7 +574,7 @@ def test_p11_descriptors_threads_and_memory_return_to_their_start(fake: FakeMoun
     assert own_memory(pid) - resident < 20 << 20
 
 
-def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
+def test_systemd_is_notified(fake: FakeMount, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.settimeout(20)
@@ -585,7 +585,7 @@ def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
-def test_the_watchdog_is_answered_by_the_event_loop_p7(fake: FakeMount, tmp_path: Path) -> None:
+def test_p7_the_watchdog_is_answered_by_the_event_loop(fake: FakeMount, tmp_path: Path) -> None:
     """P7: systemd hears nothing from a daemon that hangs, and so restarts it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
@@ -880,7 +880,7 @@ def test_where_memory_cannot_be_a_file_libfuse_is_heard_all_the_same(monkeypatch
         assert words() == "fusermount3: no"
 
 
-def test_a_store_and_a_folder_in_the_wrong_order_are_told_apart(tmp_path: Path) -> None:
+def test_a_store_and_a_folder_in_the_wrong_order_are_recognised(tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     (tmp_path / "a.zarr").mkdir()
     (tmp_path / "a.zarr/.zgroup").write_text('{"zarr_format": 2}')

@@ -103,7 +103,7 @@ def test_p10_a_killed_command_leaves_no_mount(each: dict[str, Path], tmp_path: P
         os.rmdir(path)
 
 
-def test_where_no_namespace_is_allowed_it_is_an_ordinary_mount(each: dict[str, Path], folders: Path) -> None:
+def test_run_makes_an_ordinary_mount_if_namespaces_are_not_allowed(each: dict[str, Path], folders: Path) -> None:
     program = (
         "import sys; from fsbridge.mount import private; private._namespace_is_permitted = lambda folder: False; "
         "from fsbridge.cli import main; sys.exit(main(['fsbridge', *sys.argv[1:]]))"

@@ -43,7 +43,7 @@ def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write_each(tmp_path_factory.mktemp("each"))
 
 
-def test_p12_it_is_the_tree_of_the_mount_for_every_writer(every: Path, mount: MountFunction) -> None:
+def test_p12_the_virtual_tree_is_that_of_the_mount_for_every_writer(every: Path, mount: MountFunction) -> None:
     mounted = mount(every, "--layout", "zarr2,files")
     mounted.allow("is left out of the layout")
     with VirtualTree(config(every, "zarr2,files")) as tree:
@@ -52,7 +52,7 @@ def test_p12_it_is_the_tree_of_the_mount_for_every_writer(every: Path, mount: Mo
     assert len(found) > 1000
 
 
-def test_p12_it_is_the_tree_of_the_mount_from_files_and_from_object_storage(
+def test_p12_the_virtual_tree_is_that_of_the_mount_from_files_and_object_storage(
     each: dict[str, Path], server: FakeS3, mount: MountFunction
 ) -> None:
     layout = "zarr3,files"

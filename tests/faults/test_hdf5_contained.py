@@ -145,7 +145,7 @@ READ_ALL = """
 
 
 @pytest.mark.parametrize("absolute", [True, False], ids=["absolute", "relative"])
-def test_nothing_outside_is_opened_p4(tmp_path: Path, outside: Path, absolute: bool) -> None:
+def test_p4_nothing_outside_is_opened(tmp_path: Path, outside: Path, absolute: bool) -> None:
     """P4: reading everything, and asking the child directly, opens no file outside, and shows none of its bytes."""
     paths = [craft(tmp_path, name, absolute) for name in ESCAPES]
     trace = tmp_path / "trace"
@@ -194,7 +194,7 @@ def test_confined_child_opens_nothing_else(tmp_path: Path, outside: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["external_link", "external_storage", "virtual", "virtual_through_link", "nested_storage"])
-def test_data_in_other_files_is_listed_and_denied_p3(tmp_path: Path, outside: Path, name: str) -> None:
+def test_p3_data_in_other_files_is_listed_and_denied(tmp_path: Path, outside: Path, name: str) -> None:
     """P3: it is listed, it is "Permission denied" and not absent, and the message names the option that permits it."""
     path = craft(tmp_path, name, True)
     with opened(path) as source:
@@ -678,7 +678,7 @@ def write_absolute_further(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [write_absolute, write_absolute_pattern, write_absolute_further])
-def test_files_that_were_moved_together_are_found_beside_each_other_p12_p9(
+def test_p12_p9_files_that_were_moved_together_are_found_beside_each_other(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
     """HDF5 finds them, too. They were refused or, if the old folder was allowed as advised, read as fill values."""

@@ -110,7 +110,7 @@ def mutate(raw: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_mutated_files_p8(tmp_path: Path, libver: str) -> None:
+def test_p8_mutated_files(tmp_path: Path, libver: str) -> None:
     """P8: whatever the bytes, every answer is data or one of our errors, and the daemon then reads a good file."""
     good, path = tmp_path / "good.h5", tmp_path / "mutated.h5"
     write_small(good, libver)
@@ -132,7 +132,7 @@ def test_mutated_files_p8(tmp_path: Path, libver: str) -> None:
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_truncated_files_p8(tmp_path: Path, libver: str) -> None:
+def test_p8_truncated_files(tmp_path: Path, libver: str) -> None:
     """P8: cut at 40 places, it gives an error when opened or when the missing part is needed, and never other data."""
     good, path = tmp_path / "good.h5", tmp_path / "cut.h5"
     write_small(good, libver)
@@ -209,7 +209,7 @@ def test_killed_child_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_what_ends_children_is_avoided_and_nothing_else_p8(
+def test_p8_what_ends_children_is_avoided_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P8: a question that ends two children is one line in the log and an error at once for a minute. Others continue."""
@@ -240,7 +240,7 @@ def test_what_ends_children_is_avoided_and_nothing_else_p8(
         assert array(source, "x").chunks.count() == 400
 
 
-def test_a_chunk_that_ends_children_is_avoided_and_no_other_p8(
+def test_p8_a_chunk_that_ends_children_is_avoided_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P8: all chunks of its dataset were errors for a minute. If many chunks of a dataset end children, all are avoided."""
@@ -394,7 +394,7 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
         assert starter.pid not in (None, first)
 
 
-def test_p11_how_a_child_ended_is_told_once_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+def test_p11_the_end_of_a_child_is_logged_once_and_nothing_is_left_of_it(tmp_path: Path) -> None:
     with opened(chunked(tmp_path / "x.h5")) as source:
         child, starter = child_of(source), child_of(source)._starter
         first = starter.pid
@@ -433,7 +433,7 @@ def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_
         assert starter.pid == second
 
 
-def test_a_child_that_cannot_be_killed_delays_no_other_file_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_a_child_that_cannot_be_killed_delays_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P8: a process that hangs in the kernel survives SIGKILL for a while. Other files use their own children."""
     with opened(chunked(tmp_path / "x.h5")) as source, opened(chunked(tmp_path / "y.h5")) as other:
         child = stopped(child_of(source))
@@ -501,7 +501,7 @@ def test_nonsense_from_the_child_is_refused(message: bytes) -> None:
             protocol.receive(ours, 100)
 
 
-def test_changed_file_p9(tmp_path: Path) -> None:
+def test_p9_changed_file(tmp_path: Path) -> None:
     """P9: after a rewrite or a replacement the old view is stale and the new one right. One child serves both in place."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
@@ -529,7 +529,7 @@ def test_changed_file_p9(tmp_path: Path) -> None:
             source.root.attributes()
 
 
-def test_writing_between_reads_is_stale_p9(tmp_path: Path) -> None:
+def test_p9_writing_between_reads_is_stale(tmp_path: Path) -> None:
     """P9: bytes that may have changed during the read are not returned."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
@@ -584,7 +584,7 @@ def test_swmr_writer_and_crashed_writer(tmp_path: Path) -> None:
         assert values(array(source, "x")).tolist() == list(range(40))
 
 
-def test_damage_in_a_file_of_a_crashed_writer_stays_local_p8(tmp_path: Path) -> None:
+def test_p8_damage_in_a_file_of_a_crashed_writer_stays_local(tmp_path: Path) -> None:
     """P8: HDF5 reads such a file as a SWMR reader, which waits for wrong metadata to become right.
 
     The wait must be short.
@@ -624,7 +624,7 @@ def _descriptors() -> set[tuple[str, str]]:
     return found
 
 
-def test_many_files_few_children_p11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p11_many_files_few_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
     monkeypatch.setattr(file, "LIVE_CHILDREN", 2)
     monkeypatch.setattr(file, "LIVE_DESCRIPTORS", 4)
@@ -727,7 +727,7 @@ def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: py
             os.fstat(end)
 
 
-def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_anew(
+def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a file system with whole seconds the version stays the same, so what was read within the second is not kept."""

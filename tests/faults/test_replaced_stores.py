@@ -68,7 +68,7 @@ def listed(path: Path) -> list[str] | str:
 
 
 @pytest.mark.parametrize("how", ["deleted", "renamed"])
-def test_p3_p9_a_store_that_is_written_anew_is_shown_and_none_is_an_error(
+def test_p3_p9_a_rewritten_store_is_shown_and_a_missing_one_is_an_error(
     tmp_path: Path, mount: Callable[..., Mount], how: str
 ) -> None:
     """`zarr.open_group(path, mode="w")`, `mv store old; mv new store`; an empty tree would empty a mirror."""
@@ -112,9 +112,7 @@ def test_p3_an_hdf5_file_that_is_removed_is_no_empty_group(tmp_path: Path, mount
     assert len(answer(mounted / "d/c/0")) == 32
 
 
-def test_p9_the_document_of_a_group_is_the_one_that_is_there_when_it_is_opened(
-    tmp_path: Path, mount: Callable[..., Mount]
-) -> None:
+def test_p9_the_document_of_a_group_is_that_at_its_open(tmp_path: Path, mount: Callable[..., Mount]) -> None:
     store = tmp_path / "s"
     for name in ("", "g/", "h/"):
         put(store / f"{name}zarr.json", GROUP)

@@ -251,7 +251,7 @@ def test_the_plain_install_has_every_library_but_the_optional_codecs() -> None:
     assert imported - sys.stdlib_module_names - own - plain == OPTIONAL
 
 
-def test_no_code_from_data_p5() -> None:
+def test_p5_no_code_from_data() -> None:
     """P5: no registry look-ups, nothing that unpickles, evaluates or imports by a name that came from outside."""
     for module in MODULES:
         for node in nodes(module):

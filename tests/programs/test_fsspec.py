@@ -131,7 +131,7 @@ def test_urls(each: dict[str, Path], server: FakeS3) -> None:
     assert fs.cat_file("a/b.npy", 0, 6) == header
 
 
-def test_it_can_be_sent_to_another_process(each: dict[str, Path]) -> None:
+def test_a_file_system_can_be_sent_to_another_process(each: dict[str, Path]) -> None:
     fs = pickle.loads(pickle.dumps(files(each["sharded"])))
     assert fs.cat_file("a/b.npy", 0, 6) == b"\x93NUMPY"
 
@@ -168,7 +168,7 @@ def test_h5py_and_pandas_and_tifffile_read_virtual_files(tmp_path: Path) -> None
         assert (hdf5[name][...] == table).all()
 
 
-def test_a_folder_of_it_is_a_file_system(each: dict[str, Path], tmp_path: Path) -> None:
+def test_a_subdirectory_is_a_file_system(each: dict[str, Path], tmp_path: Path) -> None:
     fs = DirFileSystem("a", files(each["zarr3"]))
     assert fs.ls("", detail=False) == ["b.json", "b.npy", "index.html"]
     files(each["zarr3"]).get("a", str(tmp_path / "copy"), recursive=True)

@@ -53,7 +53,7 @@ def read(file: Path) -> np.ndarray[Any, Any]:
     return np.asarray(tifffile.imread(file) if found is None else found)
 
 
-def test_p12_labels_that_are_told_to_fit_have_32_bits(labels: Path, mount: MountFunction) -> None:
+def test_p12_labels_that_are_declared_to_fit_have_32_bits(labels: Path, mount: MountFunction) -> None:
     mounted = mount(labels, "--layout", "files", "--files", "all").path
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(mounted) if entry.is_file()}
     for name, values, suffixes in (
@@ -74,7 +74,7 @@ def test_p12_labels_that_are_told_to_fit_have_32_bits(labels: Path, mount: Mount
     np.testing.assert_array_equal(part, VALUES[1, ::-2, 1:])
 
 
-def test_labels_that_nothing_is_told_of_keep_their_bits(labels: Path, mount: MountFunction) -> None:
+def test_labels_without_a_description_keep_their_bits(labels: Path, mount: MountFunction) -> None:
     mounted = mount(labels, "--layout", "files", "--files", "all").path
     for name in ("untold", "signed", "huge"):
         assert not (mounted / f"{name}.tif").exists()

@@ -299,7 +299,7 @@ def test_a_scalar_s_line_for_c_compiles(tmp_path: Path, mount: MountFunction) ->
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
-def test_fill_values_are_told_as_zarr_spells_them(tmp_path: Path, mount: MountFunction) -> None:
+def test_fill_values_are_written_as_zarr_spells_them(tmp_path: Path, mount: MountFunction) -> None:
     """zarr-python reads back tables of numbers, texts, dates, bytes and compounds."""
     fills: dict[str, Any] = {"<i8": -(2**63), "<u8": 2**64 - 1, "<f4": np.nan, "<f8": -np.inf, "<c8": 1 - 2.5j, "<U4": "ä€",
                              "S4": b"ab", "<M8[ns]": 12, "<m8[s]": "NaT", "V3": b"abc", "?": True}  # fmt: skip
@@ -600,7 +600,7 @@ def test_copies_of_the_tree(mounted: Mounted, tmp_path: Path, command: str) -> N
     subprocess.run(["diff", "-r", root, tmp_path], check=True)
 
 
-def test_posix_p1(mounted: Mounted) -> None:
+def test_p1_posix(mounted: Mounted) -> None:
     for suffix in ("npy", "nii", "json"):
         assert check(f"{mounted.path}.{suffix}", Path(mounted.path).parent) >= 50
 

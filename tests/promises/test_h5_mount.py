@@ -293,7 +293,7 @@ def test_what_cannot_be_held_is_left_out_by_name(tmp_path: Path, mount: MountFun
         (mounted / "text.h5").read_bytes()
 
 
-def test_the_writer_is_confined_p5() -> None:
+def test_p5_the_writer_is_confined() -> None:
     """It opens no file: where the kernel has Landlock it cannot, whatever a specification makes of it."""
     child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
     try:

@@ -86,7 +86,7 @@ def test_attributes_of_the_array_are_kept(tmp_path: Path, mount: MountFunction) 
     assert [second.get(name) for name in ADDED] == [["x", "y", "z", "c"], None, None, None], "they would be multiplied"
 
 
-def test_a_group_that_changes_changes_its_arrays_p9(tmp_path: Path, mount: MountFunction) -> None:
+def test_p9_a_group_that_changes_changes_its_arrays(tmp_path: Path, mount: MountFunction) -> None:
     group = image(tmp_path / "m.zarr", 3)
     document = mount(tmp_path / "m.zarr", "--layout", "n5").path / "s1/attributes.json"
     assert json.loads(document.read_bytes())["resolution"] == [4.5, 4, 0.5, 1]

@@ -50,7 +50,7 @@ def known(fd: int) -> Known:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_p2_a_listing_leaves_the_size_of_a_file_as_it_is(name: str, store: Path, mount: MountFunction) -> None:
+def test_p2_a_listing_does_not_change_the_size_of_a_file(name: str, store: Path, mount: MountFunction) -> None:
     """A size of zero, for however short a time, was the end of the file for its readers, and of its mapped pages."""
     path = mount(store, *OPTIONS[name]) / name
     size = os.stat(path).st_size

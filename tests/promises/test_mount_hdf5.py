@@ -96,7 +96,7 @@ def _nested_objects(dtype: np.dtype[Any]) -> bool:
     return dtype.hasobject
 
 
-def test_foreign_files_p12(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_foreign_files(tmp_path: Path, mount: MountFunction) -> None:
     """P12: the 45 files of PyTables and those of h5py, mounted as a collection, equal what h5py reads."""
     folder = tmp_path / "collection"
     folder.mkdir()
@@ -105,7 +105,7 @@ def test_foreign_files_p12(tmp_path: Path, mount: MountFunction) -> None:
     assert compare_collection(folder, mount) > 150
 
 
-def test_files_of_old_pynwb_releases_p12(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_files_of_old_pynwb_releases(tmp_path: Path, mount: MountFunction) -> None:
     """P12: the back-compatibility files of pynwb's own tests (written by pynwb 1.0.2 to 3.0.0; licence inside)."""
     with tarfile.open(DATA / "nwb" / "back_compat.tar.xz") as tar:
         tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has no filters yet
@@ -132,7 +132,7 @@ def compare_collection(folder: Path, mount: MountFunction) -> int:
     return compared
 
 
-def test_a_netcdf_4_file_p12(mount: MountFunction) -> None:
+def test_p12_a_netcdf_4_file(mount: MountFunction) -> None:
     """P12: what the netCDF library wrote (tests/data/make_netcdf.py), with the names of its dimensions."""
     path = DATA / "netcdf.nc"
     mounted = mount(path)
@@ -201,7 +201,7 @@ def write_sample(path: Path) -> None:
         file["names"].create_group("x" * 300)
 
 
-def test_every_kind_of_data_p12(tmp_path: Path, mount: MountFunction) -> None:
+def test_p12_every_kind_of_data(tmp_path: Path, mount: MountFunction) -> None:
     """P12: a file's datasets read by zarr-python equal h5py's; attributes, dimension names and fill values come along."""
     path = tmp_path / "sample.h5"
     write_sample(path)
@@ -237,7 +237,7 @@ def test_every_kind_of_data_p12(tmp_path: Path, mount: MountFunction) -> None:
     assert not (mounted / "null/c").exists() or os.listdir(mounted / "null/c") == []
 
 
-def test_names_and_cycles_p8(tmp_path: Path, mount: MountFunction) -> None:
+def test_p8_names_and_cycles(tmp_path: Path, mount: MountFunction) -> None:
     """P8: odd names are listed and readable, 300 bytes are hidden. A cycle of hard links ends with ELOOP."""
     path = tmp_path / "sample.h5"
     write_sample(path)
@@ -269,7 +269,7 @@ def errno_of_listing(path: Path) -> int:
     return 0
 
 
-def test_dead_child_costs_no_mount_p8(tmp_path: Path, mount: MountFunction) -> None:
+def test_p8_dead_child_costs_no_mount(tmp_path: Path, mount: MountFunction) -> None:
     """P8: the HDF5 process is killed while the mount is in use; the next question gets another."""
     path = tmp_path / "sample.h5"
     write_sample(path)
@@ -291,7 +291,7 @@ def test_dead_child_costs_no_mount_p8(tmp_path: Path, mount: MountFunction) -> N
     assert mounted.alive
 
 
-def test_directories_follow_a_file_that_changes_p9(tmp_path: Path, mount: MountFunction) -> None:
+def test_p9_directories_follow_a_file_that_changes(tmp_path: Path, mount: MountFunction) -> None:
     """P9: a listing begun a TTL after the file was written to or replaced is of the new file."""
     path = tmp_path / "x.h5"
 

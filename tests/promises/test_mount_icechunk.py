@@ -217,7 +217,7 @@ def test_p4_virtual_chunks_are_read_from_allowed_directories_alone(tmp_path: Pat
     assert errno_of(lambda: (tree / "branches/main/v/c/99").read_bytes()) == errno.ENOENT
 
 
-def test_p9_a_virtual_chunk_is_that_of_its_file_as_it_is_now(tmp_path: Path, mount: MountFunction) -> None:
+def test_p9_a_virtual_chunk_has_the_present_bytes_of_its_file(tmp_path: Path, mount: MountFunction) -> None:
     source = icechunk_data.virtual(tmp_path, {0: ("outside/file.bin", 10)})
     tree = mount(source, "--allow-external", str(tmp_path / "outside"), "--metadata-ttl", "0")
     chunk = tree / "branches/main/v/c/0"

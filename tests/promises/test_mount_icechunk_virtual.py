@@ -119,7 +119,7 @@ def test_a_chunk_is_one_request_and_failures_are_errors(tmp_path: Path, mount: M
 
 
 @pytest.mark.parametrize("kind", ["native", "virtual"])
-def test_chunks_far_away_are_sent_many_at_a_time_and_each_once(
+def test_remote_chunks_are_requested_many_at_a_time_and_each_once(
     tmp_path: Path, mount: MountFunction, server: FakeS3, kind: str
 ) -> None:
     server.put("data/file.bin", CONTENT, time.time() - 1000)

@@ -199,9 +199,7 @@ def test_p6_memory_stays_within_the_budget(tmp_path: Path, mount: MountFunction)
     assert peak <= (64 + 150) * MIB, f"{peak / MIB:.0f} MiB, {base / MIB:.0f} MiB at the start"
 
 
-def test_p6_memory_stays_within_the_budget_where_only_decoding_tells_how_much_there_is(
-    tmp_path: Path, mount: MountFunction
-) -> None:
+def test_p6_memory_stays_within_the_budget_for_chunks_of_unknown_size(tmp_path: Path, mount: MountFunction) -> None:
     """12 chunks of 30 MiB of strings, a thousandth of it stored, opened and read at once through a cache of 64 MiB."""
     array = zarr.create_array(
         tmp_path / "texts.zarr", shape=(12 * 30,), chunks=(30,), dtype=str, zarr_format=2, compressors=numcodecs.Zstd(1)

@@ -165,7 +165,7 @@ def told(node: AnyNode) -> dict[str, Any]:
     return found
 
 
-def test_a_group_tells_which_levels_are_in_which_image(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+def test_a_group_says_which_levels_are_in_which_image(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
     halved = {"path": "s1", "shape": [205, 150, 2]}, {"path": "s2", "shape": [103, 75, 1]}
     deep = told(find(n5(tmp_path), "cells.json"))["pyramid"]["images"]
     assert [image["levels"] for image in deep] == [[{"path": "s0", "shape": [410, 300, 3]}], *([level] for level in halved)]

@@ -406,7 +406,7 @@ def test_http_without_listings(server: FakeS3, mount: MountFunction) -> None:
     mounted.stop()
 
 
-def test_http_members_that_metadata_tell(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
+def test_http_members_named_by_metadata_are_found(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
     for version in (2, 3):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # in Zarr v3 it is no part of the specification

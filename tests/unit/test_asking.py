@@ -74,9 +74,7 @@ def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore)
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS, errno.EXDEV, errno.ELOOP, errno.EACCES])
-def test_whatever_openat2_refuses_is_left_to_a_worker(
-    store: LocalStore, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refusals_of_openat2_are_left_to_a_worker(store: LocalStore, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cached, "openat2", lambda *given: (-1, number))
     assert waits(lambda: store.stat(Key("d/chunk")))
     assert store.stat(Key("d/chunk")).size == 5
@@ -210,7 +208,7 @@ def test_a_look_up_at_once_finds_what_the_look_up_finds(array: tuple[Path, Any, 
     assert at_once(lambda: directory.lookup(b"0")) is None
 
 
-def test_p3_a_broken_chunk_is_opened_and_its_reader_is_told(array: tuple[Path, Any, Source]) -> None:
+def test_p3_a_broken_chunk_opens_and_its_reader_gets_an_error(array: tuple[Path, Any, Source]) -> None:
     path, root, _ = array
     (path / "0/0").write_bytes(b"abc")
     file = root.lookup(b"c").lookup(b"0").lookup(b"0")

@@ -17,7 +17,7 @@ def test_outside_of_a_question_nothing_remembered_will_do() -> None:
     assert [kept.get(lambda: next(made)) for _ in range(3)] == [0, 1, 2]
 
 
-def test_contexts_nest_and_tell_the_oldest_answer_outwards() -> None:
+def test_contexts_nest_and_pass_the_oldest_answer_outwards() -> None:
     with as_of(5.0, 3.0) as outer:
         used(8.0)
         with as_of(1.0) as inner:
@@ -55,7 +55,7 @@ def test_what_is_kept_is_as_old_as_the_oldest_answer_that_it_is_made_of() -> Non
     assert kept.get(lambda: "now") == "now"
 
 
-def test_parallel_calls_are_asked_as_their_caller_is_and_tell_it_how_old_their_answers_are() -> None:
+def test_parallel_calls_have_their_caller_s_context_and_pass_back_the_oldest_answer() -> None:
     def look(number: int) -> float:
         used(10.0 + number)
         return context.as_of
@@ -82,7 +82,7 @@ def test_another_thread_is_asked_as_its_caller_is() -> None:
     assert found == [(5.0, 3.0), (math.inf, math.inf), (math.inf, math.inf)]
 
 
-def test_a_question_that_is_made_of_many_takes_what_the_whole_one_may() -> None:
+def test_a_question_made_of_many_has_one_age_limit() -> None:
     with from_now():
         moment = context.as_of
         assert moment == context.listed <= time.monotonic()

@@ -94,7 +94,7 @@ def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
 
 
 @pytest.mark.parametrize("far", [False, True])
-def test_a_small_part_of_a_chunk_far_away_takes_one_request(
+def test_a_small_part_of_a_remote_chunk_takes_one_request(
     array: FakeArray, monkeypatch: pytest.MonkeyPatch, far: bool
 ) -> None:
     """A part by itself takes two of them, one after the other; the whole chunk one."""
@@ -138,7 +138,7 @@ def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
     assert events == [(what, index) for what in ("open", "read", "close") for index in wanted if index != (9, 9)]
 
 
-def test_what_is_prefetched_is_in_the_cache_and_what_has_no_room_is_told(
+def test_prefetched_chunks_are_in_the_cache_and_those_without_room_are_reported(
     array: FakeArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chunks = chunks_of(array)
@@ -421,7 +421,7 @@ def test_p9_a_chunk_dated_by_a_clock_of_seconds_is_waited_for_while_it_stays(
     assert chunk.version == ("v", 0)
 
 
-def test_of_an_immutable_store_nothing_is_waited_for(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_immutable_store_needs_no_waiting(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
     find = array.chunks.find
     monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=False))
     monkeypatch.delattr(array_versions.time, "sleep")

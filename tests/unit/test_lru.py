@@ -21,7 +21,7 @@ def test_the_cache_forgets_the_least_recently_used() -> None:
     assert cache.used == 10
 
 
-def test_what_is_dropped_costs_nothing() -> None:
+def test_dropping_an_entry_frees_its_cost() -> None:
     cache = LRU[str, int](2)
     for name in "abc":
         assert cache.put(name, 1) == 1

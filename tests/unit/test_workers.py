@@ -107,7 +107,7 @@ def test_a_substitute_ends_when_what_was_slow_is_over(monkeypatch: pytest.Monkey
         ended.set()
 
 
-def test_what_is_asked_for_goes_before_what_may_be_asked_for_soon() -> None:
+def test_requests_go_before_prefetches() -> None:
     go_on, over, pool = threading.Event(), threading.Event(), Workers("test", 1, failing)
     done: list[str] = []
     pool.submit(go_on.wait)

@@ -155,7 +155,7 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
         assert str(tmp_path / name) in str(caught.value)
 
 
-def test_what_lies_inside_a_store_is_told_which_one_to_name(tmp_path: Path, opened: list[Source]) -> None:
+def test_a_path_inside_a_store_is_refused_with_the_store_to_name(tmp_path: Path, opened: list[Source]) -> None:
     zarr_at(tmp_path / "3 d", 3)
     (tmp_path / "2").mkdir()
     zarr_at(tmp_path / "2/z", 2)
@@ -181,7 +181,7 @@ def test_what_lies_inside_a_store_is_told_which_one_to_name(tmp_path: Path, open
         (errno.ENOTCONN, "clear the stale mount with: fsbridge umount /s$"),
     ],
 )
-def test_what_helps_against_a_source_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch, code: int, hint: str) -> None:
+def test_the_error_of_a_refused_source_says_what_helps(monkeypatch: pytest.MonkeyPatch, code: int, hint: str) -> None:
     def refuse(path: str) -> None:
         raise OSError(code, os.strerror(code), path)
 
@@ -190,7 +190,7 @@ def test_what_helps_against_a_source_that_the_system_refuses(monkeypatch: pytest
         open_source("/s", Config("/s", ""))
 
 
-def test_a_path_in_a_file_is_told_to_name_the_file(tmp_path: Path, opened: list[Source]) -> None:
+def test_a_path_inside_a_file_is_refused_with_the_name_of_the_file(tmp_path: Path, opened: list[Source]) -> None:
     hdf5(tmp_path / "a.h5")
     with pytest.raises(SetupError, match=r"a\.h5/g/a: not a directory\n  .*a\.h5 is a file: name it alone"):
         open_at(tmp_path / "a.h5/g/a", opened)
@@ -275,7 +275,7 @@ def test_members_that_may_not_be_read_are_listed_and_hide_nothing(tmp_path: Path
     assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
 
 
-def test_p3_what_a_listing_cannot_tell_of_is_not_taken_for_absent(
+def test_p3_members_that_a_listing_cannot_describe_are_not_absent(
     tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection was ENOENT, and chunks were absent, while the disk could not tell what the only member is."""

@@ -116,6 +116,6 @@ def test_refused_types() -> None:
         raw(0, "bfloat0")
 
 
-def test_native_byte_order_is_told() -> None:
+def test_native_byte_order_is_reported() -> None:
     orders = {"=i4": "little", "<f8": "little", ">U2": "big", "S3": None, "i1": None, "V4": None}
     assert {spelling: endian(np.dtype(spelling)) for spelling in orders} == orders

@@ -58,7 +58,7 @@ def test_a_sub_tree_is_what_the_whole_has_there(sample: Sample) -> None:
 
 
 @each_format
-def test_no_file_tells_of_what_is_left_out(sample: Sample) -> None:
+def test_no_file_names_what_is_left_out(sample: Sample) -> None:
     array, inside = first(sample), names_of(sample.group)
     whole = shown(sample.source, layout="zarr3,files", inside=inside)
     left = shown(sample.source, layout="zarr3,files", inside=inside, exclude=(array,))
@@ -75,7 +75,7 @@ def test_no_file_tells_of_what_is_left_out(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("kind", ["zarr3", "hdf5", "n5"])
-def test_nor_does_the_file_of_the_whole(kind: str, tmp_path: Path) -> None:
+def test_the_file_of_the_whole_store_does_not_name_what_is_left_out(kind: str, tmp_path: Path) -> None:
     sample = SAMPLES[kind](tmp_path)
     tree = open_tree(Config(source=str(sample.source), mountpoint="", layout="files", exclude=("g/vol*", "*/curve")))
     try:

@@ -224,7 +224,7 @@ def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline(monkeypatch: pytes
     with_filesystem(test, Slow({b"a": FakeFile(), b"b": FakeFile()}, batch=1))
 
 
-def test_p7_sizes_that_only_decoding_tells_hold_up_no_listing_and_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_sizes_that_need_decoding_delay_no_listing_and_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     decoding, go = threading.Event(), threading.Event()
 
     class Unsized(FakeFile):

@@ -246,7 +246,7 @@ def test_p3_damage_is_one_line_with_path_and_reason(caplog: pytest.LogCaptureFix
     assert caplog.records[0].levelname == "WARNING"
 
 
-def test_damage_is_told_again_later_and_the_memory_of_it_is_bounded(
+def test_damage_is_logged_again_later_and_its_memory_is_bounded(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
@@ -262,14 +262,14 @@ def test_damage_is_told_again_later_and_the_memory_of_it_is_bounded(
     assert len(reporter._silent) == boundary.REMEMBERED_PATHS
 
 
-def test_p8_nor_does_what_comes_of_an_outdated_node_end_the_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_errors_of_an_outdated_node_do_not_end_the_mount(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Filesystem, "outdated", lambda *given: _raise(MemoryError()))
     code, _ = outcome("getattr", errors.Stale("changed"))
     assert code == errno.ESTALE
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_p8_nor_does_want_of_memory_for_an_answer(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_want_of_memory_for_an_answer_does_not_end_the_mount(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boundary.Reporter, "errno", lambda *given: _raise(MemoryError()))
     for _ in range(2):
         code, filesystem = outcome(handler, errors.CorruptData("damaged"))
@@ -282,7 +282,7 @@ def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> Non
     assert not caplog.records
 
 
-def test_a_failure_while_the_failure_is_told_is_an_errno_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_while_a_failure_is_logged_is_still_an_errno(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.Logger, "warning", lambda *args, **kwargs: _raise(MemoryError()))
     assert outcome("read", errors.CorruptData("bad"))[0] == errno.EIO
 

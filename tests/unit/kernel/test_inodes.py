@@ -260,7 +260,7 @@ def test_a_space_in_a_directory_of_another_space_is_never_parked() -> None:
     assert (table.number(inner, 3), table.known_base(inner)) == (None, None)
 
 
-def test_a_listing_that_tells_nothing_leaves_no_range() -> None:
+def test_an_empty_listing_leaves_no_range() -> None:
     table = InodeTable(FakeDirectory())
     space = FakeSpace(10)
     base = table.base(ROOT, space)

@@ -100,7 +100,7 @@ def test_p8_what_fails_on_the_event_loop_does_not_end_it(caplog: pytest.LogCaptu
     assert [record.getMessage() for record in caplog.records] == ["unexpected MemoryError on the event loop"]
 
 
-def test_p8_nor_does_want_of_memory_to_log_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_want_of_memory_to_log_does_not_end_the_mount(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.Logger, "error", lambda *given, **named: _raise(MemoryError()))
     with_jobs(_goes_on)
 
@@ -296,7 +296,7 @@ def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     with_jobs(test)
 
 
-def test_p7_what_hangs_is_answered_at_once_until_it_is_over() -> None:
+def test_p7_a_request_that_hangs_is_refused_at_once_until_it_is_over() -> None:
     clock = trio.testing.MockClock()
 
     async def test(jobs: Jobs) -> None:
@@ -377,7 +377,7 @@ def test_p7_a_job_without_a_thread_for_want_of_memory_fails(
 
 
 @pytest.mark.parametrize("put", [False, True])
-def test_p7_a_result_that_there_is_no_memory_to_tell_of_is_told_later(put: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_result_is_delivered_later_if_there_is_no_memory_now(put: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """`put`: the event loop was not woken, but has been told."""
     failures, original = [MemoryError() for _ in range(3)], Returns.put
 

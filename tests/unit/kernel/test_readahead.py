@@ -137,7 +137,7 @@ def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
     assert sum(map(len, steps)) == 38, "each once, to the last one"
 
 
-def test_of_several_files_those_without_room_have_their_turn_with_the_next_open() -> None:
+def test_files_without_room_have_their_turn_with_the_next_open() -> None:
     ahead: list[int] = []
     full = {7}
 
@@ -220,7 +220,7 @@ def test_two_readers_taking_turns_are_one_stream() -> None:
     assert set(range(3, 20)) <= set(ahead)
 
 
-def test_two_readers_far_apart_are_two_streams() -> None:
+def test_two_distant_readers_are_two_streams() -> None:
     steps = followed([0, 50, 1, 51, 2, 52])
     assert steps == [[], [], [2], [52], [3, 4], [53, 54]]
 
@@ -246,7 +246,7 @@ def test_two_readers_of_one_array_do_not_make_each_others_files_ready_again() ->
     assert not set(ahead) & {20, 21, *range(10, 12)}
 
 
-def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
+def test_stored_bytes_of_remote_files_are_prefetched_first_and_further_ahead() -> None:
     ahead, sent = Ahead(), []
 
     def fetch(number: int) -> bool:
@@ -264,7 +264,9 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
     assert sent == list(range(2, 68))
 
 
-def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_files_behind_the_first_are_prefetched_if_the_directory_was_just_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A program that opens a file by its path alone may want no other."""
     sent: list[int] = []
     space = FarSpace(sent)
@@ -314,7 +316,7 @@ def test_on_remote_stores_many_files_are_prefetched_when_the_first_of_a_listing_
     assert len(sent) == 4, "long ago"
 
 
-def test_a_listing_tells_its_first_file() -> None:
+def test_a_listing_reports_its_first_file() -> None:
     chunks, document = Numbered("file", 8, 40, [(3, 0), (4, 0)], 0.0), Entry(b".zarray", Attrs("file", 1, 0), 2)
     for batches, first in (
         ([chunks], 43),
@@ -329,7 +331,7 @@ def test_a_listing_tells_its_first_file() -> None:
     assert listing.first == 43
 
 
-def test_far_away_no_more_are_made_at_a_time_once_everything_has_been_sent() -> None:
+def test_no_more_remote_files_are_made_at_a_time_once_all_are_prefetched() -> None:
     """The last files of an array were made by all the threads that send: many at a time, and none of them soon."""
     ahead, threads, makers = Ahead(), Later(), Later()
     streams = Streams(threads, 40, ahead.take, REMOTE, lambda number: True, makers)
@@ -342,7 +344,7 @@ def test_far_away_no_more_are_made_at_a_time_once_everything_has_been_sent() -> 
     assert sorted(ahead) == list(range(2, 40))
 
 
-def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
+def test_remote_files_that_are_ready_are_not_prefetched() -> None:
     """Steps overtook each other on slow threads: what had been made was sent once more."""
     ahead, sent, threads = Ahead(), [], Later()
 
@@ -360,7 +362,7 @@ def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
     assert set(ahead) <= set(sent)
 
 
-def test_far_away_nothing_is_sent_that_is_decoded_already(server: FakeS3, tmp_path: Path) -> None:
+def test_decoded_remote_chunks_are_not_prefetched(server: FakeS3, tmp_path: Path) -> None:
     """A second listing, and an open of its first file, prefetched the next files again."""
     values = np.arange(400, dtype="<i4")
     group = zarr.open_group(tmp_path / "x", mode="w", zarr_format=3)
@@ -585,7 +587,7 @@ def test_a_long_file_is_made_ready_ahead_of_a_sequential_reader() -> None:
 
 
 @pytest.mark.usefixtures("two_windows")
-def test_far_away_parts_of_a_long_file_are_made_a_few_at_a_time_too() -> None:
+def test_parts_of_a_long_remote_file_are_made_a_few_at_a_time_too() -> None:
     """By all the threads that wait for the network, each took the others' memory out of the processors' caches."""
     sending, making = Later(), Later()
     readers = Readers(sending, REMOTE, making)
@@ -654,7 +656,9 @@ def test_p6_freed_memory_is_kept_within_bounds_or_nothing_happens(monkeypatch: p
     native.keep_freed_memory()
 
 
-def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p9_two_changes_within_one_tick_of_the_clock_are_two_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In place, same size, same time: their stamps are equal, and a reader of the first must not get it again."""
     write_raw(tmp_path, b"a")
     config = Config(str(tmp_path), "/mnt")

@@ -61,7 +61,7 @@ def test_short_requests_are_never_declined() -> None:
     assert not any(scattered.declines(n * MIB, n * MIB + PAGE) for n in range(100))
 
 
-def test_p2_what_was_declined_is_answered_when_it_is_asked_for_again() -> None:
+def test_p2_a_declined_request_is_answered_when_it_comes_again() -> None:
     """A kernel with large folios asks for more than a page at a time; a second failure would be its caller's."""
     for begin, end in ((0, MIB), (0, 64 * 1024), (512 * 1024, 640 * 1024), (MIB - 64 * 1024, MIB)):
         scattered = Scattered()

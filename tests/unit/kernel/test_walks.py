@@ -60,7 +60,7 @@ def test_p6_what_was_read_ahead_is_parked_in_its_turn(monkeypatch: pytest.Monkey
     walked(family(100), monkeypatch, test)
 
 
-def test_p6_of_what_a_remembered_listing_shows_there_are_rows_until_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_members_of_a_remembered_listing_have_rows_only_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
     space = SpaceDirectory(FakeSpace(10), 9)
     root = FakeDirectory({b"f": FakeFile(b"x", at_once=True, keyed=True), b"s": FakeDirectory({}, space=space.space)})
     root.members[b"s"].entries = space.entries
@@ -173,7 +173,7 @@ def test_reading_that_is_work_is_not_waited_for_by_several_threads() -> None:
     assert walk.waits
 
 
-def test_what_was_wanted_but_not_read_is_wanted_again() -> None:
+def test_directories_that_were_chosen_but_not_read_are_chosen_again() -> None:
     names = [b"%03d" % number for number in range(100)]
     walk = _Walk(names)
     for number in (0, 1, 4):
@@ -240,7 +240,7 @@ def test_p9_without_a_ttl_every_opendir_asks(monkeypatch: pytest.MonkeyPatch) ->
     assert root.listings == 3
 
 
-def test_p9_rewinding_lists_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p9_rewinding_lists_again(monkeypatch: pytest.MonkeyPatch) -> None:
     root = family(2)
 
     async def test(steps: Steps) -> None:
@@ -365,7 +365,7 @@ def test_chains_of_only_children_are_read_in_the_job_that_reads_their_first_one(
     assert all(member.listings == 1 for member in root.members.values())
 
 
-def test_of_a_directory_of_many_directories_none_is_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_many_directories_is_read_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
     root = FakeDirectory({b"d%d" % n: family(100) for n in range(5)})
 
     async def test(steps: Steps) -> None:

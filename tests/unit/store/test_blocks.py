@@ -257,9 +257,7 @@ def test_p11_one_mount_never_takes_more_than_the_size_and_makes_no_more_room_tha
     assert cache.get("329", "e", block // 2) is not None
 
 
-def test_what_waits_to_be_written_is_bounded_and_what_was_written_waits_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_queue_of_writes_is_bounded_and_empties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.remote.blocks.WAITING_BYTES", 25_000)
     start = confinement.start
     threads: list[Callable[[], object]] = []
@@ -319,7 +317,7 @@ def test_p9_buckets_of_one_name_on_two_servers_share_no_blocks(server: FakeS3, t
         other.stop()
 
 
-def test_accounts_and_servers_that_the_environment_names_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accounts_and_servers_in_the_environment_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     for url, variable in (
         ("az://container/z", "AZURE_STORAGE_ACCOUNT_NAME"),
         ("az://container/z", "AZURE_STORAGE_ENDPOINT"),

@@ -213,7 +213,7 @@ def test_p4_a_directory_is_held_while_its_files_are_looked_at_and_links_lead_not
             store.stat(Key("chunks/0/1"))
 
 
-def test_p4_directories_that_a_listing_has_told_of_are_entered_and_links_are_not(
+def test_p4_listed_directories_are_entered_and_links_are_not(
     path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each by one call, and what is in it by another; a link that takes the place of one leads nowhere outside."""

@@ -172,7 +172,7 @@ def test_p7_the_event_loop_makes_no_request(server: FakeS3, method: str) -> None
 
 
 @pytest.mark.usefixtures("kept")
-def test_p7_the_event_loop_is_told_what_is_known_and_takes_no_body_from_its_reader(server: FakeS3) -> None:
+def test_p7_the_event_loop_gets_what_is_known_and_takes_no_body_from_its_reader(server: FakeS3) -> None:
     store = opened(server, ttl=60.0)
     for key, wanted in ((A, CHUNK), (LARGE, BIG)):
         stat = store.stat(key, WHOLE)
@@ -196,7 +196,7 @@ def test_what_is_read_next_comes_with_the_look_up(server: FakeS3) -> None:
     assert [request.range for request in requests] == ["bytes=-64", "bytes=10-14"]
 
 
-def test_after_the_ttl_one_request_without_a_body_tells_that_nothing_changed(server: FakeS3) -> None:
+def test_after_the_ttl_one_request_without_a_body_finds_nothing_changed(server: FakeS3) -> None:
     store = opened(server, ttl=0.05)
     stat = store.stat(A)
     time.sleep(0.1)
@@ -232,7 +232,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
     assert len(requests) == 2  # pages
 
 
-def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p6_a_flat_directory_of_many_chunks_streams_and_is_not_kept(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.remote.listing_cache.MAX_MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
@@ -250,14 +250,14 @@ def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: Fake
         assert len(requests) == pages
 
 
-def test_p8_a_server_that_tells_of_the_far_future_hides_no_object(server: FakeS3) -> None:
+def test_p8_times_in_the_far_future_hide_no_object(server: FakeS3) -> None:
     server.put("z/a/c/9", CHUNK, 11e9)
     store = opened(server)
     assert store.mtimes(Key("a/c"), ["0", "9"]) == [10**18, 11 * 10**18]
     assert store.read(Key("a/c/9"), 1 << 20)[0] == CHUNK
 
 
-def test_listings_stay_within_their_budget_p6() -> None:
+def test_p6_listings_stay_within_their_budget() -> None:
     levels = Levels(10)
     found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]), 1.0)
     assert found is not None
@@ -317,7 +317,7 @@ def test_p3_p7_a_fault_that_stays_is_an_error_and_never_absence(
     recovered(every(store)[method])
 
 
-def test_a_body_that_breaks_off_is_resumed_and_never_short_p2(server: FakeS3) -> None:
+def test_p2_a_body_that_breaks_off_is_resumed_and_never_short(server: FakeS3) -> None:
     store = opened(server)
     server.fault = lambda request: Fault(truncate=5000) if request.number == 0 else None
     assert store.read(LARGE, 1 << 24)[0] == BIG
@@ -327,7 +327,7 @@ def test_a_body_that_breaks_off_is_resumed_and_never_short_p2(server: FakeS3) ->
     store.foresee(Key("a"))
 
 
-def test_an_object_that_is_replaced_while_it_is_resumed_is_an_error_p9(server: FakeS3) -> None:
+def test_p9_an_object_that_is_replaced_while_it_is_resumed_is_an_error(server: FakeS3) -> None:
     store = opened(server)
 
     def fault(request: Request) -> Fault | None:
@@ -360,7 +360,7 @@ def test_a_server_that_ignores_ranges_is_named(server: FakeS3) -> None:
             store.read_range(LARGE, 5, 10)
 
 
-def test_a_body_that_stalls_is_resumed_p7(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_a_body_that_stalls_is_resumed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     for patience in (client._METADATA, client._DATA):
         monkeypatch.setitem(patience, "timeout", 1.0)
     store = opened(server)
@@ -391,7 +391,7 @@ def test_p3_what_a_listing_has_and_the_server_no_longer_is_an_error_at_once_and_
     assert store.read(Key("a/c/9"), 1 << 20)[0] == CHUNK
 
 
-def test_an_empty_object_is_damage_where_bytes_are_wanted_and_never_absent_p3(server: FakeS3) -> None:
+def test_p3_an_empty_object_is_damage_where_bytes_are_wanted_and_never_absent(server: FakeS3) -> None:
     server.put("z/a/c/0", b"", 1e9)
     store = opened(server)
     assert store.stat(A, WHOLE).size == 0
@@ -487,7 +487,7 @@ def test_etags_that_no_other_bytes_can_have_need_no_second_look(server: FakeS3, 
 
 
 @pytest.mark.parametrize("off", [-7200, 7200])
-def test_p9_what_is_dated_far_from_now_was_not_written_just_now(server: FakeS3, off: int) -> None:
+def test_p9_objects_dated_far_from_now_count_as_settled(server: FakeS3, off: int) -> None:
     """A clock was set, or the date is none of a clock: it would not be settled until our clock has caught up."""
     server.put("z/a/c/0", CHUNK, time.time() + off, NGINX)
     assert opened(server).stat(A).settled
@@ -977,7 +977,7 @@ def test_endpoints_and_regions_that_no_request_can_name_are_refused(monkeypatch:
         Client(place, Remote(anonymous=True))
 
 
-def test_p8_a_panic_of_the_library_is_an_error_that_tells_no_secret(server: FakeS3) -> None:
+def test_p8_a_panic_of_the_library_is_an_error_without_secrets(server: FakeS3) -> None:
     """As it is where credentials hold what no header can, or a provider gives such ones later on."""
 
     class PanicException(BaseException):
@@ -1141,9 +1141,7 @@ def test_p11_unused_connections_are_closed(server: FakeS3, monkeypatch: pytest.M
     assert server.connections == 0
 
 
-def test_p11_of_few_directories_it_is_remembered_that_all_beneath_was_listed(
-    server: FakeS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.remote.listings.SHOWN_DIRECTORIES", 2)
     store = opened(server)
     for number in range(5):

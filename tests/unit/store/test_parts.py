@@ -218,7 +218,7 @@ class Listed:
     st.integers(1, 4),
     st.booleans(),
 )
-def test_whatever_the_keys_and_wherever_they_are_cut_each_is_told_once(
+def test_each_key_is_listed_once_for_any_keys_and_any_cuts(
     names: list[str], cuts: list[str], pages: int, full: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -58,7 +58,7 @@ def test_p9_outside_of_a_question_every_answer_is_a_present_one(store: tuple[Cou
         assert below.asked == 2 + number
 
 
-def test_p9_an_answer_is_given_while_it_is_young_enough_and_its_age_is_told(store: tuple[Counted, Remembered]) -> None:
+def test_p9_an_answer_is_given_while_it_is_young_enough_with_its_age(store: tuple[Counted, Remembered]) -> None:
     below, above = store
     with as_of(-math.inf):
         first = above.stat(Key("d/a"))

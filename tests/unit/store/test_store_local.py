@@ -55,7 +55,7 @@ def test_key_components_are_harmless(first: str, second: str) -> None:
     assert key.parent == first
 
 
-def test_p3_what_lies_deeper_than_a_path_can_say_is_not_absent(root: Path) -> None:
+def test_p3_objects_deeper_than_a_path_can_say_are_not_absent(root: Path) -> None:
     folder = os.open(root, os.O_RDONLY)
     names = ["g" * 200] * 21
     for name in names:
@@ -195,7 +195,7 @@ def test_p4_an_absolute_link_into_the_store_is_followed(root: Path) -> None:
         store.read(Key.parse("out"), 100)
 
 
-def test_p4_a_link_that_is_replaced_while_it_is_followed_is_followed_anew(
+def test_p4_a_link_that_is_replaced_while_it_is_followed_is_followed_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "link").symlink_to(root / "a" / "b" / "chunk")
@@ -251,7 +251,7 @@ def test_p3_p9_while_there_is_no_store_every_answer_is_an_error(root: Path, how:
 
 
 @pytest.mark.parametrize("how", ["deleted", "renamed", "by a link"])
-def test_p9_a_store_that_is_written_anew_is_the_new_one(root: Path, how: str) -> None:
+def test_p9_a_rewritten_store_is_the_new_one(root: Path, how: str) -> None:
     source = root
     if how == "by a link":
         source = root.with_name("latest")

@@ -323,7 +323,7 @@ def write_heavy(path: Path) -> dict[str, Any]:
         return {name: file[name][()] for name in HEAVY}
 
 
-def test_plugins_of_the_installed_package_are_found_p5(tmp_path: Path) -> None:
+def test_p5_plugins_of_the_installed_package_are_found(tmp_path: Path) -> None:
     """P5: with `hdf5plugin` installed beside fsbridge, its filters need no option."""
     expected = write_heavy(tmp_path / "heavy.h5")
     with opened(tmp_path / "heavy.h5") as source:
@@ -332,7 +332,7 @@ def test_plugins_of_the_installed_package_are_found_p5(tmp_path: Path) -> None:
             assert array(source, name).metadata.refused is None
 
 
-def test_plugins_come_from_nowhere_else_p5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p5_plugins_come_from_nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: if they are neither installed nor named, they are not found, whatever HDF5's variables say. The refusal helps."""
     expected = write_heavy(tmp_path / "heavy.h5")
     monkeypatch.setattr("fsbridge.formats.hdf5.filters.installed", tuple)

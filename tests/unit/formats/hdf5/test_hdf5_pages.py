@@ -54,7 +54,7 @@ def test_a_walk_asks_once_per_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert len(asked) <= 4  # a page ends early on a busy machine
 
 
-def test_what_changes_is_asked_again_p9(tmp_path: Path) -> None:
+def test_p9_what_changes_is_asked_again(tmp_path: Path) -> None:
     """P9: each look is at the file as it is, whatever was listed a moment ago."""
     path = tmp_path / "x.h5"
     for count in (1, 3, 2, 5, 4):

@@ -589,7 +589,7 @@ def test_p8_a_child_that_is_killed_is_started_again(server: FakeS3, large: Path)
         assert (values(array(source, "g8/d8")) == 8).all()
 
 
-def test_the_child_opens_nothing_p4(server: FakeS3, large: Path) -> None:
+def test_p4_the_child_opens_nothing(server: FakeS3, large: Path) -> None:
     with opened_far(server, large) as source:
         _ = source.root.attributes()
         assert source.file.supervisor.child is not None

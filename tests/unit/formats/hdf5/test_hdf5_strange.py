@@ -37,7 +37,7 @@ def write_region_sequences(path: Path) -> None:
         file.create_dataset("plain", data=regions[:1], dtype=h5py.regionref_dtype)
 
 
-def test_sequences_of_region_references_are_described_p8(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_p8_sequences_of_region_references_are_described(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """P8: no process crashes: they are not supported, and everything else is unaffected."""
     path = tmp_path / "regions.h5"
     write_region_sequences(path)
@@ -59,7 +59,7 @@ def test_sequences_of_region_references_are_described_p8(tmp_path: Path, caplog:
     assert caplog.records == []
 
 
-def test_a_dataset_that_ends_hdf5_hides_nothing_p8(
+def test_p8_a_dataset_that_ends_hdf5_hides_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P8: looking at it ends the child. Its siblings are listed and read at once; it is an error at once."""
@@ -93,7 +93,7 @@ def test_a_dataset_that_ends_hdf5_hides_nothing_p8(
     assert len(warnings) == 3  # the group, the dataset, the dataset without its attributes
 
 
-def test_an_attribute_that_ends_hdf5_costs_itself_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_an_attribute_that_ends_hdf5_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P8: reading it ends the child. Everything else of a group (also the root) and of a dataset is unaffected."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
@@ -253,7 +253,7 @@ def test_compounds_with_a_default_that_cannot_be_converted(tmp_path: Path) -> No
         assert '"/target"' in found
 
 
-def test_a_chunk_of_texts_above_the_limit_ends_no_child_p8(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_p8_a_chunk_of_texts_above_the_limit_ends_no_child(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """P8: its answer was taken for nonsense, and the dataset's other chunks were errors for a minute."""
     path = tmp_path / "texts.h5"
     with h5py.File(path, "w") as file:

@@ -110,7 +110,7 @@ def test_branches_tags_and_snapshots_hold_what_was_written(written: Path) -> Non
     source.close()
 
 
-def test_the_history_is_told_in_attributes(written: Path) -> None:
+def test_the_history_is_in_attributes(written: Path) -> None:
     source = opened(written)
     branches, tags = (member(source, name).attributes() for name in ("branches", "tags"))
     commits = member(source, "snapshots").attributes()
@@ -189,7 +189,7 @@ def test_p8_a_commit_that_cannot_be_read_hides_no_other(version_1: Path) -> None
     source.close()
 
 
-def test_p9_history_that_was_cut_since_a_branch_was_read_is_shown_as_it_is(grown: Path) -> None:
+def test_p9_history_that_was_cut_since_a_branch_was_read_is_shown_as_it_is_now(grown: Path) -> None:
     source = opened(grown)
     source.repository.snapshot(source.repository.branch("main"))
     storage = icechunk.local_filesystem_storage(str(grown))
@@ -209,7 +209,7 @@ def test_p9_history_that_was_cut_since_a_branch_was_read_is_shown_as_it_is(grown
     source.close()
 
 
-def test_p9_history_that_was_cut_is_not_told_from_what_is_in_memory(grown: Path) -> None:
+def test_p9_history_that_was_cut_is_not_shown_from_memory(grown: Path) -> None:
     """The files of expired snapshots are still there, and the oldest remaining one was written again."""
     source = opened(grown)
     before = dict(member(source, "snapshots").attributes())
@@ -277,7 +277,7 @@ def test_p3_p8_damage_is_an_error_and_never_absence(repository: Path, folder: st
         path.write_bytes(content)
 
 
-def test_p3_without_its_refs_it_is_broken_and_not_empty(repository: Path) -> None:
+def test_p3_a_repository_without_its_refs_is_broken_and_not_empty(repository: Path) -> None:
     source = opened(repository)
     if source.repository.version == 1:
         (repository / "refs/branch.main/ref.json").write_text('{"snapshot": "not one"}')
@@ -289,7 +289,7 @@ def test_p3_without_its_refs_it_is_broken_and_not_empty(repository: Path) -> Non
         member(source, "branches/main")
 
 
-def test_beside_other_stores_it_is_a_member_of_a_collection(repository: Path, tmp_path: Path) -> None:
+def test_a_repository_beside_other_stores_is_a_member_of_a_collection(repository: Path, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "other.zarr", data=np.arange(3))
     source = open_source(str(tmp_path), Config(str(tmp_path), ""))
     assert source.format.name == "collection"

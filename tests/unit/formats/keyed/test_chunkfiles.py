@@ -584,7 +584,7 @@ def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("keys", KINDS)
-def test_p3_of_many_chunks_one_look_at_their_directory_tells_which_are_absent(
+def test_p3_one_look_at_their_directory_finds_which_of_many_chunks_are_absent(
     tmp_path: Path, keys: ChunkKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nothing else than a look at each does: what is there in any form, and what may be, is looked at."""

@@ -70,7 +70,7 @@ def test_outside_of_a_question_nothing_is_remembered(clock: list[float]) -> None
     assert (store.asked, times.nbytes) == (2, 0)
 
 
-def test_p9_it_is_told_how_old_a_listing_is(clock: list[float]) -> None:
+def test_p9_the_age_of_a_listing_is_known(clock: list[float]) -> None:
     times, store = ListedTimes(), Store((1, 10))
     listed(times, store)
     clock[0] += 5

@@ -445,7 +445,7 @@ def test_raw_blocks_above_every_limit_are_read_by_range(tmp_path: Path, opened: 
     assert array.chunks.read_range((0,), array.chunks.find((0,)), 2**31 - 4, 2**31) == b"\0end"
 
 
-def test_groups_and_datasets_are_told_apart_as_java_does(tmp_path: Path, opened: list[Source]) -> None:
+def test_groups_and_datasets_are_distinguished_as_java_does(tmp_path: Path, opened: list[Source]) -> None:
     dataset(tmp_path / "g/a", [4], [4], "uint8")
     (tmp_path / "attributes.json").write_text('{"n5": "4.0.0", "x": {"y": [null, {"c": 5}]}}')
     (tmp_path / "setup0/timepoint0").mkdir(parents=True)

@@ -79,7 +79,7 @@ def test_ome_ngff_0_6(named: bool) -> None:
     assert found(type="sequence", transformations=[scale, affine, shift]) == unknown
 
 
-def test_of_a_transformation_that_is_elsewhere_no_part_is_told() -> None:
+def test_no_part_of_a_transformation_stored_elsewhere_is_shown() -> None:
     elsewhere = [{"type": "scale", "path": "where"}, {"type": "translation", "translation": [1, 2, 3]}]
     datasets = [{"path": "a", "coordinateTransformations": elsewhere}]
     scales = {"datasets": datasets, "coordinateTransformations": [{"type": "scale", "scale": [2, 2, 2]}]}

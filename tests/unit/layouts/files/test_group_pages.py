@@ -119,7 +119,7 @@ def tree_of(store: Path, **options: Any) -> Tree:
     return open_tree(Config(str(store), "/nowhere", layout="files", **options))
 
 
-def test_a_page_tells_of_members_with_links_that_lead_to_files(store: Path) -> None:
+def test_a_page_links_its_members_to_their_files(store: Path) -> None:
     tree = tree_of(store)
     document = html(content(tree.root, "index.html"))
     assert is_harmless(document)
@@ -170,7 +170,7 @@ def test_a_store_that_is_one_array_has_a_page(store: Path) -> None:
     ]
 
 
-def test_p2_a_listing_tells_the_size_of_the_page_that_is_read(store: Path) -> None:
+def test_p2_a_listing_has_the_size_of_the_page_that_is_read(store: Path) -> None:
     """It makes rows of arrays that are alike once; a look at the page alone asks for each."""
     root = zarr.open_group(store, mode="a")
     for number in range(8):
@@ -228,7 +228,7 @@ def test_hostile_names_are_text_and_nothing_else(kind: str) -> None:
     assert "\nmatlab: a = reshape(fread(fopen('name')" not in shown
 
 
-def test_names_that_no_file_can_have_are_told_and_lead_nowhere() -> None:
+def test_names_that_no_file_can_have_are_reported_and_lead_nowhere() -> None:
     long = "x" * 65536
     document = html(content(fake_tree(FakeGroup({long: FakeGroup({}), "b": FakeGroup({})}), layout="files"), "index.html"))
     assert is_harmless(document)
@@ -317,7 +317,7 @@ def test_pyramids_are_shown_in_the_row_of_their_group(tmp_path: Path) -> None:
         tree_of(tmp_path / "s").root.lookup(b"none.preview.png")
 
 
-def test_links_of_the_source_are_told_with_what_they_lead_to(tmp_path: Path) -> None:
+def test_links_of_the_source_are_shown_with_their_targets(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["g/a"] = np.zeros(5)
         file["soft"] = h5py.SoftLink("/g/a")

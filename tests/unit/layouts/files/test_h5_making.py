@@ -112,7 +112,7 @@ def test_p7_a_file_that_takes_longer_than_a_request_may_is_there_for_a_later_one
     assert not [record for record in caplog.records if record.levelno > logging.WARNING]
 
 
-def test_p3_what_goes_wrong_in_the_background_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p3_failures_in_the_background_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting reader gets the error, and the next one tries again."""
 
     def fails(self: SkeletonWriter, last: Batch, end: Mapping[str, JSON]) -> Answer:

@@ -280,7 +280,7 @@ def test_mrc_is_little_endian_whatever_the_source_is(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<u2", ">i2", "<f4"])
-def test_packed_numbers_are_told_with_factor_and_offset(dtype: str, tmp_path: Path) -> None:
+def test_packed_numbers_are_described_with_factor_and_offset(dtype: str, tmp_path: Path) -> None:
     values = numbers((3, 4, 5), dtype)
     shown = view(values, AXES[1:], attributes={"scale_factor": 0.25, "add_offset": -3.5})
     quantity = values.astype("f8") * 0.25 - 3.5

@@ -639,7 +639,7 @@ def test_p8_attributes_that_no_header_can_hold_hide_nothing(tmp_path: Path) -> N
     tree.close()
 
 
-def test_p8_planes_that_classic_tiff_cannot_tell_of_hide_nothing(tmp_path: Path) -> None:
+def test_p8_planes_that_classic_tiff_cannot_hold_hide_nothing(tmp_path: Path) -> None:
     """They made the listing of the whole group an input/output error."""
     dataset(tmp_path / "s.n5/a", "uint8", [65536, 65536, 2])
     dataset(tmp_path / "s.n5/b", "uint8", [65535, 65536, 2])

@@ -63,7 +63,7 @@ def test_bad_regions_say_what_is_wrong(text: str) -> None:
         parse_region(text, VALUES.shape)
 
 
-def test_members_that_read_as_files_are_told_to_the_arrays_that_they_would_be_of() -> None:
+def test_members_named_like_files_are_known_to_the_arrays_of_those_files() -> None:
     found = Neighbours.among(["a", "b", "a.npy", "a[0].npy", "x.y", "b.ome.tif"])
     assert found.names == {"a.npy", "a[0].npy", "x.y", "b.ome.tif"}
     assert found.claims == {"a": ("a.npy", "a[0].npy"), "a[0]": ("a[0].npy",), "b": ("b.ome.tif",), "b.ome": ("b.ome.tif",)}

@@ -29,7 +29,7 @@ def file(root: Directory, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("scale", [1e-20, 1e-10, 2.0**-31, 1.0, 2.0**31, 1e11, 1e20])
-def test_p8_a_spacing_that_no_tiff_can_tell_costs_the_spacing_only(scale: float) -> None:
+def test_p8_a_spacing_that_tiff_cannot_hold_costs_the_spacing_only(scale: float) -> None:
     """Pixels of an Angstrom, in meters: the file and the listing of its planes were errors."""
     root = shown({"resolution": [scale] * 3, "units": ["m"] * 3})
     planes = [entry.name for batch in root.lookup(b"a.slices").entries() for entry in batch]  # type: ignore[union-attr]

@@ -175,7 +175,7 @@ def test_slabs_that_the_cache_cannot_hold_are_spilt(tmp_path: Path, small: None,
     assert sum(parts) <= 2 * 3 * 2 * 2 * 16 * BLOCK
 
 
-def test_p8_a_frame_that_lies_gives_what_decoding_all_of_it_would_or_an_error(tmp_path: Path, small: None) -> None:
+def test_p8_a_frame_with_a_wrong_header_decodes_like_the_whole_or_is_an_error(tmp_path: Path, small: None) -> None:
     """Every byte of the header, and some of the block offsets; what is in other chunks stays right."""
     write("zarr2", tmp_path / "s", numcodecs.Blosc("zstd", blocksize=BLOCK))
     stored = tmp_path / "s/a/0.0.0"

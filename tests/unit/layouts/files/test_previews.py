@@ -186,7 +186,7 @@ def test_p12_labels_have_a_colour_each_and_none_where_there_is_nothing(tmp_path:
     assert [int(found[0][3]) for found in colors] == [0] + [255] * 63
 
 
-def test_labels_of_ome_zarr_are_told_by_the_group(tmp_path: Path) -> None:
+def test_labels_of_ome_zarr_are_named_by_the_group(tmp_path: Path) -> None:
     made = group(tmp_path / "s").create_group("nuclei", attributes={"ome": ome(["0"], "yx") | {"image-label": {}}})
     array(made, "0", np.arange(100, dtype="u2").reshape(10, 10), (10, 10))
     tree = tree_of(tmp_path / "s")
@@ -477,7 +477,7 @@ def test_hostile_names_are_text_in_a_picture_of_curves(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("low", [0.0, -3.5, 1e-300, 1e300, 123456.789])
 @pytest.mark.parametrize("span", [1e-9, 1.0, 1e6])
-def test_ticks_are_few_round_and_told_apart(low: float, span: float) -> None:
+def test_ticks_are_few_round_and_distinct(low: float, span: float) -> None:
     high = low + span if low + span != low else low * 1.001
     found = ticks(low, high, 5)
     assert 1 <= len(found) <= 12

@@ -281,6 +281,6 @@ def test_the_byte_order_of_a_file_may_be_another(dtype: str, order: str, tmp_pat
 @pytest.mark.parametrize(
     ("dtype", "shown"), [("<f8", "<i4"), ("<i4", "<u4"), ("<u2", "V4"), ("<i8", ">M8[s]"), ("<c8", "<f4")]
 )
-def test_what_cannot_be_converted_is_refused(dtype: str, shown: str, tmp_path: Path) -> None:
+def test_conversions_that_are_impossible_are_refused(dtype: str, shown: str, tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="cannot be shown"):
         opened(fake_array(np.zeros((2, 3, 4), dtype), (1, 2, 2)), tmp_path, shown=shown)

@@ -112,7 +112,7 @@ def test_p12_a_zero_character_is_never_left_out_of_hdf5(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
-def test_p12_numbers_are_told_as_exactly_as_readers_of_text_take_them(dtype: str, tmp_path: Path) -> None:
+def test_p12_numbers_are_written_as_exactly_as_readers_of_text_take_them(dtype: str, tmp_path: Path) -> None:
     """Whole numbers were told with so few digits as their type needs: 65504 as 6.55e+04."""
     values = np.array([0.1, -0.0, 1, 2049, 65504, 2**31, 16777217, 1e30, 5e-8, np.nan, np.inf, -np.inf], np.float64)
     with np.errstate(over="ignore"):
