@@ -21,14 +21,14 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.AS
 def path(text: str) -> str:
     """Return a path. It must not be empty, because an unset shell variable would mean the working directory."""
     if not text:
-        raise argparse.ArgumentTypeError("a path is needed, and an empty text is given")
+        raise argparse.ArgumentTypeError("a path is needed, but the text is empty")
     return text
 
 
 def pattern(text: str) -> str:
     """Return a pattern for paths. It must not be empty, because an empty one would match nothing."""
     if not text.strip("/"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no pattern of a path in the store; write 'volumes/*'")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a pattern of paths in the store; write for example 'volumes/*'")
     return text
 
 
@@ -41,20 +41,20 @@ def size(text: str) -> int:
             return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
     except (OverflowError, ValueError):  # too many digits
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a size; write for example 64M or 1GiB")
 
 
 def positive(text: str) -> int:
     """Parse a whole number from 1 on."""
     if not text.isdecimal() or not text.isascii() or not 0 < int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
     return int(text)
 
 
 def number(text: str) -> float:
     """Parse a number that is not negative."""
     if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text, re.ASCII) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return float(text)
 
 
@@ -62,14 +62,14 @@ def part(text: str) -> tuple[int, int]:
     """Parse `3/8`, the third of eight parts: (2, 8)."""
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text, re.ASCII)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no part; write 1/8 to 8/8")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part; write for example 1/8")
     return int(found[1]) - 1, int(found[2])
 
 
 def room(text: str) -> int:
     value = size(text)
     if value < LEAST_CACHE:
-        raise argparse.ArgumentTypeError(f"{text} is too small to keep a chunk; give 1M or more (default: 256M)")
+        raise argparse.ArgumentTypeError(f"{text} is too small for a chunk; give 1M or more (default: 256M)")
     return value
 
 
@@ -89,18 +89,18 @@ def _identity(text: str, look_up: Callable[[str], int], kind: str) -> int:
     try:
         return look_up(text)
     except (KeyError, ValueError, UnicodeError):
-        raise argparse.ArgumentTypeError(f"there is no {kind} {text!r} here; `id` shows yours") from None
+        raise argparse.ArgumentTypeError(f"this machine has no {kind} {text!r}; `id` shows yours") from None
 
 
 def user_number(text: str) -> int:
     if not text.isdecimal() or not text.isascii() or int(text) >= 2**32 - 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of a user or group; `id` shows yours")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a user or group; `id` shows yours")
     return int(text)
 
 
 def umask(text: str) -> int:
     if re.fullmatch(r"0*[0-7]{1,3}", text) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no mask of mode bits; write 027 or 077")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a mask of permission bits; write for example 027 or 077")
     return int(text, 8)
 
 
@@ -122,7 +122,7 @@ def milliseconds(text: str) -> float:
 
 def seconds(text: str) -> float:
     if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(e-?[0-9]+)?", text) is None or float(text) > 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, or more than a day")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to a day")
     return float(text)
 
 

@@ -239,7 +239,7 @@ def source_and_path(text: str) -> tuple[str, tuple[str, ...]]:
     shown = [name for name in path.split("/") if name not in ("", ".")]
     names = [unescape(os.fsencode(name)) for name in shown]
     if None in names or ".." in shown:
-        raise SetupError(f"{text}: {path} is no path of a tree", f"look for it with: fsbridge info {source}", USAGE)
+        raise SetupError(f"{text}: {path} is not a path in a tree", f"look for it with: fsbridge info {source}", USAGE)
     return source, tuple(name for name in names if name is not None)
 
 
@@ -273,7 +273,7 @@ def not_misspelt(path: str) -> str:
     scheme, separator, _ = path.rpartition("::")[2].replace("//", ":", 1).partition(":")
     if separator and (scheme in KINDS or "://" in path) and not os.path.lexists(path):
         raise SetupError(
-            f"{path}: no path, and no URL as fsbridge spells it", "write s3://BUCKET/PATH, or https://SERVER/PATH"
+            f"{path}: neither a path nor a URL that fsbridge knows", "write s3://BUCKET/PATH, or https://SERVER/PATH"
         )
     return path
 
@@ -284,7 +284,7 @@ def absolute(path: str) -> str:
         return os.path.abspath(path)
     except OSError:
         raise SetupError(
-            f"{path}: the working directory is no longer there", "cd to one that is, or give the whole path"
+            f"{path}: the working directory no longer exists", "change to a directory that exists, or give the whole path"
         ) from None
 
 

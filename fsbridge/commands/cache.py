@@ -35,7 +35,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     path = absolute(args.folder)
     if not os.path.isdir(path):
-        raise SetupError(f"block cache {path}: no such directory", "name the directory that --block-cache of a mount names")
+        raise SetupError(f"block cache {path}: no such directory", "give the directory that was given to --block-cache")
     folder = open_private(path)
     try:
         blocks = blocks_in(folder)
@@ -43,7 +43,7 @@ def run(program: str, argv: Sequence[str]) -> int:
             for _, _, name in blocks:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
-            print(f"{size(sum(block[1] for block in blocks))} in {len(blocks):,} blocks are removed")
+            print(f"{size(sum(block[1] for block in blocks))} in {len(blocks):,} blocks removed")
             return 0
         stores = dict[str, list[tuple[float, int]]]()
         for used, bytes_on_disk, name in blocks:
@@ -59,7 +59,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         return 0
     for row in rows:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(str(row["used"]))))
-        name = printable(str(row["store"])) or "(remains, which go when there is need of room)"
+        name = printable(str(row["store"])) or "(remains of old files, which are removed when room is needed)"
         print(f"{size(float(str(row['bytes']))):>9}  {row['blocks']:>8,} blocks  last used {when}  {name}")
     if not rows:
         print("empty")

@@ -121,7 +121,7 @@ def _helper() -> Iterator[Diagnosis]:
     if os.access("/sbin/mount.fsbridge", os.X_OK):
         yield Diagnosis("mount -t fsbridge", "ok", f"/sbin/mount.fsbridge is {os.path.realpath('/sbin/mount.fsbridge')}")
     elif os.path.islink("/sbin/mount.fsbridge"):
-        words = f"/sbin/mount.fsbridge leads to {os.readlink('/sbin/mount.fsbridge')}, which is not there"
+        words = f"/sbin/mount.fsbridge leads to {os.readlink('/sbin/mount.fsbridge')}, which does not exist"
         yield Diagnosis("mount -t fsbridge", "bad", words, "as root: fsbridge install-helper")
     else:
         yield Diagnosis("mount -t fsbridge", "note", "the helper is not installed", "as root: fsbridge install-helper")
@@ -136,7 +136,7 @@ def _kernel() -> Iterator[Diagnosis]:
     if has:
         yield Diagnosis("Landlock", "ok", f"version {has}: worker threads may open nothing but the store")
     else:
-        words = "none: only the checks of paths keep workers inside the store"
+        words = "not available: only the checks of paths keep workers inside the store"
         yield Diagnosis(
             "Landlock", "note", words, "Linux 5.13 or later has it; it may be off (lsm= of the kernel's command line)"
         )
@@ -144,7 +144,7 @@ def _kernel() -> Iterator[Diagnosis]:
         yield Diagnosis("openat2", "ok", "paths are resolved beneath the store by the kernel")
     else:
         yield Diagnosis(
-            "openat2", "note", "none: paths are resolved step by step, which is slower", "Linux 5.6 or later has it"
+            "openat2", "note", "not available: paths are resolved step by step, which is slower", "Linux 5.6 or later has it"
         )
 
 
@@ -202,14 +202,16 @@ def _optional() -> Iterator[Diagnosis]:
         try:
             yield Diagnosis(name, "ok", f"{version(name)}, for {use}")
         except PackageNotFoundError:
-            yield Diagnosis(name, "note", f"is not installed, so not: {use}", f"{sys.executable} -m pip install {name}")
+            yield Diagnosis(
+                name, "note", f"is not installed, but needed for: {use}", f"{sys.executable} -m pip install {name}"
+            )
 
 
 def _files() -> Iterator[Diagnosis]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < FEW_FILES:
         mend = f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}"
-        yield Diagnosis("open files", "note", f"{soft} at most: many readers at once may be refused", mend)
+        yield Diagnosis("open files", "note", f"{soft} at most: many readers at the same time may get errors", mend)
     else:
         yield Diagnosis("open files", "ok", f"{soft} at most")
 
@@ -224,7 +226,12 @@ def _clock() -> Iterator[Diagnosis]:
     if time.time() < made - 86400:
         yield Diagnosis("clock", "bad", f"{time.strftime('%Y-%m-%d')} is before fsbridge was installed", mend)
     elif abs(apart) > CLOCK_SECONDS:
-        yield Diagnosis("clock", "note", f"{tempfile.gettempdir()} differs from it by {apart:.0f} s", mend)
+        yield Diagnosis(
+            "clock",
+            "note",
+            f"the clock of the clock of the file system of {tempfile.gettempdir()} differs from it by {apart:.0f} s",
+            mend,
+        )
     else:
         yield Diagnosis("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %Z"))
 
@@ -233,7 +240,7 @@ def _log() -> Iterator[Diagnosis]:
     from fsbridge.mount.preflight import SYSLOG
 
     if os.path.exists(SYSLOG):
-        yield Diagnosis("log", "ok", "goes to syslog: journalctl -t fsbridge")
+        yield Diagnosis("log", "ok", "goes to syslog; show it with: journalctl -t fsbridge")
     else:
         words = "there is no syslog, so logs of mounts in the background are lost"
         yield Diagnosis("log", "note", words, "mount with --log-file FILE; fsbridge errors MOUNTPOINT works without")
@@ -246,7 +253,7 @@ def mounts() -> Iterator[Diagnosis]:
     for told in ask(running(), {"ask": "status"}):
         point, pid = told.mount.mountpoint, told.mount.pid
         if told.state == GONE:
-            yield Diagnosis(point, "bad", f"is stale: its daemon (pid {pid}) is gone", f"fsbridge umount {quote(point)}")
+            yield Diagnosis(point, "bad", f"is stale: its daemon (pid {pid}) has ended", f"fsbridge umount {quote(point)}")
         elif told.state == SILENT:
             mend = f"kill -9 {pid}; fsbridge umount --lazy {quote(point)}"
             yield Diagnosis(point, "bad", f"its daemon (pid {pid}) is stopped or hangs", mend)

@@ -44,7 +44,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     line = CommandLine(parser(program), argv)
     args = line.args
     if args.check is not None and len(args.places) > 1:
-        raise SetupError("--check compares one source with one file", "name one SOURCE", arguments.USAGE)
+        raise SetupError("--check compares one SOURCE with one file", "name one SOURCE", arguments.USAGE)
     known = None if args.check is None else _read(args.check)
     failed: list[str] = []
 
@@ -72,7 +72,7 @@ def run(program: str, argv: Sequence[str]) -> int:
             show(f"{path}: MISSING")
             failed.append(path)
     if failed:
-        print(f"fsbridge: {len(failed)} of the arrays are not as {args.check} says", file=sys.stderr)
+        print(f"fsbridge: {len(failed)} arrays differ from {args.check}", file=sys.stderr)
     return 1 if failed else code
 
 

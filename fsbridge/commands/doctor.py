@@ -135,7 +135,7 @@ def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
     except NotFound:
         return None
     except (FsbridgeError, OSError) as error:
-        return Diagnosis(subject, "bad", f"{path}: {error}", "restore it from a copy; fsbridge info lists the others")
+        return Diagnosis(subject, "bad", f"{path}: {error}", "restore the array from a copy")
     milliseconds = begun.seconds * 1000
     return Diagnosis(subject, "ok", f"{path}: a chunk of {size:,} bytes read and decoded in {milliseconds:.1f} ms")
 

@@ -71,12 +71,12 @@ def run(program: str, argv: Sequence[str]) -> int:
         work.end()
         for export in begun:
             export.clear()
-            print(f"fsbridge: interrupted: {_told(export)}; the same command goes on", file=sys.stderr)
+            print(f"fsbridge: interrupted: {_told(export)}; the same command continues", file=sys.stderr)
         raise
     except SetupError as error:
         for export in begun:  # the destination takes nothing more
             export.clear()
-            raise SetupError(str(error), f"{_told(export)}; the same command goes on") from None
+            raise SetupError(str(error), f"{_told(export)}; the same command continues") from None
         raise
     if not args.quiet:
         print(f"fsbridge: {_told(begun[0])}", file=sys.stderr)

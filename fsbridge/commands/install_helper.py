@@ -34,7 +34,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     if os.path.lexists(HELPER):
         target = os.readlink(HELPER) if os.path.islink(HELPER) else ""
         if os.path.basename(target) != "fsbridge":
-            raise SetupError(f"{HELPER} is there, and no link to fsbridge", f"look what it is: ls -l {HELPER}")
+            raise SetupError(f"{HELPER} exists, and is not a link to fsbridge", f"see what it is: ls -l {HELPER}")
     try:
         if args.remove:
             if target is not None:
@@ -64,4 +64,4 @@ def _this_program() -> str:
     for path in (absolute(sys.argv[0]), beside):
         if os.path.basename(path) == "fsbridge" and os.access(path, os.X_OK) and os.path.isfile(path):
             return path
-    raise SetupError("the program fsbridge is not found beside this Python", f"install it, and run {beside} install-helper")
+    raise SetupError("the program fsbridge is not beside this Python", f"install it, then run {beside} install-helper")

@@ -72,7 +72,7 @@ class LongWork:
                 from fsbridge.unmounted.cluster import Cluster
             except ImportError as error:
                 hint = "pip install 'fsbridge-fuse[dask]'"
-                raise SetupError(f"--dask needs the library distributed: {error}", hint) from None
+                raise SetupError(f"--dask needs the package distributed: {error}", hint) from None
             return Cluster(sources, self._args.dask)
         from fsbridge.unmounted.units import Threads
 

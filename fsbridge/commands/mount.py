@@ -198,8 +198,8 @@ def _mount(config: Config) -> int:
     source, mountpoint = config.source, config.mountpoint
     if os.path.isdir(source) and not os.listdir(source) and arguments.looks_like_a_store(mountpoint):
         raise SetupError(
-            f"{source} is an empty directory, and {mountpoint} is a store",
-            f"the other way round: fsbridge mount {shlex.quote(mountpoint)} {shlex.quote(source)}",
+            f"{source} is an empty directory, but {mountpoint} is a store",
+            f"exchange the two: fsbridge mount {shlex.quote(mountpoint)} {shlex.quote(source)}",
             USAGE,
         )
     return mount(config)
@@ -229,7 +229,7 @@ def split_options(text: str) -> list[str]:
         else:
             current += char
     if quoted:
-        raise SetupError(f"mount options have an unclosed quote: {text}")
+        raise SetupError(f"mount options with a quote that is not closed: {text}")
     options.append(current + ("\\" if escaped else ""))
     return [option for option in options if option]
 
@@ -268,7 +268,7 @@ def environment_options(options: Iterable[str]) -> tuple[list[str], dict[str, st
             found |= _env_file(value)
         elif name.startswith("env."):
             if not _VARIABLE.fullmatch(name[4:]):
-                raise SetupError(f"mount option {name}: {name[4:]!r} is no name of a variable", "write env.NAME=VALUE")
+                raise SetupError(f"mount option {name}: {name[4:]!r} is not the name of a variable", "write env.NAME=VALUE")
             found[name[4:]] = value
         else:
             others.append(option)
@@ -282,7 +282,7 @@ def _env_file(path: str) -> dict[str, str]:
             text = file.read(_ENV_FILE_CHARACTERS + 1)
     except (OSError, UnicodeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "is no text"
-        raise SetupError(f"env_file {path!r}: {reason}", "it holds a line NAME=VALUE for each variable") from None
+        raise SetupError(f"env_file {path!r}: {reason}", "write one line NAME=VALUE for each variable") from None
     if len(text) > _ENV_FILE_CHARACTERS:
         raise SetupError(f"env_file {path}: more than {_ENV_FILE_CHARACTERS} characters")
     found = {}
@@ -301,4 +301,4 @@ def _env_file(path: str) -> dict[str, str]:
 def _list_advice(option: str, before: str) -> str:
     """Return advice if `option` seems to continue the list `before` behind a comma, because a comma ends a mount option."""
     goes_on = before.startswith(("layout=", "files=")) and "=" not in option
-    return f"write + for the comma: {before}+{option}" if goes_on else ""
+    return f"write + instead of the comma: {before}+{option}" if goes_on else ""

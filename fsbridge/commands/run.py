@@ -41,11 +41,11 @@ def run(program: str, argv: Sequence[str]) -> int:
     words = list(argv)
     if "--" not in words:
         parser(program).parse_args(words)  # --help, perhaps
-        raise SetupError("there is no program to run", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
+        raise SetupError("no program is given", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     at = words.index("--")
     line, wanted = CommandLine(parser(program), words[:at]), words[at + 1 :]
     if not wanted:
-        raise SetupError("there is no program to run behind --", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
+        raise SetupError("no program is given after --", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     from fsbridge.mount.private import run_with_mount
 
     config = line.mounted(line.args.source)

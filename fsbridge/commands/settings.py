@@ -77,7 +77,7 @@ def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
             named[name] = path, _table(path, f"sources.{name}", table)
         for key in document:
             hint = "sections: [mount] for all sources, [sources.NAME] for one"
-            raise SetupError(f"{path}: there is no section or key {key!r} here", hint)
+            raise SetupError(f"{path}: unknown section or key {key!r}", hint)
     place = None
     if source in named:
         path, table = named[source]
@@ -115,18 +115,18 @@ def _document(path: str) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise SetupError(f"{path}: {error.strerror}", "it holds defaults of fsbridge: make it readable") from None
+        raise SetupError(f"{path}: {error.strerror}", "this file has settings of fsbridge; make it readable") from None
     if len(text) > FILE_BYTES:
         raise SetupError(f"{path}: more than {FILE_BYTES} bytes")
     try:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise SetupError(f"{path}: no TOML: {error}") from None
+        raise SetupError(f"{path}: not valid TOML: {error}") from None
 
 
 def _table(path: str, name: str, value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise SetupError(f"{path}: {name} is no section", f"write [{name}]")
+        raise SetupError(f"{path}: {name} is not a section", f"write [{name}]")
     return value
 
 
@@ -139,7 +139,7 @@ def _section(
         if option not in known:
             near = nearest(option, known)
             hint = f"perhaps {near}?" if near else "fsbridge mount --help lists the options"
-            raise SetupError(f"{origin}: there is no option {key!r}", hint)
+            raise SetupError(f"{origin}: unknown option {key!r}", hint)
         setting = Setting(option, _value(value, known[option], f"{origin} {key}"), origin)
         found[option] = _checked(parser, setting)
     return found
@@ -148,7 +148,7 @@ def _section(
 def _value(value: object, action: argparse.Action, where: str) -> bool | str | list[str]:
     if action.nargs == 0:
         if not isinstance(value, bool):
-            raise SetupError(f"{where} is a switch: {value!r} is neither true nor false")
+            raise SetupError(f"{where} is a switch: write true or false, not {value!r}")
         return value
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return value if isinstance(action, argparse._AppendAction) else ",".join(value)

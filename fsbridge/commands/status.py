@@ -23,9 +23,9 @@ from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Running, Told, ask, ru
 CLEAR = "\x1b[H\x1b[J"
 
 ADVICE = {
-    GONE: "its daemon is gone: fsbridge umount {point}",
+    GONE: "its daemon has ended: fsbridge umount {point}",
     SILENT: "its daemon is stopped or hangs: kill -9 {pid}; fsbridge umount --lazy {point}",
-    UNKNOWN: "it is another user's, or has no control socket: ask as the user who mounted it, or as root",
+    UNKNOWN: "it belongs to another user, or has no control socket: ask as the user who mounted it, or as root",
 }
 """What each state without an answer from a daemon means, and what helps."""
 

@@ -35,7 +35,7 @@ def test_it_is_shown_by_store_and_cleared(tmp_path: Path) -> None:
     table = fsbridge("cache", folder).stdout
     assert "24 KiB" in table
     assert "s3://b/two" in table
-    assert fsbridge("cache", "--clear", folder).stdout == "52 KiB in 7 blocks are removed\n"
+    assert fsbridge("cache", "--clear", folder).stdout == "52 KiB in 7 blocks removed\n"
     assert fsbridge("cache", folder).stdout == "empty\n"
     assert (folder / "mine").exists()
 

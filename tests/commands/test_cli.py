@@ -43,7 +43,7 @@ def test_a_path_in_the_source(tmp_path: Path) -> None:
         assert (found.source, found.inside) == expected
         if expected[1]:
             assert found.place == text.rstrip("/")
-    with pytest.raises(SetupError, match="no path of a tree"):
+    with pytest.raises(SetupError, match="not a path in a tree"):
         mount.parse("fsbridge mount", [f"{tmp_path}/a.n5//../x", "/mnt"])
 
 
@@ -156,31 +156,31 @@ def test_an_unknown_option_is_named(option: str) -> None:
     [
         (["-o", "cache_size"], "cache_size needs a value"),
         (["-o", "xattrs=yes"], "xattrs takes no value"),
-        (["-o", 'a="b'], "unclosed quote"),
-        (["--cache-size", "many"], "'many' is no size; write 64M or 1GiB"),
-        (["--cache-size", "0"], "0 is too small to keep a chunk; give 1M or more"),
-        (["-o", "cache_size=4096"], "4096 is too small to keep a chunk"),
-        (["-o", "cache_size=many"], "'many' is no size; write 64M or 1GiB"),
-        (["--cache-size", "9" * 400 + ".5"], "is no size; write 64M or 1GiB"),
-        (["--metadata-ttl", "-1"], "no number of seconds"),
-        (["--metadata-ttl", "nan"], "no number of seconds"),
-        (["--listing-ttl", "1_0"], "no number of seconds"),
-        (["--listing-ttl", "86401"], "or more than a day"),
-        (["--umask", "0o27"], "no mask of mode bits"),
-        (["--umask", "2_7"], "no mask of mode bits"),
-        (["--umask", "1000"], "no mask of mode bits"),
-        (["--uid", "\u0661"], "no number of a user or group"),
-        (["--uid", "\u00b2"], "there is no user"),
-        (["--gid", "no-such-group"], "there is no group 'no-such-group' here"),
-        (["--uid", str(2**32 - 1)], "no number of a user or group"),
+        (["-o", 'a="b'], "a quote that is not closed"),
+        (["--cache-size", "many"], "'many' is not a size; write for example 64M or 1GiB"),
+        (["--cache-size", "0"], "0 is too small for a chunk; give 1M or more"),
+        (["-o", "cache_size=4096"], "4096 is too small for a chunk"),
+        (["-o", "cache_size=many"], "'many' is not a size; write for example 64M or 1GiB"),
+        (["--cache-size", "9" * 400 + ".5"], "is not a size; write for example 64M or 1GiB"),
+        (["--metadata-ttl", "-1"], "not a number of seconds"),
+        (["--metadata-ttl", "nan"], "not a number of seconds"),
+        (["--listing-ttl", "1_0"], "not a number of seconds"),
+        (["--listing-ttl", "86401"], "up to a day"),
+        (["--umask", "0o27"], "not a mask of permission bits"),
+        (["--umask", "2_7"], "not a mask of permission bits"),
+        (["--umask", "1000"], "not a mask of permission bits"),
+        (["--uid", "\u0661"], "not the number of a user or group"),
+        (["--uid", "\u00b2"], "this machine has no user"),
+        (["--gid", "no-such-group"], "this machine has no group 'no-such-group'"),
+        (["--uid", str(2**32 - 1)], "not the number of a user or group"),
         (["--layout", "files", "--files", "npy,xyz"], "unknown file type 'xyz'; known file types: npy, .*, all"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--xattr"], r"unrecognized arguments: --xattr\n  perhaps --xattrs\? see: fsbridge --help"),
         (["--verbose"], r"unrecognized arguments: --verbose\n  see: fsbridge --help"),
         (["-o", "cache-size=1G"], r"unknown mount option: cache-size=1G\n  perhaps cache_size\?"),
         (["-o", "cache_sise=1G"], r"unknown mount option: cache_sise=1G\n  perhaps cache_size\?"),
-        (["-o", "layout=zarr3,files"], r"files needs a value: .*\n  write \+ for the comma: layout=zarr3\+files"),
-        (["-o", "files=npy,tif"], r"unknown mount option: tif\n  write \+ for the comma: files=npy\+tif"),
+        (["-o", "layout=zarr3,files"], r"files needs a value: .*\n  write \+ instead of the comma: layout=zarr3\+files"),
+        (["-o", "files=npy,tif"], r"unknown mount option: tif\n  write \+ instead of the comma: files=npy\+tif"),
         (["third"], "unrecognized arguments: third"),
         *(
             ([option, ""], f"argument {option}: a path is needed")
@@ -253,7 +253,7 @@ def test_several_mounts_are_unmounted_each_by_itself(tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize("source", ["s3:/b/x", "s3:b/x", "s3//b/x", "https:/h/x", "zip::s3://b/x.zip"])
 def test_a_url_that_is_misspelt(command: list[str], source: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsbridge", *command, source, *(["/mnt"] if command == ["mount"] else [])]) == 1
-    assert capsys.readouterr().err.startswith(f"fsbridge: {source}: no path, and no URL as fsbridge spells it\n")
+    assert capsys.readouterr().err.startswith(f"fsbridge: {source}: neither a path nor a URL that fsbridge knows\n")
 
 
 def test_a_path_may_look_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,8 +148,8 @@ def test_a_stale_mount_is_found(tmp_path: Path, mount: MountFunction, monkeypatc
     done = fsbridge("doctor")
     assert done.returncode == 1
     assert (
-        f"BAD   {point.path}: is stale: its daemon (pid {point.process.pid}) is gone\n        fsbridge umount {point.path}\n"
-        in done.stdout
+        f"BAD   {point.path}: is stale: its daemon (pid {point.process.pid}) has ended\n"
+        f"        fsbridge umount {point.path}\n" in done.stdout
     )
 
 
@@ -172,7 +172,7 @@ def test_damage_of_a_source_is_found(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert f"ok    {tmp_path / 'store.n5'}: n5, opened in " in done.stdout
     assert f"BAD   codec gzip: /a: {chunk}: " in done.stdout
-    assert "restore it from a copy" in done.stdout
+    assert "restore the array from a copy" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(many: Pat
         assert time.monotonic() - begun < 2 + 6  # on a busy machine
     assert running.returncode == 8
     assert "interrupted" in said
-    assert "the same command goes on" in said
+    assert "the same command continues" in said
     for path in (tmp_path / "out/small/c").glob("[0-9]*"):
         assert path.stat().st_size == 400
     export(many, tmp_path / "out")  # on a busy machine a thread may have left a file that it had not completed

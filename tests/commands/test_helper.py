@@ -136,7 +136,7 @@ def test_what_is_something_else_is_left_alone(place: Place) -> None:
     done = place.private(f"echo hello > /sbin/mount.fsbridge; {place.program} install-helper || cat /sbin/mount.fsbridge")
     assert (done.stdout, done.stderr.split("\n")[0]) == (
         "hello\n",
-        "fsbridge: /sbin/mount.fsbridge is there, and no link to fsbridge",
+        "fsbridge: /sbin/mount.fsbridge exists, and is not a link to fsbridge",
     )
     done = place.private(f"echo hello > /sbin/mount.fsbridge; {place.program} install-helper --remove")
     assert done.returncode == 1
@@ -181,8 +181,8 @@ def test_variables_of_options() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("env.1A=x", "'1A' is no name of a variable"),
-        ("env.=x", "'' is no name of a variable"),
+        ("env.1A=x", "'1A' is not the name of a variable"),
+        ("env.=x", "'' is not the name of a variable"),
         ("env_file=/nowhere/env", "No such file"),
         ("env_file", "env_file ''"),
     ],

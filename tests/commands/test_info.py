@@ -338,7 +338,7 @@ def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path, words: lis
         env=environment(),
     )
     assert done.returncode == 1
-    assert "the working directory is no longer there" in done.stderr
+    assert "the working directory no longer exists" in done.stderr
     assert done.stderr.startswith("fsbridge: ")
 
 

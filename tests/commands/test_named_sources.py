@@ -124,9 +124,7 @@ def test_options_that_a_command_has_not_are_left_out(write: Write) -> None:
 def test_a_wrong_setting_is_said_with_its_place(write: Write, tmp_path: Path, words: str, code: int) -> None:
     write('[sources.x]\nsource = "n.n5"\ncash-size = "1M"\n')
     done = fsbridge(*words.split())
-    message = (
-        f"fsbridge: {tmp_path}/fsbridge/config.toml [sources.x]: there is no option 'cash-size'\n  perhaps cache-size?\n"
-    )
+    message = f"fsbridge: {tmp_path}/fsbridge/config.toml [sources.x]: unknown option 'cash-size'\n  perhaps cache-size?\n"
     assert (done.returncode, done.stdout, done.stderr) == (code, "", message)
 
 

@@ -63,8 +63,8 @@ def test_the_exit_code_is_the_programs(line: str, code: int, each: dict[str, Pat
 
 def test_mistakes_are_said_before_anything_runs(each: dict[str, Path], tmp_path: Path, folders: Path) -> None:
     for words, code, text in [
-        ([each["zarr3"]], 1, "there is no program to run"),
-        ([each["zarr3"], "--"], 1, "there is no program to run"),
+        ([each["zarr3"]], 1, "no program is given"),
+        ([each["zarr3"], "--"], 1, "no program is given"),
         ([tmp_path / "nope", "--", "true"], 1, "no such file or directory"),
         ([each["zarr3"], "--layout", "n6", "--", "true"], 1, "unknown layout"),
         ([each["zarr3"], "--", "/nope"], 127, "/nope: No such file or directory"),

@@ -87,20 +87,23 @@ def test_a_path_in_a_named_source(files: tuple[Path, Path], tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[mount", "no TOML: "),
-        ("\x00", "no TOML: "),
-        ("a = 1", "there is no section or key 'a' here"),
-        ("mount = 3", "mount is no section"),
-        ("sources = 3", "sources is no section"),
-        ("[sources]\nbrain = 'x'", "sources.brain is no section"),
-        ("[mount]\ncash-size = '1M'", "[mount]: there is no option 'cash-size'\n  perhaps cache-size?"),
-        ("[mount]\nforeground = true", "[mount]: there is no option 'foreground'"),
-        ("[mount]\ncache-size = 'big'", "[mount]: argument --cache-size: 'big' is no size; write 64M or 1GiB"),
+        ("[mount", "not valid TOML: "),
+        ("\x00", "not valid TOML: "),
+        ("a = 1", "unknown section or key 'a'"),
+        ("mount = 3", "mount is not a section"),
+        ("sources = 3", "sources is not a section"),
+        ("[sources]\nbrain = 'x'", "sources.brain is not a section"),
+        ("[mount]\ncash-size = '1M'", "[mount]: unknown option 'cash-size'\n  perhaps cache-size?"),
+        ("[mount]\nforeground = true", "[mount]: unknown option 'foreground'"),
+        (
+            "[mount]\ncache-size = 'big'",
+            "[mount]: argument --cache-size: 'big' is not a size; write for example 64M or 1GiB",
+        ),
         ("[mount]\ncache-size = true", "[mount] cache-size takes a text or a number, not True"),
-        ("[mount]\nxattrs = 'yes'", "[mount] xattrs is a switch: 'yes' is neither true nor false"),
+        ("[mount]\nxattrs = 'yes'", "[mount] xattrs is a switch: write true or false, not 'yes'"),
         ("[mount]\nlayout = [1]", "[mount] layout takes a text or a number, not [1]"),
         ("[sources.brain]\nregion = 'x'", '[sources.brain] has no source = "..."'),
-        ("[sources.brain]\nsource = 's'\nregoin = 'x'", "[sources.brain]: there is no option 'regoin'\n  perhaps region?"),
+        ("[sources.brain]\nsource = 's'\nregoin = 'x'", "[sources.brain]: unknown option 'regoin'\n  perhaps region?"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(files: tuple[Path, Path], text: str, said: str) -> None:
@@ -114,7 +117,7 @@ def test_what_is_wrong_is_said_with_its_place(files: tuple[Path, Path], text: st
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("FSBRIDGE_CACHE_SIZE", "big", "FSBRIDGE_CACHE_SIZE: argument --cache-size: 'big' is no size"),
+        ("FSBRIDGE_CACHE_SIZE", "big", "FSBRIDGE_CACHE_SIZE: argument --cache-size: 'big' is not a size"),
         ("FSBRIDGE_XATTRS", "perhaps", "FSBRIDGE_XATTRS=perhaps: the option is a switch\n  write FSBRIDGE_XATTRS=1"),
     ],
 )

@@ -150,7 +150,7 @@ def test_consolidated_metadata_of_zarr_v2(tmp_path: Path) -> None:
         (tmp_path / "a.zarr/gone" / name).unlink()
     _, found, _ = verify(tmp_path / "a.zarr")
     assert sorted(str(one["reason"]) for one in found) == [
-        ".zmetadata has a copy of gone/.zarray, which is not there",
+        ".zmetadata has a copy of gone/.zarray, which does not exist",
         ".zmetadata has a copy of x/.zattrs that is not what is stored there",
     ]
 

@@ -84,7 +84,7 @@ def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator
         if document is None and copy == {}:  # a group without attributes needs no document
             continue
         if document is None:
-            yield f"{name} has a copy of {path}, which is not there"
+            yield f"{name} has a copy of {path}, which does not exist"
         elif _own(document.values) != _own(copy):
             yield f"{name} has a copy of {path} that is not what is stored there"
 
