@@ -1,4 +1,4 @@
-"""Data that passes between the table of formats and each format: its record, candidates to recognise, places to open.
+"""Data that passes between the table of formats and each format: its record and entry, candidates, places to open.
 
 Not here: how each is recognised and opened (`registry.py`). A format's own package imports its record from here.
 """
@@ -22,6 +22,8 @@ ZARR3 = Format("zarr3")  # a broken `.zarr` is taken for Zarr v2
 ZARR2 = Format("zarr2", (".zarr",), uniform_chunks=True)
 N5 = Format("n5", (".n5",), first_axis_fastest=True, uniform_chunks=True)
 HANGAR = Format("hangar", access="path", remote=False, uniform_chunks=True)  # LMDB maps its files
+HANGAR_FOLDERS = (".hangar", ".hangar_server")
+"""Where Hangar's own files are in a working directory and in a server's directory."""
 ICECHUNK = Format("icechunk", access="store")
 HDF5 = Format("hdf5", (".h5", ".hdf5", ".nwb"), kind="file", access="path", uniform_chunks=True)
 ZIP = Format("zip", (".zip", ".zarr", ".n5"), kind="file", access="path")
@@ -113,3 +115,12 @@ class HierarchyPlace:
     owned: bool = True
     dialect: Dialect = PLAIN
     shared: Shared = field(default_factory=Shared)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredFormat:
+    """A format of the table. `recognise` examines the direct members of a directory, or the first bytes of a file."""
+
+    format: Format
+    recognise: Callable[[CandidateDirectory | CandidateFile], bool]
+    open: Callable[[HierarchyPlace], Source]

@@ -1,4 +1,4 @@
-"""The table of formats: record, recogniser and opener of each. A new format is a package and an entry here.
+"""The table of formats: record, recogniser and opener of each. A new format is a module or a package, and an entry here.
 
 A format's code is imported when a store of it is opened, so a mount of an N5 container loads nothing of HDF5 or LMDB. Not
 here: the order of detection (`detect.py`), how formats are chosen (`open.py`).
@@ -6,12 +6,12 @@ here: the order of detection (`detect.py`), how formats are chosen (`open.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, Unsupported
 from fsbridge.formats.format import (
     HANGAR,
+    HANGAR_FOLDERS,
     HDF5,
     ICECHUNK,
     N5,
@@ -21,9 +21,8 @@ from fsbridge.formats.format import (
     CandidateDirectory,
     CandidateFile,
     HierarchyPlace,
+    RegisteredFormat,
 )
-from fsbridge.formats.hangar.folder import FOLDERS
-from fsbridge.metadata import Format
 from fsbridge.model import Source
 
 ZARR2_DOCUMENTS = (".zarray", ".zgroup", ".zmetadata")
@@ -32,15 +31,6 @@ HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 HDF5_USER_BLOCKS = (0, *(512 << power for power in range(12)))
 """Offsets at which an HDF5 file may begin: after a user block of 0, 512, 1024, ... bytes; up to 1 MiB in practice."""
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-
-
-@dataclass(frozen=True, slots=True)
-class RegisteredFormat:
-    """A format of the table. `recognise` examines the direct members of a directory, or the first bytes of a file."""
-
-    format: Format
-    recognise: Callable[[CandidateDirectory | CandidateFile], bool]
-    open: Callable[[HierarchyPlace], Source]
 
 
 def _is_zarr3(found: CandidateDirectory | CandidateFile) -> bool:
@@ -98,7 +88,7 @@ def _is_hangar(found: CandidateDirectory | CandidateFile) -> bool:
     """True if it is or holds a repository: `branch.lmdb` beside `data`, on a local disk."""
     if not isinstance(found, CandidateDirectory) or found.store.prefixes:
         return False
-    folders = (found, *map(found.below, FOLDERS))
+    folders = (found, *map(found.below, HANGAR_FOLDERS))
     return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)
 
 

@@ -83,7 +83,7 @@ SEES_BESIDES = {"layouts/files/h5": {"children"}}
 
 SHARED_BY_FORMATS = {
     *("keyed", "format", "shared"),
-    *("strict_json", "documents", "lazy_metadata", "dtypes"),
+    *("strict_json", "documents", "lazy_metadata", "dtypes", "small"),
 }
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 

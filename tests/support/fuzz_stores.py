@@ -91,7 +91,7 @@ def _icechunk(path: Path) -> None:
 
     from paths import DATA
 
-    from fsbridge.formats.icechunk.files import HEADER_BYTES, unwrap
+    from fsbridge.formats.icechunk.records import HEADER_BYTES, unwrap
 
     with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
         archive.extractall(path)

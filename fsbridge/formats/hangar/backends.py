@@ -2,7 +2,8 @@
 
 HDF5_00 (rows of flat datasets), HDF5_01 (slices of datasets of natural shape), NUMPY_10 (rows of `.npy` files) and
 LMDB_30/31 (str, bytes). Our own HDF5 format reads HDF5 files, so it handles filters and skipped filters; LMDB values come
-from the child process. Not here: trees and records, the model's view of samples (`samples.py`).
+from the child process. A sample is an array of one chunk, which is read whole, because the digest is that of the whole.
+Not here: trees and records.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ import numpy as np
 
 from fsbridge.asking import Locks
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import HangarRepository
+from fsbridge.formats.small import OneChunk
 from fsbridge.lru import LRU
-from fsbridge.model import Array, Group, Source, as_array
+from fsbridge.metadata import Index
+from fsbridge.model import Array, ChunkInfo, Group, Source, as_array
 from fsbridge.store import Key, Stat
 
 OPEN_FILES = 256
@@ -244,3 +247,87 @@ def _digester() -> Callable[[bytes | memoryview], str]:
     import xxhash
 
     return lambda data: xxhash.xxh64_hexdigest(data)
+
+
+ONLY_REMOTE = "its data is only on the remote server; `hangar fetch-data` brings it here"
+
+
+@dataclass(frozen=True, slots=True)
+class SampleChunks(OneChunk):
+    """`model.Chunks` of a sample: its one chunk."""
+
+    backends: Backends
+    record: RowRecord | TextRecord
+    schema: Schema
+
+    def stored(self) -> ChunkInfo:
+        try:
+            stat = self.backends.stat(self.record)
+        except FsbridgeError as error:
+            raise error.at(self.place) from None
+        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled)
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        self.check(index, info)
+        if not isinstance(self.record, RowRecord):
+            raise Unsupported(f"{self.place} has no fixed size")
+        try:
+            self.backends.read_rows(self.record, self.schema, out)
+        except FsbridgeError as error:
+            raise error.at(self.place) from None
+        self.check(index, info)
+
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes | bytearray:
+        if isinstance(self.record, RowRecord):
+            out = bytearray(self.size(index, info))
+            self.read_into(index, info, memoryview(out))
+            return out
+        self.check(index, info)
+        try:
+            value = self.backends.read_text(self.record)
+        except FsbridgeError as error:
+            raise error.at(self.place) from None
+        if len(value) + 8 > limit:
+            raise TooLarge(f"sample of {len(value)} bytes, the limit is {limit}")
+        return b"".join([(1).to_bytes(4, "little"), len(value).to_bytes(4, "little"), value])
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        if self.schema.dtype is not None:
+            return math.prod(self.shape) * self.schema.dtype.itemsize
+        return len(self.read_all(index, info, self.backends.limit))
+
+    def check(self, index: Index, info: ChunkInfo) -> None:
+        if self.find(index).version != info.version:
+            raise Stale(f"{self.place}: {self.backends.path(self.record)} changed")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteChunks(OneChunk):
+    """`model.Chunks` of a sample that only the remote server has: its one chunk is listed, but reading it is Unsupported."""
+
+    mtime_ns: int
+
+    def stored(self) -> ChunkInfo:
+        return ChunkInfo("remote", 0, self.mtime_ns)
+
+    def touched_ns(self) -> int:
+        return 0
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        raise self._unsupported()
+
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes:
+        raise self._unsupported()
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        raise self._unsupported()
+
+    def count(self) -> int:
+        """Raise Unsupported: 0 would mean that the sample is the fill value, and 1 that it can be read.
+
+        `fsbridge info` shows the error as the reason.
+        """
+        raise self._unsupported()
+
+    def _unsupported(self) -> Unsupported:
+        return Unsupported(f"{self.place}: {ONLY_REMOTE}")

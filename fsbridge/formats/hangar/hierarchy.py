@@ -6,8 +6,8 @@
     head                                                  link to the branch that a write checkout continues
 
 A sample is an array of one chunk: exactly its bytes in C order. str and bytes samples are 0-D arrays of one element. Only
-repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sample data (`backends.py`), chunks
-(`samples.py`).
+repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), samples' data and chunks
+(`backends.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from typing import ClassVar, Literal
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats import dtypes
-from fsbridge.formats.format import HANGAR
-from fsbridge.formats.hangar.backends import Backends
-from fsbridge.formats.hangar.folder import find_repository
+from fsbridge.formats.format import HANGAR, HANGAR_FOLDERS
+from fsbridge.formats.hangar.backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
 from fsbridge.formats.hangar.records import (
     Record,
     RefTable,
@@ -32,7 +31,6 @@ from fsbridge.formats.hangar.records import (
     parse_record,
 )
 from fsbridge.formats.hangar.repository import DatabaseProcess, HangarRepository
-from fsbridge.formats.hangar.samples import ONLY_REMOTE, RemoteChunks, SampleChunks
 from fsbridge.formats.hangar.snapshots import AnySnapshot, BranchSnapshot, CommitSnapshot, StagedSnapshot, State
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import ArrayAbilities, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities
@@ -291,8 +289,10 @@ def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> Sam
     except FsbridgeError as error:
         raise error.at(f"{column.repository.place('')}: sample {name}") from None
     if isinstance(record, RemoteRecord):
-        return SampleArray(column, path, metadata, RemoteChunks(name, state.mtime_ns, shape), state.mtime_ns, found)
-    chunks = SampleChunks(column.backends, name, record, schema, shape)
+        return SampleArray(
+            column, path, metadata, RemoteChunks(f"sample {name}", shape, state.mtime_ns), state.mtime_ns, found
+        )
+    chunks = SampleChunks(f"sample {name}", shape, column.backends, record, schema)
     return SampleArray(column, path, metadata, chunks, state.mtime_ns, found)
 
 
@@ -341,3 +341,11 @@ def open_hangar(path: str, config: Config, open_file: Callable[[str], Source]) -
         store.close()
         raise
     return HangarSource(repository, Backends(repository, open_file, config))
+
+
+def find_repository(path: str) -> str | None:
+    """Return the folder of Hangar's own files if `path` is it or holds it (a working or a server repository)."""
+    for folder in (*(os.path.join(path, name) for name in HANGAR_FOLDERS), path):
+        if os.path.isfile(os.path.join(folder, "branch.lmdb")) and os.path.isdir(os.path.join(folder, "data")):
+            return folder
+    return None

@@ -15,10 +15,20 @@ from typing import TypeVar
 from fsbridge.asking import Locks
 from fsbridge.config import MIB, Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge
-from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, ref_file, ref_name, unwrap
-from fsbridge.formats.icechunk.manifests import Chunk, Manifest, ManifestTable, Native, Virtual
-from fsbridge.formats.icechunk.records import Commit, History, Snapshot, SnapshotNode
-from fsbridge.formats.icechunk.virtual import VirtualObjects
+from fsbridge.formats.icechunk.manifests import Chunk, Manifest, ManifestTable, Native, Virtual, VirtualObjects
+from fsbridge.formats.icechunk.records import (
+    ID_BYTES,
+    Commit,
+    History,
+    Kind,
+    Payload,
+    Snapshot,
+    SnapshotNode,
+    parse_id,
+    ref_file,
+    ref_name,
+    unwrap,
+)
 from fsbridge.formats.strict_json import Fields, parse_object
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, Store, Stored

@@ -13,7 +13,7 @@ from typing import TypeVar
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.chain import Read
 from fsbridge.config import MIB, Config
-from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
+from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.listedtimes import ListedTimes
@@ -21,10 +21,11 @@ from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.formats.lazy_metadata import ParsedAttributes
 from fsbridge.formats.shared import OpenedSources, Shared
+from fsbridge.formats.small import read_object, read_object_range
 from fsbridge.lru import LRU
 from fsbridge.metadata import ChunkGrid
 from fsbridge.model import ChunkInfo
-from fsbridge.store import Key, Stat, Store
+from fsbridge.store import Key, Store
 
 T = TypeVar("T")
 
@@ -110,25 +111,11 @@ class KeyedStore:
 
     def read(self, key: Key, info: ChunkInfo, decoded: int) -> Buffer:
         """Return all bytes of the stored chunk of `info`. Raises Stale if it has been replaced or removed."""
-        try:
-            data, stat = self.store.read(key, self.stored_limit(decoded))
-        except NotFound:
-            raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
-        self._same(key, info, stat)
-        return data
+        return read_object(self.store, key, info, self.stored_limit(decoded))
 
     def read_range(self, key: Key, info: ChunkInfo, start: int, length: int) -> bytes:
         """Return `length` bytes of the stored chunk of `info`. Raises Stale as in `read`, CorruptData if it is too short."""
-        try:
-            try:
-                data, stat = self.store.read_range(key, start, length)
-            except CorruptData:
-                self._same(key, info, self.store.stat(key))  # raises Stale if a shorter object has replaced it
-                raise
-        except NotFound:
-            raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
-        self._same(key, info, stat)
-        return data
+        return read_object_range(self.store, key, info, start, length)
 
     def encoded(
         self, chain: CodecChain, key: Key, info: ChunkInfo, where: tuple[int, int], size: int | None
@@ -149,7 +136,3 @@ class KeyedStore:
 
     def _read_encoded(self, key: Key, info: ChunkInfo, begin: int, offset: int, length: int) -> bytes:
         return self.read_range(key, info, begin + offset, length)
-
-    def _same(self, key: Key, info: ChunkInfo, stat: Stat) -> None:
-        if stat.version != info.version:
-            raise Stale(f"{self.store.describe(key)}: the chunk was replaced")

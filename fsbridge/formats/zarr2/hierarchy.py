@@ -2,6 +2,8 @@
 
 `.zgroup` is not needed and `.zmetadata` is not believed: writers leave out the first (TensorStore) and leave the second
 behind when they do not consolidate again. The directories are the truth. NCZarr's and other documents are ignored.
+
+`.zattrs` of a remote array is read only when its attributes are asked for: reading chunks takes one document less.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from fsbridge.codecs import CodecChain
 from fsbridge.codecs.chain import refusal
-from fsbridge.errors import FsbridgeError, NotFound, Unsupported
+from fsbridge.errors import FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.documents import (
     REPEATED_BYTES,
     Document,
@@ -37,11 +39,55 @@ from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import lazy, light, lightened
 from fsbridge.formats.strict_json import Fields
-from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.types import parse_elements
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, parse_coordinate
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import WHOLE, Glimpse, Key, Stat
+
+
+class LateAttributes:
+    """The `.zattrs` at `key` beside one version, `array`, of `.zarray`. Thread-safe.
+
+    It is part of the array's version: once they are read, the attributes must stay the same.
+    """
+
+    __slots__ = ("__weakref__", "_documents", "_key", "_lock", "_stat", "array", "is_read")
+
+    def __init__(self, documents: DocumentReader, key: Key, array: Stat) -> None:
+        self._documents = documents
+        self._key = key
+        self._lock = threading.Lock()
+        self._stat: Stat | None = None
+        self.array = array
+        self.is_read = False
+
+    def read(self) -> Document | None:
+        """Return the document, or None. Raises Stale if it differs from the first reading."""
+        document = self._documents.read(self._key)
+        stat = None if document is None else document.stat
+        with self._lock:
+            if not self.is_read:
+                self._stat, self.is_read = stat, True
+            before = self._stat
+        if (stat is None) != (before is None) or (
+            stat is not None and before is not None and stat.version != before.version
+        ):
+            raise Stale(f"{self._key}: the array's attributes have changed")
+        return document
+
+    def current(self) -> bool:
+        """Tell whether the attributes are unchanged, as far as they were read."""
+        return not self.is_read or self._documents.same(self._key, self._stat)
+
+    def foresee(self) -> None:
+        """Prefetch the answer of `current`."""
+        if self.is_read:
+            self._documents.foresee(self._key)
+
+    def mtime_ns(self) -> int:
+        """Return the document's modification time once it has been read; 0 if there is none."""
+        return 0 if self._stat is None else self._stat.mtime_ns
+
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 

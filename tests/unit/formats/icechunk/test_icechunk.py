@@ -31,13 +31,11 @@ from fsbridge.config import MIB, Config, Remote
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.icechunk import flatbuffers
-from fsbridge.formats.icechunk.files import HEADER_BYTES, Payload, parse_id, spell, unwrap
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.formats.icechunk.hierarchy import IcechunkSource
-from fsbridge.formats.icechunk.manifests import Manifest, Native, Virtual
-from fsbridge.formats.icechunk.records import History, Snapshot
+from fsbridge.formats.icechunk.manifests import Manifest, Native, Virtual, VirtualObjects
+from fsbridge.formats.icechunk.records import HEADER_BYTES, History, Payload, Snapshot, parse_id, spell, unwrap
 from fsbridge.formats.icechunk.repository import Repository
-from fsbridge.formats.icechunk.virtual import VirtualObjects
 from fsbridge.formats.open import open_source
 from fsbridge.model import Group, as_array
 from fsbridge.store import ROOT, Key

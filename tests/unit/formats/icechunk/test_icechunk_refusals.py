@@ -14,9 +14,8 @@ from icechunk_data import write
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.icechunk.files import HEADER_BYTES, Payload, spell, unwrap
-from fsbridge.formats.icechunk.manifests import Inline, Manifest, ManifestTable, Native
-from fsbridge.formats.icechunk.virtual import _inside
+from fsbridge.formats.icechunk.manifests import Inline, Manifest, ManifestTable, Native, _inside
+from fsbridge.formats.icechunk.records import HEADER_BYTES, Payload, spell, unwrap
 from fsbridge.formats.open import open_source
 from fsbridge.store.remote.urls import parse_url
 

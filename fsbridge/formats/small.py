@@ -1,0 +1,91 @@
+"""Tools for small formats: arrays of one chunk, and reads of one version of a stored object.
+
+`tests/support/npy_folder.py` is a whole format made of them. Not here: chunks under keys and codec chains (`keyed/`),
+metadata documents (`documents.py`), data types (`dtypes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsbridge.errors import CorruptData, NotFound, Stale
+from fsbridge.metadata import Index
+from fsbridge.model import ChunkAbilities, ChunkInfo, Pairs
+from fsbridge.store import Key, Stat, Store, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class OneChunk(ChunkAbilities):
+    """Base of the chunks of an array of `shape` that is stored whole: there is one, at the index 0, 0, ...
+
+    `place` names the array in messages. A format adds `stored`, `read_into`, `read_all` and `size`.
+    """
+
+    place: str
+    shape: tuple[int, ...]
+
+    def stored(self) -> ChunkInfo:
+        """Return what is stored now. Raises NotFound if nothing is."""
+        raise NotImplementedError
+
+    def find(self, index: Index) -> ChunkInfo:
+        if index != (0,) * len(self.shape):
+            raise NotFound(f"{self.place} has one chunk")
+        return self.stored()
+
+    def find_prefix(self, prefix: Index) -> int:
+        if any(prefix):
+            raise NotFound(f"{self.place} has one chunk")
+        return self.stored().mtime_ns
+
+    def touched_ns(self) -> int:
+        return self.stored().mtime_ns
+
+    def scan(self, prefix: Index) -> Iterator[Pairs]:
+        if not any(prefix):
+            yield [(0, self.stored().mtime_ns)]
+
+    def count(self) -> int:
+        return 1
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        """Return None: the whole chunk must be read. A format that can read a part replaces this method."""
+        return None
+
+    def check(self, index: Index, info: ChunkInfo) -> None:
+        """Raise Stale unless the chunk still is the one that was found as `info`."""
+        if self.find(index).version != info.version:
+            raise Stale(f"{self.place} changed")
+
+
+def read_object(store: Store, key: Key, info: ChunkInfo, limit: int) -> Stored:
+    """Return all bytes of the stored object of `info`, at most `limit`. Raises Stale if it has been replaced or removed."""
+    try:
+        data, stat = store.read(key, limit)
+    except NotFound:
+        raise Stale(f"{store.describe(key)}: the chunk was removed") from None
+    _check(store, key, info, stat)
+    return data
+
+
+def read_object_range(store: Store, key: Key, info: ChunkInfo, start: int, length: int) -> bytes:
+    """Return `length` bytes of the stored object of `info`. Raises Stale as `read_object` does.
+
+    Raises CorruptData if the object is too short.
+    """
+    try:
+        try:
+            data, stat = store.read_range(key, start, length)
+        except CorruptData:
+            _check(store, key, info, store.stat(key))  # raises Stale if a shorter object has replaced it
+            raise
+    except NotFound:
+        raise Stale(f"{store.describe(key)}: the chunk was removed") from None
+    _check(store, key, info, stat)
+    return data
+
+
+def _check(store: Store, key: Key, info: ChunkInfo, stat: Stat) -> None:
+    if stat.version != info.version:
+        raise Stale(f"{store.describe(key)}: the chunk was replaced")
