@@ -17,7 +17,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep
 from fsbridge.formats.detect import detect_directory, detect_key, only, promised, search
 from fsbridge.formats.format import COLLECTION
-from fsbridge.formats.shared import OpenedSources
+from fsbridge.formats.shared import OpenedSources, Shared
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Child, GroupAbilities, Node, Source, SourceAbilities
@@ -60,8 +60,10 @@ class CollectionSource(SourceAbilities):
 
     format = COLLECTION
 
-    def __init__(self, store: Store, config: Config, open_member: OpenMember) -> None:
+    def __init__(self, store: Store, config: Config, open_member: OpenMember, shared: Shared) -> None:
+        """`shared`: what the members share. It is closed with the collection."""
         self.store = store
+        self._shared = shared
         self.config = replace(config, format="auto")
         self._open_member = open_member
         self._members = OpenedSources[tuple[Key, Format]](OPEN_MEMBERS)
@@ -85,6 +87,7 @@ class CollectionSource(SourceAbilities):
 
     def close(self) -> None:
         self._members.close()
+        self._shared.close()  # with what members that rest have left open
         self.store.close()
 
     def member(self, key: Key, form: Format) -> Node:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVarTuple
 
 from fsbridge.config import MIB
 from fsbridge.formats.documents import Document
+from fsbridge.formats.shared import SharedPart
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata
 
@@ -25,7 +26,7 @@ PARSED_BYTES = MIB
 Rest = TypeVarTuple("Rest")
 
 
-class ParsedAttributes:
+class ParsedAttributes(SharedPart):
     """The attributes that were used last, in parsed form."""
 
     def __init__(self) -> None:

@@ -183,7 +183,7 @@ class Opening:
     def _on_store(self, form: Format | None, store: Store, text: str, config: Config) -> Source | None:
         """Open a source on `store` that owns the store. Returns None without a format, or for a format that reads paths."""
         if form == COLLECTION:
-            return CollectionSource(store, config, partial(self._member, store, text))
+            return CollectionSource(store, config, partial(self._member, store, text), self._shared)
         if form is None or form.access == "path":
             return None
         if config.format != "auto":

@@ -13,7 +13,17 @@ from fsbridge.lru import LRU
 from fsbridge.model import Source
 
 K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
+P = TypeVar("P", bound="SharedPart")
+
+
+class SharedPart:
+    """Base of what `Shared` makes."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Release what the end of the mount would not."""
+        return
 
 
 class Shared:
@@ -23,14 +33,19 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._made: dict[type, object] = {}
+        self._made: dict[type[SharedPart], SharedPart] = {}
 
-    def of(self, kind: type[T]) -> T:
+    def of(self, kind: type[P]) -> P:
         """Return the object of the class `kind`, which is made without arguments."""
         found = self._made.get(kind)
         if found is None:
             found = self._made.setdefault(kind, kind())
         return found  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Close all parts. A part that is used later opens again what it needs."""
+        for part in list(self._made.values()):
+            part.close()
 
 
 class OpenedSources(Generic[K]):

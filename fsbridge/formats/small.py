@@ -1,6 +1,6 @@
 """Tools for small formats: arrays of one chunk, and reads of one version of a stored object.
 
-`tests/support/npy_folder.py` is a whole format made of them. Not here: chunks under keys and codec chains (`keyed/`),
+docs/contributing.md names a whole format made of them. Not here: chunks under keys and codec chains (`keyed/`),
 metadata documents (`documents.py`), data types (`dtypes.py`).
 """
 

@@ -28,6 +28,7 @@ from fsbridge.formats.hdf5.dataset import DatasetVersion
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.pages import Path
 from fsbridge.formats.hdf5.types import numpy_type, shown
+from fsbridge.formats.shared import SharedPart
 from fsbridge.metadata import JSON, ExactMember, Index, Origin
 from fsbridge.parallel import Answer
 from fsbridge.store import Stat
@@ -268,7 +269,7 @@ class HDF5Array(DatasetVersion):
         return self if self.dataset.sources else HDF5Origin(self.file, self.version.file)
 
 
-class _LiveArrays(WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Array]):
+class _LiveArrays(WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Array], SharedPart):
     """The arrays of a mount that are in use."""
 
 

@@ -15,6 +15,7 @@ from fsbridge.asking import Locks
 from fsbridge.codecs import native
 from fsbridge.config import MIB
 from fsbridge.formats.hdf5.file import IdleTimer
+from fsbridge.formats.shared import SharedPart
 from fsbridge.lru import LRU
 from fsbridge.parallel import each
 
@@ -35,7 +36,7 @@ LARGEST_PART = 256 * 1024
 """Largest part, in bytes, that counts as small."""
 
 
-class BlockMemory:
+class BlockMemory(SharedPart):
     """The blocks of all files of a mount. They are dropped when none was added for a while."""
 
     def __init__(self) -> None:

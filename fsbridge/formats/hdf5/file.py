@@ -25,7 +25,7 @@ from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
-from fsbridge.formats.shared import Shared
+from fsbridge.formats.shared import Shared, SharedPart
 from fsbridge.store import Stat
 
 T = TypeVar("T")
@@ -347,19 +347,28 @@ class _Recent:
             if self._rest(old):
                 self.drop(old)
 
+    def files(self) -> list[HDF5File]:
+        """Return the files that hold the resource."""
+        with self._lock:
+            return list(self._files)
+
     def drop(self, file: HDF5File) -> None:
         """Note that `file` holds the resource no longer."""
         with self._lock:
             self._files.pop(file, None)
 
 
-class Pools:
+class Pools(SharedPart):
     """The files of a mount that hold a child process, and those that hold a descriptor."""
 
     def __init__(self) -> None:
         self.children = _Recent(LIVE_CHILDREN, HDF5File.rest_child)
         self.descriptors = _Recent(LIVE_DESCRIPTORS, HDF5File._rest_descriptor)
         self._said: set[str] = set()
+
+    def close(self) -> None:
+        for file in (*self.children.files(), *self.descriptors.files()):
+            file.close()
 
     def say_once(self, text: str) -> None:
         """Log a line that is not about one file, once for the mount."""

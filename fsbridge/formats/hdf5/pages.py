@@ -16,7 +16,7 @@ from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import HDF5Member
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.formats.shared import Shared
+from fsbridge.formats.shared import Shared, SharedPart
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
 from fsbridge.store import Stat
@@ -56,7 +56,7 @@ class PageKey(NamedTuple):
     start: int
 
 
-class Pages:
+class Pages(SharedPart):
     """The pages that are kept, for all files of the mount."""
 
     def __init__(self) -> None:

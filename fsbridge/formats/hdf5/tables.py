@@ -10,6 +10,7 @@ import numpy as np
 from fsbridge import asking
 from fsbridge.asking import Locks
 from fsbridge.errors import CorruptData, NotFound
+from fsbridge.formats.shared import SharedPart
 from fsbridge.lru import LRU
 from fsbridge.metadata import Index
 
@@ -108,7 +109,7 @@ TABLES_BYTES = 256 << 20
 """Bytes of chunk tables in memory, for all files of a mount: ten million chunks."""
 
 
-class TableCache:
+class TableCache(SharedPart):
     """Tables by key within a budget of bytes, least recently used first. Single flight: one load per table. Thread-safe."""
 
     def __init__(self, budget: int = TABLES_BYTES) -> None:
