@@ -1,6 +1,6 @@
 """`fsbridge status`: what mounts are doing, once or repeatedly, for people and for programs.
 
-Not here: how daemons are asked (`mount/running.py`), what they tell (`mount/report.py`).
+Not here: how daemons are asked (`mount/running.py`), what they tell (`mount/control.py`).
 """
 
 from __future__ import annotations

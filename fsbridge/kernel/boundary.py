@@ -3,7 +3,7 @@
 pyfuse3 ends the whole mount on any exception that is not a FUSEError, so every handler is wrapped by `guarded`. What the
 kernel has asked, what was answered, and the last errors with their reasons are counted here, too: on the event loop, while
 another thread may look at any time, so each look takes one copy. Not here: the table of errnos (`errors.py`), the handlers
-(`filesystem.py`), the reports made from the counters (`mount/report.py`).
+(`filesystem.py`), the reports made from the counters (`mount/control.py`).
 """
 
 from __future__ import annotations
@@ -103,26 +103,6 @@ class Counters:
     def failures(self) -> list[Failure]:
         """The last errors, the latest one last. For any thread."""
         return list(self._failures.values())
-
-
-class Accesses:
-    """Report opened files, and reads that were not answered from memory, to `tell` if it is set. For the event loop.
-
-    `tell` gets what was done, the inode, offset and size, and the seconds it took. It must not block.
-    """
-
-    def __init__(self) -> None:
-        self.tell: Callable[[str, int, int, int, float], object] | None = None
-
-    def opened(self, inode: int, size: int, seconds: float) -> None:
-        """Report that a file of `size` bytes was opened, for which its request waited `seconds`."""
-        if self.tell is not None:
-            self.tell("open", inode, 0, size, seconds)
-
-    def loaded(self, inode: int, offset: int, size: int, seconds: float) -> None:
-        """Report that `size` bytes were read for a request that had waited `seconds`."""
-        if self.tell is not None:
-            self.tell("read", inode, offset, size, seconds)
 
 
 class Reporter:

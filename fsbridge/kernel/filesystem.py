@@ -23,7 +23,7 @@ from fsbridge.config import Config
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.ages import Ages
-from fsbridge.kernel.boundary import Accesses, Counters, Reporter, guarded, silent
+from fsbridge.kernel.boundary import Counters, Reporter, guarded, silent
 from fsbridge.kernel.directories import Directories
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import ROOT, InodeTable
@@ -50,7 +50,9 @@ class Filesystem(pyfuse3.Operations):
         self.config = config
         self.begun = threading.Event()
         self.jobs = jobs
-        self.counters, self.accesses = Counters(), Accesses()
+        self.counters = Counters()
+        self.tell_access: Callable[[str, int, int, int, float], object] | None = None
+        """Gets opens, and reads not answered from memory: what, inode, offset, size, seconds. It must not block."""
         self.reporter = Reporter(self.counters)
         self.under_way = 0
         self.inodes = InodeTable(root, self._unread)
@@ -224,7 +226,8 @@ class Filesystem(pyfuse3.Operations):
         except BaseException:
             self._discard(handle)
             raise
-        self.accesses.opened(inode, file.size, begun.seconds)
+        if (tell := self.tell_access) is not None:
+            tell("open", inode, 0, file.size, begun.seconds)
         return reply
 
     def _opened(self, file: OpenFile, flags: int) -> FileInfo:
@@ -261,7 +264,8 @@ class Filesystem(pyfuse3.Operations):
         if data is None:
             begun = Stopwatch()
             data = await self._loads.read(file, off, want, self._subject(file.inode))
-            self.accesses.loaded(file.inode, off, want, begun.seconds)
+            if (tell := self.tell_access) is not None:
+                tell("read", file.inode, off, want, begun.seconds)
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
             raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
         self.ahead.read(file, off, off + want)

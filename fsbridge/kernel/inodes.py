@@ -5,7 +5,7 @@ Nodes of a `Space` (the chunk tree of one array version) get `base + position` o
 and one lookup count for all of them, so ten million listed chunk files cost nothing. Numbers are never given twice.
 
 The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes the
-pages of two. The kernel may know a million of them, and most have only a row (`inode_rows.py`). Those used last have a
+pages of two. The kernel may know a million of them, and most have only a row (`records.py`). Those used last have a
 `Record` and are kept open. The others are parked: their nodes are dropped, and opened again when they are used.
 
 Not here: FUSE replies, handles. Not thread-safe: the event loop's thread owns the table; only `open` of what `find` gives
@@ -20,8 +20,7 @@ from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
-from fsbridge.kernel.inode_rows import KINDS, InodeRows, Row
-from fsbridge.kernel.records import Parked, Range, Record, Used
+from fsbridge.kernel.records import KINDS, InodeRows, Parked, Range, Record, Row, Used
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space
 
 ROOT = 1

@@ -1,28 +1,38 @@
 """The control socket of a daemon: a client sends one question as a line of JSON and gets one answer.
 
-A separate thread answers and never waits for a store.
+A separate thread answers. It reads counters and waits neither for the event loop nor for a store: either may hang, and this
+is to say so.
 
-Beside the socket lies a file of JSON with what never changes (mount point, source, pid), so that even a daemon that
-hangs can be named. Only the daemon's user and root can open the two. Not here: what is answered
-(`report.py`), the asking side (`running.py`).
+Beside the socket lies a file of JSON with what never changes (mount point, source, pid), so that even a daemon that hangs
+can be named. Only the daemon's user and root can open the two. Not here: the asking side (`running.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
 import secrets
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsbridge import confinement
-from fsbridge.errors import SetupError
+from fsbridge.config import LEVELS, Config
+from fsbridge.deadlines import Stopwatch
+from fsbridge.errors import SetupError, printable
+
+if TYPE_CHECKING:  # the asking commands import this module, too
+    from fsbridge.cache import ChunkCache
+    from fsbridge.kernel.boundary import Failure
+    from fsbridge.kernel.filesystem import Filesystem
+    from fsbridge.mount.logs import AccessLog
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +47,12 @@ PATIENCE_SECONDS = 0.3
 
 AGAIN_SECONDS = 0.2
 """Seconds until the next question is taken after one failed because no descriptor was free."""
+
+SERVING, WAITING, BUSY = "serving", "waits for the store", "busy"
+"""States of a mount: it answers; a request takes long; the event loop does not get to run."""
+
+LOOP_SECONDS = 0.2
+"""Seconds for which a status question waits for the event loop. After that the loop counts as busy."""
 
 
 def folders() -> list[str]:
@@ -165,3 +181,103 @@ class Control:
         except Exception as error:  # a bug must not end the thread: the daemon would answer nothing more
             log.error("unexpected %s in the control socket", type(error).__name__, exc_info=error)
             return {"error": f"unexpected {type(error).__name__}: the daemon's log says more"}
+
+
+class Report:
+    """The answers of one daemon."""
+
+    def __init__(self, config: Config, filesystem: Filesystem, cache: ChunkCache | None) -> None:
+        self._config = config
+        self._filesystem = filesystem
+        self._cache = cache
+        self._uptime = Stopwatch()
+        self._access_log: AccessLog | None = None
+
+    def answers(self) -> dict[str, Answer]:
+        """Return the functions that answer the questions of the control socket, by the question's name."""
+        return {"status": self._status, "errors": self._errors, "log-level": self._log_level, "access-log": self._accesses}
+
+    def log_accesses(self, descriptor: int | None) -> None:
+        """Write accesses to the file behind a copy of `descriptor`; None: stop that."""
+        from fsbridge.mount.logs import AccessLog
+
+        before = self._access_log
+        self._access_log = None if descriptor is None else AccessLog(os.dup(descriptor), self._filesystem.inodes.exact_path)
+        self._filesystem.tell_access = None if self._access_log is None else self._access_log.tell
+        if before is not None:
+            before.close()
+
+    def words(self) -> str:
+        """Return the status line for systemd. Does not block."""
+        cache, state = self._cache_use(), WAITING if self._waits() else SERVING
+        return f"{printable(self._config.place)}: {state}, cache {cache['used'] >> 20} of {cache['size'] >> 20} MiB"
+
+    def _status(self, _question: Mapping[str, Any], _descriptors: list[int]) -> dict[str, Any]:
+        counters, slow = self._filesystem.counters, self._slow()
+        failures = counters.failures()
+        return {
+            "state": self._state(),
+            "uptime": self._uptime.seconds,
+            "requests": dict(counters.requests),
+            "under_way": self._filesystem.under_way,
+            "slow": {"requests": sum(number for number, _ in slow), "seconds": max(seconds for _, seconds in slow)},
+            "bytes_read": counters.bytes_read,
+            "bytes_decoded": self._cache.counts().decoded if self._cache else 0,
+            "cache": self._cache_use(),
+            "errors": {_name(code): times for code, times in dict(counters.errors).items()},
+            "last_error": _described(failures[-1]) if failures else None,
+            "log_level": logging.getLevelName(logging.getLogger().level).lower(),
+            "access_log": self._access_log is not None,
+        }
+
+    def _slow(self) -> list[tuple[int, float]]:
+        jobs = self._filesystem.jobs
+        return [jobs.metadata.slow(), jobs.data.slow()]
+
+    def _waits(self) -> bool:
+        return any(number for number, _ in self._slow())
+
+    def _state(self) -> str:
+        turn = threading.Event()
+        self._filesystem.jobs.on_loop(turn.set)
+        if not turn.wait(LOOP_SECONDS):
+            return BUSY
+        return WAITING if self._waits() else SERVING
+
+    def _cache_use(self) -> dict[str, int]:
+        if self._cache is None:
+            return {"size": 0, "used": 0, "chunks": 0, "hits": 0, "misses": 0}
+        gauges, counts = self._cache.gauges(), self._cache.counts()
+        used = {"size": self._cache.budget, "used": gauges.cached, "chunks": gauges.chunks}
+        return {**used, "hits": counts.hits, "misses": counts.misses}
+
+    def _errors(self, question: Mapping[str, Any], _descriptors: list[int]) -> dict[str, Any]:
+        below = str(question.get("path", "")).strip("/")
+        failures = self._filesystem.counters.failures()
+        return {"errors": [_described(failure) for failure in failures if _beneath(failure.path.strip("/"), below)]}
+
+    def _log_level(self, question: Mapping[str, Any], _descriptors: list[int]) -> dict[str, Any]:
+        level = question.get("level")
+        if level not in LEVELS:
+            raise SetupError(f"there is no log level {level!r}", f"levels: {', '.join(LEVELS)}")
+        logging.getLogger().setLevel(str(level).upper())
+        return {"log_level": level}
+
+    def _accesses(self, _question: Mapping[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        self.log_accesses(descriptors[0] if descriptors else None)
+        return {"access_log": bool(descriptors)}
+
+
+def _beneath(path: str, below: str) -> bool:
+    """True if an error at `path` concerns `below`. A chunk's errors are kept under the path of its array."""
+    if path.endswith("/...") and below.startswith(path[:-3]):
+        return True
+    return not below or path == below or path.startswith(f"{below}/")
+
+
+def _name(code: int) -> str:
+    return errno.errorcode.get(code, str(code))
+
+
+def _described(failure: Failure) -> dict[str, Any]:
+    return {**failure._asdict(), "errno": _name(failure.errno)}

@@ -1,6 +1,6 @@
 """The serving process: initialise FUSE, run the event loop, answer signals, keep systemd informed, leave.
 
-Not here: systemd's units (`share/`), what systemd and the control socket are told (`report.py`), forking and the way to
+Not here: systemd's units (`share/`), what systemd and the control socket are told (`control.py`), forking and the way to
 readiness as the caller sees it (`lifecycle.py`), requests (`kernel/filesystem.py`).
 """
 
@@ -32,8 +32,8 @@ from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.session import quick_requests
 from fsbridge.mount import preflight
+from fsbridge.mount.control import Report
 from fsbridge.mount.preflight import FAILED, SYSTEM
-from fsbridge.mount.report import Report
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)

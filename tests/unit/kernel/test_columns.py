@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from fsbridge.kernel import inode_rows
-from fsbridge.kernel.inode_rows import Columns
+from fsbridge.kernel import records
+from fsbridge.kernel.records import Columns
 
 Page: TypeAlias = "tuple[array[int], list[str]]"
 
@@ -25,7 +25,7 @@ def rows(table: Columns[Page]) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("keys", [3, 40, 10**6], ids=["many of one key", "some of one key", "few of one key"])
 @pytest.mark.parametrize("seed", range(5))
 def test_rows_come_and_go_as_in_a_sorted_list(seed: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inode_rows, "PAGE_ROWS", 8)
+    monkeypatch.setattr(records, "PAGE_ROWS", 8)
     chance = random.Random(seed)
     table: Columns[Page] = Columns(empty)
     model: list[tuple[int, str]] = []
@@ -55,7 +55,7 @@ def test_rows_come_and_go_as_in_a_sorted_list(seed: int, keys: int, monkeypatch:
 @pytest.mark.parametrize("seed", range(10))
 def test_rows_are_what_they_were_where_there_was_no_memory_for_a_change(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A value more in one column than in the others, and each inode behind it was another file's."""
-    monkeypatch.setattr(inode_rows, "PAGE_ROWS", 8)
+    monkeypatch.setattr(records, "PAGE_ROWS", 8)
     chance, left = random.Random(seed), 0
 
     class Scarce(list[Any]):
@@ -102,6 +102,6 @@ def test_rows_are_what_they_were_where_there_was_no_memory_for_a_change(seed: in
 
 def test_growing_keys_fill_their_pages() -> None:
     table: Columns[Page] = Columns(empty)
-    for key in range(10 * inode_rows.PAGE_ROWS):
+    for key in range(10 * records.PAGE_ROWS):
         table.add(key, "")
     assert len(table._pages) == 10
