@@ -62,11 +62,11 @@ class Page:
         return {str(source): int(width) for source, width in json.loads(found)}
 
     def evaluate(self, expression: str) -> Any:
-        """What an expression of JavaScript is."""
+        """Return the value of an expression of JavaScript."""
         return self._ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"]["value"]
 
     def errors(self) -> list[str]:
-        """What the console says."""
+        """Return the errors on the console."""
         said = [
             event["params"] for event in self._events if event["method"] in ("Log.entryAdded", "Runtime.exceptionThrown")
         ]

@@ -46,7 +46,7 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
 
 @pytest.fixture(scope="module")
 def module_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
-    """As `mount`, for mounts that all tests of a module share."""
+    """Like `mount`, for mounts that all tests of a module share."""
     yield from _mounts(tmp_path_factory)
 
 

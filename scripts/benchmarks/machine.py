@@ -19,7 +19,7 @@ FRESH = 256 << 20
 
 
 def describe() -> dict[str, Any]:
-    """What does not change during a run."""
+    """Facts that do not change during a run."""
     model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?")
     total = next(int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal"))
     return {

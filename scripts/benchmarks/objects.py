@@ -59,7 +59,7 @@ class Objects:
 
 
 def _condition(request: Request) -> str:
-    """Which part of an object is asked for, or whether it has changed."""
+    """Describe a request: its range, and if it asks only for a changed object."""
     return request.range + ("if changed" if "if-none-match" in request.headers else "")
 
 

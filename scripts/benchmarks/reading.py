@@ -182,7 +182,7 @@ def _pairs(stored: data.Stored, samples: Samples) -> list[Pair]:
 
 
 def _middle_pairs(stored: data.Stored, samples: Samples) -> list[Pair]:
-    """What is wanted of chunks of 512 KiB, of one reader and of two."""
+    """The goals for chunks of 512 KiB, with one reader and with two."""
     zstd = stored.codec == "zstd"
     wanted = {
         1: {"zarr-python": 0.9 if zstd else 1.0, "TensorStore": 0.7 if zstd else 0.6, "h5py": 2.0},

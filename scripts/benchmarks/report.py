@@ -9,7 +9,7 @@ from benchmarks.rounds import Row, Spread, ratio, spread
 
 
 def table(rows: list[Row]) -> str:
-    """What people read: medians with their range, ratios round by round with theirs, and what was wanted."""
+    """Return the table for people: medians with their range, ratios round by round with theirs, and the goals."""
     lines = []
     for row in rows:
         lines += ["", f"## {row.name}{'; ' + ', '.join(row.notes) if row.notes else ''}", ""]
@@ -32,7 +32,7 @@ def table(rows: list[Row]) -> str:
 
 
 def document(machine: dict[str, Any], settings: dict[str, Any], rows: list[Row]) -> dict[str, Any]:
-    """What programs read: every sample."""
+    """Return the report for programs: every sample."""
     return {"machine": machine, "settings": settings, "rows": [_row(row) for row in rows]}
 
 

@@ -48,7 +48,7 @@ class Settings:
             shutil.rmtree(path)
 
     def place(self, name: str) -> str:
-        """Where to make a file or a tree that `remove` ends; what a run left there that was ended goes first."""
+        """Return a place for a file or a tree that `remove` deletes; leftovers of a killed run are deleted first."""
         path = os.path.join(self.directory, name)
         if os.path.lexists(path):
             self.remove(path)

@@ -27,7 +27,7 @@ CELL = 44
 
 
 def cell(program: Program, command: list[str], mount: Path, sample: Sample, folder: Path) -> tuple[str, bool]:
-    """What became of one reading, and whether it is all right."""
+    """The outcome of one reading, and if it is all right."""
     try:
         seen = program.read(command, mount / program.layout, sample.path, folder)
     except Exception as error:  # a program's own failure, of any kind
@@ -51,7 +51,7 @@ def cell(program: Program, command: list[str], mount: Path, sample: Sample, fold
 
 
 def placed(program: Program, command: list[str], mount: Path, sample: Sample, folder: Path) -> tuple[str, bool]:
-    """What a program that reads equal elements says of where they lie."""
+    """Compare the places that a program gives to equal elements."""
     read = READERS.get(program.name)
     if read is None or sample.spacing is None:
         return "equal", True

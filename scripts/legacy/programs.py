@@ -42,7 +42,7 @@ class Program:
 
 
 def run(command: list[str], **options: Any) -> str:
-    """What a program prints; its last words as an error when it fails."""
+    """Return what a program prints; if it fails, raise an error with its last words."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, **options)
     if done.returncode:
         raise RuntimeError(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")

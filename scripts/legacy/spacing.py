@@ -20,7 +20,7 @@ class Grid(NamedTuple):
     origin: tuple[float, ...] | None = None
 
     def wrong(self, expected: Grid) -> str | None:
-        """What differs from the source by more than a float32's last digits."""
+        """Return what differs from the source by more than a float32's last digits."""
         if not np.allclose(self.spacing, expected.spacing, rtol=1e-5, atol=0):
             return f"spacing {self.spacing}"
         if self.origin is not None and not np.allclose(self.origin, expected.origin or 0, rtol=1e-5, atol=1e-6):

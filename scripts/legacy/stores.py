@@ -47,7 +47,7 @@ def values() -> np.ndarray[Any, Any]:
 
 
 def positions(axis: int) -> np.ndarray[Any, Any]:
-    """Where the elements lie along an axis (z, y, x), in nanometers."""
+    """Return the places of the elements along an axis (z, y, x), in nanometers."""
     found: np.ndarray[Any, Any] = ORIGIN[2 - axis] + np.arange(SHAPE[axis]) * SPACING[2 - axis]
     return found
 

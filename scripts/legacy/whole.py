@@ -24,7 +24,7 @@ Read = Callable[[list[str], Path, str, Path], Array]
 
 
 def facts(mount: Path, path: str) -> dict[str, Any]:
-    """What `NAME.json` says of an array."""
+    """Return what `NAME.json` says of an array."""
     found: dict[str, Any] = json.loads((mount / f"{path}.json").read_text())
     return found
 

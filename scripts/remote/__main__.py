@@ -69,7 +69,7 @@ def _raise(error: OSError) -> None:
 
 
 def compare(server: Server, mount: Path, wanted: dict[str, str]) -> str:
-    """What differs between a mount and what it should hold; nothing if nothing does."""
+    """Return the differences between a mount and what it should hold."""
     if server.lists:
         seen = contents(mount)
         if set(seen) != set(wanted):
@@ -118,7 +118,7 @@ def mounted(started: Started, name: str, where: Path) -> Mount:
 
 
 def check_store(server: Server, started: Started, name: str, wanted: dict[str, str], scratch: Path) -> str:
-    """What is wrong with one store on one server."""
+    """Return the faults of one store on one server."""
     try:
         mount = mounted(started, name, scratch / f"{server.name}-{name}")
     except AssertionError as error:

@@ -223,7 +223,7 @@ def azurite(command: list[str], data: Path, scratch: Path) -> Started:
 
 
 def make_container(endpoint: str) -> None:
-    """What obstore cannot do: one signed request."""
+    """Send one signed request, which obstore cannot do."""
     now, version = formatdate(usegmt=True), "2021-08-06"
     resource = f"/{ACCOUNT}/{ACCOUNT}/{BUCKET}\nrestype:container"
     text = "PUT" + "\n" * 12 + f"x-ms-date:{now}\nx-ms-version:{version}\n{resource}"

@@ -32,7 +32,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(script: Path, *words: str, where: Path | None = None) -> set[str]:
-    """What bash offers for the last of `words`."""
+    """Return what bash offers for the last of `words`."""
     shell = ["bash", "--norc", "-c", DRIVE, "bash", str(script), "fsbridge", *words]
     done = subprocess.run(shell, capture_output=True, text=True, cwd=where, env=environment(), check=True, timeout=60)
     return {line.rstrip() for line in done.stdout.splitlines() if line.strip()}

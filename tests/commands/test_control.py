@@ -37,7 +37,7 @@ def n5_store(where: Path) -> Path:
 
 
 def listed(*points: Mount) -> list[dict[str, object]]:
-    """What `fsbridge list --json` says of the mounts on `points`: others may be mounted, too."""
+    """Return what `fsbridge list --json` says of the mounts on `points`: others may be mounted, too."""
     done = fsbridge("list", "--json")
     assert done.returncode == 0, done.stderr
     return [row for row in json.loads(done.stdout) if row["mountpoint"] in {str(point.path) for point in points}]

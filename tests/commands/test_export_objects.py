@@ -57,7 +57,7 @@ def objects(server: FakeS3, prefix: str) -> dict[str, bytes]:
 
 
 def files(store: Path, *options: str) -> dict[str, bytes]:
-    """What an export to a directory has, which is the mount's tree."""
+    """Return what an export to a directory has, which is the mount's tree."""
     with TemporaryDirectory() as folder:
         assert fsbridge("export", store, folder, *options).returncode == 0
         return {path: content for path, content in tree_of(folder).items() if content is not None}

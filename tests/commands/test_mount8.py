@@ -123,7 +123,7 @@ def test_the_old_style(machine: Machine) -> None:
 
 
 def test_the_program_in_a_folder_with_a_dot_as_the_readme_names_it(machine: Machine) -> None:
-    """As a type it is cut off at the last dot: mount(8) says "wrong fs type" of `fuse./opt/fsbridge/.venv/bin/fsbridge`."""
+    """mount(8) cuts the type off at the last dot: it says "wrong fs type" of `fuse./opt/fsbridge/.venv/bin/fsbridge`."""
     (machine.where / ".venv" / "bin").mkdir(parents=True)
     program = machine.script(".venv/bin/fsbridge")
     assert succeeded(machine.mount("-t", "fuse", f"{program}#{machine.store}", machine.path))

@@ -285,7 +285,7 @@ def public() -> Iterator[FakeMount]:
 
 
 def test_an_ordinary_user_mounts_and_unmounts(public: FakeMount) -> None:
-    """By fusermount3. Root becomes a user who may reach this test's files, in a mount namespace with what users need."""
+    """Unmount by fusermount3. Root becomes a user who may reach this test's files, in a namespace with what users need."""
     path, fsbridge = shlex.quote(str(public.path)), shlex.join([sys.executable, "-m", "fsbridge"])
     disk = shlex.quote(str(public.disk))
     script = f"""set -e
@@ -858,7 +858,7 @@ def test_p9_readers_of_a_file_that_is_being_replaced_see_one_version_or_estale(f
 
 
 def test_without_proc_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a bare chroot."""
+    """The file is missing, as in a bare chroot."""
 
     def refuse(*_: object) -> None:
         raise FileNotFoundError(2, "No such file or directory")

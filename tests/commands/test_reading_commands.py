@@ -46,7 +46,7 @@ def test_each_format_on_disk_in_zip_files_and_on_a_server(
     each: dict[str, Path], server: FakeS3, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     def printed_here(*words: str | os.PathLike[str]) -> bytes:
-        """As `printed`, without a process for each of many commands."""
+        """Like `printed`, without a process for each of many commands."""
         assert cli.main(["fsbridge", *map(os.fspath, words), "--layout", "files", *server.options]) == 0
         said = capfdbinary.readouterr()
         assert said.err == b""

@@ -28,7 +28,7 @@ def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where private folders are made; it must be empty at the end."""
+    """The directory of private folders; it must be empty at the end."""
     made = tmp_path / "tmp"
     made.mkdir(mode=0o777)
     monkeypatch.setenv("TMPDIR", os.fspath(made))

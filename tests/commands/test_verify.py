@@ -125,7 +125,7 @@ def test_a_shard_with_a_wrong_index_is_reported(each: dict[str, Path]) -> None:
 
 
 def test_copies_that_spell_out_what_goes_without_saying_are_well(each: dict[str, Path]) -> None:
-    """As neuroglancer's test data have it."""
+    """Neuroglancer's test data have such shards."""
     stale_copy(each["zarr3"])  # then made to differ in nothing but spelling
     own = json.loads((each["zarr3"] / "a/b/zarr.json").read_text())
     own.pop("storage_transformers", None)

@@ -22,7 +22,7 @@ from fsbridge.unmounted.virtual import VirtualTree, open_file
 
 
 def tree_in_process(tree: VirtualTree) -> dict[str, bytes | None]:
-    """As `tree_of` a mount."""
+    """Return the same as `tree_of` for a mount."""
     found: dict[str, bytes | None] = {}
     for path, member in tree.walk():
         found[path] = b"-> " + os.fsencode(tree.target(path)) if member.attrs.kind == "link" else None

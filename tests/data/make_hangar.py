@@ -126,7 +126,7 @@ def sample(column, name, rng, number):
 
 
 def read(checkout, prefix, arrays, texts):
-    """What Hangar's checkout returns, by `prefix|column|sample[|subsample]`, keys as Hangar's records spell them.
+    """Return what Hangar's checkout returns, by `prefix|column|sample[|subsample]`, keys as Hangar's records spell them.
 
     Of the many rows of table10 each 120th.
     """

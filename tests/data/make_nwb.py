@@ -77,7 +77,7 @@ def make_file():
 
 
 def collect(nwb):
-    """What pynwb reads: arrays by their path in the file, and facts."""
+    """Return what pynwb reads: arrays by their path in the file, and facts."""
     arrays, facts = {}, {}
     table = nwb.electrodes
     for name in ("x", "y", "z", "imp"):

@@ -49,7 +49,7 @@ for path in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[Path, str]:
-    """What became of each chunk of the corpus."""
+    """Return the outcome for each chunk of the corpus."""
     return dict(zip(CORPUS, run(REPLAY, *map(str, CORPUS)).splitlines(), strict=True))
 
 

@@ -105,7 +105,7 @@ def test_p4_the_wall_moves_with_a_store_that_is_replaced(fake: FakeMount) -> Non
 
 
 def test_p3_p4_a_store_that_is_replaced_is_read_without_an_error(tmp_path: Path, mount: Callable[..., Mount]) -> None:
-    """By the first reader, whichever thread he gets; with an HDF5 file in it, which a child process opens."""
+    """The first reader, in any thread, opens it; with an HDF5 file in it, which a child process opens."""
     current = tmp_path / "current"
     for value in range(12):
         folder = tmp_path / f"v{value}"
@@ -214,7 +214,7 @@ def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_
 
 
 def test_p7_threads_keep_their_rules_while_the_store_may_not_be_looked_at(tmp_path: Path) -> None:
-    """As while a ticket for a network disk has run out: the refusal stands, and afterwards all is as it was."""
+    """A ticket for a network disk may run out: the refusal stands, and afterwards all is as it was."""
     script = """
         import os, sys, threading
         from fsbridge import confinement, landlock
@@ -251,7 +251,7 @@ def test_p7_threads_keep_their_rules_while_the_store_may_not_be_looked_at(tmp_pa
 
 
 def test_p7_threads_that_cannot_be_started_now_are_started_later(tmp_path: Path) -> None:
-    """As at a container's limit of processes: jobs and children waited for ever for threads that never came."""
+    """At a container's limit of processes, jobs and children waited for ever for threads that never came."""
     script = """
         import sys, threading
         from fsbridge import confinement

@@ -467,7 +467,7 @@ def test_p3_sources_that_cannot_be_looked_at_are_not_missing(tmp_path: Path) -> 
 def test_p3_sources_that_may_not_be_opened_are_not_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    """By their permissions, or by the confinement of the child."""
+    """Files are refused by their permissions, or by the confinement of the child."""
     (tmp_path / "one.h5").touch()
     sources = Datasets()
     sources.path, sources.allowed = str(tmp_path / "main.h5"), [str(tmp_path)]

@@ -287,7 +287,7 @@ def test_p8_a_chunk_that_ends_children_is_avoided_and_no_other(
 
 
 def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ended children in one version of a file is asked again of the next version at once."""
+    """A question that ended children is asked again at once for the next version of the file."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
         source.file.supervisor._avoid("attributes", "", "it crashed")

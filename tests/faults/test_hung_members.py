@@ -115,7 +115,7 @@ def test_p3_p7_a_directory_is_listed_while_a_member_hangs(
 def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
     tmp_path: Path, hanging: Hanging, mount: Callable[..., Mount]
 ) -> None:
-    """To the mount itself and to what lies in it, from a group of which nothing was asked before."""
+    """Links lead to the mount itself and to what lies in it, from a group that was not read before."""
     group = zarr.open_group(tmp_path / "group.zarr", mode="w")
     for number in range(3):
         group.create_array(f"a{number}", data=np.arange(1, 5, dtype="u1"), chunks=(2,), compressors=None)

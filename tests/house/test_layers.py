@@ -142,7 +142,7 @@ def _imports(module: Path) -> Iterator[tuple[str, int]]:
 
 
 def direct(node: ast.stmt) -> Iterator[tuple[str, int]]:
-    """What a statement imports by itself, when its module is imported."""
+    """Return what a statement imports when its module is imported."""
     if isinstance(node, ast.Import):
         yield from ((alias.name, node.lineno) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -243,7 +243,7 @@ def test_each_library_has_its_place() -> None:
 
 
 def test_the_plain_install_has_every_library_but_the_optional_codecs() -> None:
-    """What docs/formats.md names is read without any extra."""
+    """All that docs/formats.md names is read without any extra."""
     project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
     plain = {re.split("[.>=]", line)[0].replace("-", "_") for line in project["dependencies"]}
     imported = {name.split(".")[0] for module in MODULES for name, _ in imports(module)}

@@ -40,7 +40,7 @@ def test_the_conda_recipe_needs_what_the_project_needs() -> None:
 
 
 def test_doctor_looks_for_what_the_project_needs() -> None:
-    """But not for what only some versions of Python need, nor what only `fsbridge completion` does."""
+    """Except for what only some versions of Python need, and what only `fsbridge completion` needs."""
     needed = {re.split("[>;]", line)[0] for line in PROJECT["project"]["dependencies"]}
     assert {*diagnosis.LIBRARIES} == needed - {"backports.zstd", "shtab"}
 

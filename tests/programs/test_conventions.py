@@ -24,7 +24,7 @@ from fsbridge.layouts.zarr3 import array_document as zarr3_document
 
 
 def double(value: float) -> str:
-    """As xarray writes it into Zarr v3."""
+    """Encode a number as xarray writes it into Zarr v3."""
     return base64.b64encode(struct.pack("<d", value)).decode()
 
 

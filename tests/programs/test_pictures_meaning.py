@@ -110,7 +110,7 @@ def test_a_map_has_its_place_and_its_missing_elements(tmp_path: Path, north_firs
 
 
 def placed(path: Path) -> tuple[list[float], dict[str, Any]]:
-    """What a GeoTIFF says of its first pixel's outer corner and of the steps, down and across, and of its system."""
+    """Return a GeoTIFF's outer corner of the first pixel, its steps, down and across, and its coordinate system."""
     with tifffile.TiffFile(path) as file:
         tags, told = file.pages[0].tags, file.geotiff_metadata or {}
         if 34264 in tags:

@@ -266,7 +266,7 @@ def test_one_text_is_a_region(tmp_path: Path, mount: MountFunction) -> None:
 
 
 def test_columns_that_are_arrays(tmp_path: Path, mount: MountFunction) -> None:
-    """As PyTables writes them. HDF5's array types within compounds were bytes without a type."""
+    """PyTables writes such columns. HDF5's array types within compounds were bytes without a type."""
     dtype = np.dtype([("i", "<i4"), ("a", ">f4", (2, 3)), ("n", [("x", ">i2", (2,)), ("y", "S3")])])
     values = np.zeros(5, dtype)
     values["i"], values["a"] = np.arange(5), np.arange(30).reshape(5, 2, 3) / 3
@@ -502,7 +502,7 @@ def test_p6_one_uncompressed_chunk_may_be_larger_than_the_cache(tmp_path: Path, 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_p6_the_cache_that_a_large_compressed_chunk_needs_is_named(tmp_path: Path, mount: MountFunction, order: str) -> None:
-    """And is enough, also where the elements of the chunk are put into another order (HDF5 knows none but C's)."""
+    """The named size is enough, also if the elements of the chunk are put into another order (HDF5 knows none but C's)."""
     values = np.random.default_rng(1).integers(0, 60000, (8, 256, 1024)).astype("<u2")
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=2)
     options: dict[str, Any] = {"order": order, "compressors": numcodecs.Zstd()}

@@ -48,7 +48,7 @@ def dump(path: Path) -> str:
 
 
 def differences(one: Path, other: Path) -> str:
-    """What h5diff finds, also of objects that only one of the files has."""
+    """Return what h5diff finds, also about objects that only one of the files has."""
     done = subprocess.run(["h5diff", "-c", str(one), str(other)], capture_output=True, check=False)
     return f"{done.returncode}: " + (done.stdout + done.stderr).decode("utf-8", "replace")
 
@@ -101,7 +101,7 @@ def large_headers(path: Path) -> None:
 
 
 def test_p12_types_spaces_and_orders_are_the_file_s_own(tmp_path: Path, mount: MountFunction) -> None:
-    """What h5dump does not say, or h5diff does not look at."""
+    """Check what h5dump does not print and h5diff does not compare."""
     h5py_types(tmp_path / "types.h5")
     tree = mount(tmp_path / "types.h5", "--layout", "files")
     with h5py.File(tree / "types.h5") as found, h5py.File(tmp_path / "types.h5") as expected:
@@ -141,7 +141,7 @@ def test_p12_links_types_and_references_lead_where_they_did(tmp_path: Path, moun
 
 
 def test_p12_comments_and_the_bits_of_numbers_are_the_file_s_own(tmp_path: Path, mount: MountFunction) -> None:
-    """Where integers that begin above bit 0 do so: their elements are shown from bit 0 on."""
+    """Integers that begin above bit 0 keep that place: their elements are shown from bit 0 on."""
     h5py_rare(tmp_path / "rare.h5")
     tree = mount(tmp_path / "rare.h5", "--layout", "files")
     with h5py.File(tree / "rare.h5") as found, h5py.File(tmp_path / "rare.h5") as expected:
@@ -179,7 +179,7 @@ def test_p8_integers_of_few_bits_inside_other_types_hide_no_file(tmp_path: Path,
 
 
 def test_p12_the_file_of_a_group_and_of_an_array(tmp_path: Path, mount: MountFunction) -> None:
-    """What they refer to and do not hold is nothing; all else is as it was."""
+    """References to objects outside of them are null; all else is as it was."""
     h5py_links(tmp_path / "links.h5")
     h5py_types(tmp_path / "types.h5")
     tree = mount(tmp_path, "--layout", "files")
@@ -230,7 +230,7 @@ def test_p12_netcdf_reads_the_twin_as_it_reads_the_file(tmp_path: Path, mount: M
 
 
 def facts(kind: str = "i4", extent: int = 2) -> dict[str, object]:
-    """What HDF5 says of a dataset."""
+    """A description of a dataset as HDF5 gives it."""
     tid, space = h5t.py_create(np.dtype(kind)), h5s.create_simple((extent,))
     attribute = {"name": "n", "type": encoded(h5t.STD_I16BE.encode()), "committed": None,
                  "space": encoded(h5s.create(h5s.SCALAR).encode()), "data": encoded(b"\0\5")}  # fmt: skip
@@ -330,7 +330,7 @@ def test_p8_a_dataset_that_ends_hdf5_is_left_out_alone(tmp_path: Path, monkeypat
 def test_p8_members_behind_a_page_that_ends_hdf5_are_described_as_those_of_other_formats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those on the pages before it are as the file has them, and none is there twice or not at all."""
+    """Members on the pages before it are as the file has them, and none is there twice or not at all."""
     with h5py.File(tmp_path / "store.h5", "w") as file:
         for number in range(450):
             file.create_dataset(f"a{number:03}", data=np.arange(3) + number).attrs["n"] = np.int16(5)

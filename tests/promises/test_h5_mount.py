@@ -30,7 +30,7 @@ VALUES = np.random.default_rng(0).integers(0, 60000, (20, 30, 40)).astype("<u2")
 
 
 def hdf5(path: Path) -> Path:
-    """What HDF5 can hold and h5py writes: the twin must have all of it."""
+    """Write all that HDF5 can hold and h5py can write: the twin must have all of it."""
     with h5py.File(path, "w") as file:
         file.attrs["title"] = "tëst"
         file.attrs["numbers"] = [1.5, 2.5]

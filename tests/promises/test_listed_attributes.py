@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def known(fd: int) -> Known:
-    """What the kernel would say of an open file or directory if it did not ask."""
+    """Return what the kernel has cached of an open file or directory."""
     return look_open(fd, ctypes.CDLL(None).statx)
 
 

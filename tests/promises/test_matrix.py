@@ -79,7 +79,7 @@ def _first_fastest(tree: Tree) -> bool:
 
 
 def elements(values: Any) -> Any:
-    """As an array; texts are objects."""
+    """Convert to an array; texts are objects."""
     return np.asarray(values, object) if isinstance(values, str) else np.asarray(values)
 
 

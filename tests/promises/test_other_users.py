@@ -400,7 +400,7 @@ def test_p4_a_store_that_is_not_for_everybody_is_not_mounted_for_others(place: P
 
 
 def test_p4_icechunk_repositories(place: Path, mount: Callable[..., Mount]) -> None:
-    """What is remembered of snapshots and manifests, which never change, is refused with their files."""
+    """Remembered snapshots and manifests, which never change, are refused with their files."""
     icechunk_data.write(place / "repository")
     store = public(place / "repository")
     tree = mount(store, "--allow-other")

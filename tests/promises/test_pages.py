@@ -32,7 +32,7 @@ def write(path: Path, compressor: Any) -> np.ndarray:
 
 
 def test_p12_a_long_file_is_read_through_the_page_cache(tmp_path: Path, mount: MountFunction) -> None:
-    """By `read`, by `mmap`, and by both at a time."""
+    """Read by `read`, by `mmap`, and by both at a time."""
     values = np.random.default_rng(3).integers(0, 1 << 16, (48, 1024, 1024), np.uint16)
     array = zarr.create_array(tmp_path / "s.zarr", shape=values.shape, chunks=(16, 256, 256), dtype="<u2", zarr_format=2)
     array[...] = values
@@ -82,7 +82,7 @@ def test_p12_sequential_readers_see_equal_bytes(tmp_path: Path, mount: MountFunc
 def test_p9_sequential_readers_of_chunks_that_are_being_replaced_see_one_version_or_estale(
     tmp_path: Path, mount: MountFunction, pause: float, options: tuple[str, ...]
 ) -> None:
-    """What was read ahead is outdated again and again; a reader gets one version of the chunk, and none of before."""
+    """Prefetched chunks are outdated again and again; a reader gets one version of the chunk, and no older one."""
     write(tmp_path / "s.zarr", None)
     assert json.loads((tmp_path / "s.zarr/.zarray").read_text())["compressor"] is None
     tree = mount(tmp_path / "s.zarr", *options)

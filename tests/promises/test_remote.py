@@ -581,7 +581,7 @@ def test_mistakes_are_said_within_five_seconds(
 
 
 def test_a_server_may_be_named_by_the_environment(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As other programs are told of it, and without another word for plain HTTP."""
+    """Variables of other programs name the server, and plain HTTP needs no further option."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
     shown = fsbridge("info", "--anonymous", "--region", "us-east-1", f"s3://{BUCKET}/v3")
     assert "16/16" in shown.stdout.replace(" ", ""), shown.stderr
@@ -718,7 +718,7 @@ def test_a_zip_file_is_read_by_ranges(server: FakeS3, tmp_path: Path, mount: Mou
 
 
 def test_eight_mounts_of_one_store_share_a_block_cache(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
-    """As eight nodes would, on one machine: all read right values together, and what one has fetched the next has not to."""
+    """Eight mounts on one machine stand for eight nodes: all read right values together, and fetch each block once."""
     options = [*server.options, "--block-cache", str(tmp_path / "blocks"), "--immutable"]
     mounts = [mount(f"s3://{BUCKET}/v3", *options) for _ in range(8)]
     paths = [f"raw/c/{i}/{j}" for i in range(4) for j in range(4)]

@@ -25,7 +25,7 @@ HEIGHT = 2
 
 @dataclass(frozen=True)
 class Shape:
-    """What an array is like: `width` of its chunks, bytes of an element, whether they are compressed."""
+    """The kind of an array: `width` of its chunks, bytes of an element, and if they are compressed."""
 
     width: int
     itemsize: int
@@ -41,7 +41,7 @@ SHAPES = [Shape(600, 4, True), Shape(600, 8, False), Shape(20_000, 4, True), Sha
 
 @dataclass(frozen=True)
 class Version:
-    """What a path held from one time until another one."""
+    """The content of a path from one time until another one."""
 
     since: float
     until: float
@@ -49,7 +49,7 @@ class Version:
 
 
 class Histories:
-    """What each path held, and when: `None` is nothing."""
+    """The content of each path, and when it had it: `None` is nothing."""
 
     def __init__(self) -> None:
         self._all: dict[Any, list[Version]] = {}

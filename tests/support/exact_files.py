@@ -306,7 +306,7 @@ def netcdf(path: Path) -> None:
 
 
 def nwb(path: Path) -> None:
-    """What pynwb wrote (tests/data/make_nwb.py): references in datasets, attributes and compounds."""
+    """Copy a file of pynwb's (tests/data/make_nwb.py): references in datasets, attributes and compounds."""
     (source,) = unpack("hdf5", path.parent / "unpacked").glob("*.nwb")
     source.rename(path)
 

@@ -69,7 +69,7 @@ class Objects(dict[str, Stored]):
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked. `kind`: GET, HEAD, LIST, or another method; `key`: without the bucket, of a LIST its prefix."""
+    """A request. `kind`: GET, HEAD, LIST, or another method; `key`: without the bucket; for a LIST its prefix."""
 
     kind: str
     key: str
@@ -373,7 +373,7 @@ class FakeS3:
         return 200, {"Content-Type": "application/xml"}, body.encode()
 
     def listed_etag(self, stored: Stored) -> str:
-        """As a LIST shows it; tests replace it."""
+        """Return the ETag that a LIST shows; tests replace it."""
         return f"&quot;{stored.etag}&quot;"
 
 

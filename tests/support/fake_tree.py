@@ -316,7 +316,7 @@ class DiskDirectory(FakeDirectory):
 
 
 def disk_stamp(file: str | int) -> Any:
-    """What identifies one version of a real file."""
+    """Return what identifies one version of a real file."""
     status = os.stat(file)
     return status.st_ino, status.st_mtime_ns, status.st_size
 
@@ -344,7 +344,7 @@ def demo(disk: str) -> FakeDirectory:
 
 
 class Forgetful:
-    """What only remembers something, and says that it has forgotten it."""
+    """An object that remembers something and reports when it has forgotten it."""
 
     def clear(self) -> None:
         log.info("what is remembered is forgotten")

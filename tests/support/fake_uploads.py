@@ -24,7 +24,7 @@ class Uploads:
         self._count = 0
 
     def answer(self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes) -> Answer:
-        """What the server answers."""
+        """An answer of the server."""
         metadata = {name: value for name, value in headers.items() if name.startswith(META)}
         if method == "PUT" and "partNumber" in query:
             return self._part(query["uploadId"], int(query["partNumber"]), body)

@@ -40,11 +40,11 @@ class FaultyMount:
         assert mounted(path)
 
     def begin(self, seed: int, share: dict[str, float], only: tuple[str, ...] = OPERATIONS) -> None:
-        """From now on each of the operations `only` has its share of each fault."""
+        """Give each of the operations `only` its share of each fault from now on."""
         self._tell({"seed": seed, "share": share, "only": only})
 
     def release(self) -> Counter[str]:
-        """From now on nothing goes wrong, and whatever hangs goes on; the faults that there were since `begin`."""
+        """Let nothing go wrong from now on, and let go on what hangs; return the faults since `begin`."""
         return Counter(self._tell({}))
 
     def stop(self) -> None:

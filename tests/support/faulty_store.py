@@ -50,7 +50,7 @@ class Plan:
             return None
 
     def release(self) -> None:
-        """From now on nothing goes wrong, and whatever hangs goes on."""
+        """Let nothing go wrong from now on, and let go on what hangs."""
         self.on = False
         self.released.set()
 
@@ -63,7 +63,7 @@ class FaultyStore:
         self.plan = plan
 
     def __getattr__(self, name: str) -> Any:
-        """What the plan does not concern."""
+        """Forward operations that the plan does not concern."""
         return getattr(self.store, name)
 
     def opened(self, key: Key) -> None:

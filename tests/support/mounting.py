@@ -50,7 +50,7 @@ def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 60) -> subproc
 
 
 def without_log_notice(printed: str) -> str:
-    """What a mount printed, less its notice that a machine without syslog keeps no log: only some machines have one."""
+    """Return what a mount printed, without its notice that there is no syslog: only some machines have one."""
     return "".join(line for line in printed.splitlines(keepends=True) if "there is no syslog here" not in line)
 
 
@@ -64,7 +64,7 @@ class Mounted(NamedTuple):
 
 
 def mounts_at(path: str | os.PathLike[str]) -> list[Mounted]:
-    """What is mounted at `path`, from the kernel's list: asking the file system itself could hang."""
+    """Return the mounts at `path`, from the kernel's list: asking the file system itself could hang."""
     found = []
     for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]:  # others may mount at any name
         fields = [re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), field) for field in line.split(" ")]
@@ -135,7 +135,7 @@ class Mount:
         return self.process.poll() is None and self._answers(10)
 
     def log(self) -> list[str]:
-        """What the daemon has written so far, line by line."""
+        """Return what the daemon has written so far, line by line."""
         return self.log_path.read_text(errors="replace").splitlines()
 
     def told(self, pattern: str, count: int = 1) -> list[str]:
@@ -235,7 +235,7 @@ class Mount:
 
 
 def _idle_since(process: int) -> dict[str, str] | None:
-    """By thread of a process, how often it has run until now; None while one runs, waits for a processor or for a disk."""
+    """Count for each thread of a process how often it has run; None while one runs, waits for a processor or for a disk."""
     found = {}
     for thread in os.listdir(f"/proc/{process}/task"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -18,7 +18,7 @@ WRITTEN = [(2, "/group/target", None), (3, "/group/target", ((0, 1), (1, 2))), (
 
 
 def call(name: str, *arguments: Any, result: Any = ctypes.c_int64) -> int:
-    """What a function of the library gives; it must not fail."""
+    """Return the result of a function of the library; it must not fail."""
     function = getattr(ctypes.CDLL(h5p.__file__), name)
     function.restype = result
     found: int = function(*(ID(argument) if isinstance(argument, int) else argument for argument in arguments))
@@ -65,7 +65,7 @@ def put(file: h5py.File, name: str, references: Any, count: int) -> None:
 
 
 def read(file: h5py.File, dataset: str | None = None) -> list[Any]:
-    """What the references of a dataset, or of the root's attribute, refer to, as in `WRITTEN`."""
+    """Return the targets of a dataset's references, or of those in the root's attribute, as in `WRITTEN`."""
     references = ctypes.create_string_buffer(SIZE * len(WRITTEN))
     if dataset is None:
         opened = call("H5Aopen", file.id.id, b"ref", 0)

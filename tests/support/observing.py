@@ -57,7 +57,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def held_by(pid: int) -> list[str]:
-    """What a process holds open, sorted: paths, or kinds. Not libffi's library, which Ubuntu's keeps open."""
+    """Return what a process holds open, sorted: paths, or kinds. Not libffi's library, which Ubuntu's Python keeps open."""
     links = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it has just been closed

@@ -80,7 +80,7 @@ Found: TypeAlias = dict[bytes, bytes | Exception | None]
 
 
 def absent(right: Found, found: Found) -> list[bytes]:
-    """What is neither found nor below anything that could not be read."""
+    """Return paths that are neither found nor below anything that could not be read."""
     broken = {path for path, what in found.items() if isinstance(what, Exception)}
     above = {path: [path[:end] for end in range(len(path)) if path[end : end + 1] == b"/"] for path in right}
     return [path for path in right if path not in found and broken.isdisjoint(above[path])]

@@ -64,7 +64,7 @@ def upload(server: FakeS3, made: dict[str, Path]) -> dict[str, str]:
 
 
 def remote(server: FakeS3) -> Remote:
-    """What `server.options` mean."""
+    """Return the settings that `server.options` mean."""
     return Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
 
 
@@ -74,7 +74,7 @@ def write_all(folder: Path) -> Path:
 
 
 def tree_of(root: str | os.PathLike[str]) -> dict[str, bytes | None]:
-    """What a real directory contains, by path: bytes of files, targets of links as `-> target`, None for directories."""
+    """Return the content of a real directory by path: bytes of files, links as `-> target`, None for directories."""
     found: dict[str, bytes | None] = {}
     for folder, names, files in os.walk(root):
         for name in [*names, *files]:

@@ -124,7 +124,7 @@ class Mounted:
         return trio.from_thread.run(asked, trio_token=self.token)
 
     def tried(self, ask: Callable[..., Awaitable[T]], *given: Any, **named: Any) -> tuple[T | None, str]:
-        """What comes of it, or the name of the error."""
+        """Return the result of a call, or the name of its error."""
         try:
             return self.do(ask, *given, **named), ""
         except FUSEError as error:
@@ -172,7 +172,7 @@ class Changing(RuleBasedStateMachine):
         self.kernel = self.mounted.kernel
 
     def make_store(self, folder: Path) -> Any:
-        """What is mounted."""
+        """The store that is mounted."""
         return ChangingStore(folder, self.form)
 
     def teardown(self) -> None:
@@ -436,7 +436,7 @@ class Changing(RuleBasedStateMachine):
 
     @rule()
     def park(self) -> None:
-        """What a signal does, or much that was forgotten."""
+        """Do what a signal or a lack of memory does: park inodes, forget directories."""
 
         async def drop() -> None:
             self.mounted.filesystem.inodes.park()
@@ -528,7 +528,7 @@ class Changing(RuleBasedStateMachine):
         return ("files", *above, f"{last}{suffix}")
 
     def place(self, name: str) -> tuple[str, ...]:
-        """Where an array is in the mount."""
+        """Return the path of an array in the mount."""
         return (name,)
 
 

@@ -125,7 +125,7 @@ def test_p3_a_store_that_was_replaced_is_left_to_a_worker(store: LocalStore, tmp
 
 
 def test_p3_in_an_immutable_store_a_name_is_absent_only_while_the_store_is_there(tmp_path: Path) -> None:
-    """What is found without waiting needs no look at the root; what is not found may be another store's by now."""
+    """Answers found without waiting need no look at the root; a missing member may be another store's by now."""
     (tmp_path / "s").mkdir()
     (tmp_path / "s/chunk").write_bytes(b"chunk")
     store = LocalStore(str(tmp_path / "s"), immutable=True)

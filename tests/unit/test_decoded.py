@@ -312,7 +312,7 @@ def test_p11_of_what_was_read_one_after_the_other_little_is_kept() -> None:
 def test_p9_a_chunk_that_was_found_before_an_open_is_looked_for_again(
     array: FakeArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else what a reader had found, but not yet used, came into the pages of a file opened after its replacement."""
+    """What a reader had found, but not yet used, came into the pages of a file opened after its replacement."""
     version, find = chunks_of(array).whole(), array.chunks.find
 
     def replaced_meanwhile(index: tuple[int, ...]) -> ChunkInfo:
@@ -381,7 +381,7 @@ def test_p9_chunks_that_were_absent_before_an_open_are_looked_for_again(
 
 
 def test_p9_two_readers_that_see_a_change_at_once_get_one_version(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each made the other's file stale, and a program that had only just opened one could not."""
+    """Each made the other's file stale, and a program that had just opened one could not read it."""
     chunks = chunks_of(array)
     old, both = chunks.whole(), threading.Barrier(2)
 

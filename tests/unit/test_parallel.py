@@ -63,7 +63,7 @@ def fail_apart(used: list[Used]) -> None:
 
 
 def fail_later(used: list[Used]) -> None:
-    """As a listing does it, which has what it waits for in a variable."""
+    """Wait like a listing, which keeps what it waits for in a variable."""
     coming = Answer(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
     coming.get()
 

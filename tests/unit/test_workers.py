@@ -59,7 +59,7 @@ def test_a_thread_that_ends_leaves_what_waits_to_another(how: str, monkeypatch: 
 
 
 def test_p7_jobs_that_hang_do_not_keep_others_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read ahead of a store that hung was waited for, a tenth of a second for each directory of all others."""
+    """Prefetches from a store that hung delayed each directory of all others by a tenth of a second."""
     monkeypatch.setattr(workers, "SLOW_SECONDS", 0.05, raising=False)
     goes_on, done, threads = threading.Event(), threading.Event(), Workers("test", 1, failing)
     begun = [threading.Event() for _ in range(3)]

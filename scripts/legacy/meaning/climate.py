@@ -89,7 +89,7 @@ def dates(source: xarray.Dataset) -> list[str]:
 
 
 def attributes(variable: xarray.DataArray) -> dict[str, Any]:
-    """What the source says of a variable, the packing, the marker and the calendar among it. NaN becomes None."""
+    """Return the source's attributes of a variable, with packing, marker and calendar. NaN becomes None."""
     encoded = ("scale_factor", "add_offset", "_FillValue", "units", "calendar")
     found = {**variable.attrs, **{name: variable.encoding[name] for name in encoded if name in variable.encoding}}
     return {name: value if isinstance(value, str) else number(value) for name, value in found.items()}
@@ -205,7 +205,7 @@ def in_grads(command: list[str], folder: Path, source: xarray.Dataset, scratch: 
 
 
 def run_with(text: str, command: list[str]) -> str:
-    """What a program prints that is told at its prompt what to do."""
+    """Return what a program prints for commands at its prompt."""
     return run(["sh", "-c", 'text=$1; shift; printf %s "$text" | "$@"', "sh", text, *command])
 
 
@@ -228,7 +228,7 @@ def in_gdal(suffix: str, keys: tuple[str, ...]) -> Compare:
 
 
 def on_earth(command: list[str], folder: Path, source: xarray.Dataset, scratch: Path) -> None:
-    """Where GDAL puts the middle of each pixel, and in which system."""
+    """Return the middle of each pixel, and the coordinate system, from GDAL."""
     shown = json.loads(run([*command, "-json", str(folder / "tas.tif")]))
     left, width, _, top, _, height = shown["geoTransform"]
     close("longitudes", left + (np.arange(source.lon.size) + 0.5) * width, source.lon.values)

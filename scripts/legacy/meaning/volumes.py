@@ -73,7 +73,7 @@ def library(code: str, fact: str, expected: object, path: str = "volumes.zarr/")
 
 
 def text(arguments: list[str], pattern: str, expected: object) -> Compare:
-    """What a program prints of files of the store."""
+    """Return what a program prints about files of the store."""
 
     def compare(command: list[str], mount: Path, scratch: Path) -> None:
         folder = mount / "files" / FILES
@@ -139,7 +139,7 @@ def image_info(folder: Path, install: bool) -> list[str]:
 
 
 def unquantized(command: list[str], mount: Path, scratch: Path) -> None:
-    """What teem makes of packed numbers."""
+    """Return packed numbers as teem reads them."""
     out = scratch / "unquantized.nrrd"
     source = mount / "files" / FILES / "packed.nrrd"
     run([*command, "unquantize", "-double", "-i", str(source), "-o", str(out)])

@@ -143,7 +143,7 @@ def test_blosc_ranges_equal_slices(typesize: int, cname: str, shuffle: int) -> N
 
 @pytest.mark.parametrize("cname", ["lz4", "zstd"])
 def test_blosc_blocks_may_lie_in_any_order(cname: str) -> None:
-    """As threads that compress blocks side by side put them; c-blosc itself must take the frame for what it was."""
+    """Put blocks in the order of parallel compressing threads; c-blosc itself must decode the frame to the same bytes."""
     data = SMOOTH * 4
     stored = bytes(numcodecs.blosc.compress(np.frombuffer(data, "<u2"), cname.encode(), 5, 1, 1 << 14))
     edge = struct.unpack_from("<I", stored, 8)[0]
@@ -298,7 +298,7 @@ def test_each_element_of_snappy(stored: bytes) -> None:
 
 
 def from_snappy(stored: bytes, size: int) -> bytes:
-    """What is decoded; nothing may be written beside it."""
+    """Return the decoded bytes; nothing may be written beside them."""
     around = bytearray(b"\xaa" * (size + 64))
     try:
         blosc.snappy_into(memoryview(stored), memoryview(around)[32 : 32 + size])
@@ -308,7 +308,7 @@ def from_snappy(stored: bytes, size: int) -> bytes:
 
 
 def snappy_by_the_book(data: bytes) -> bytes:
-    """What a stream is decoded to, byte by byte as Snappy's `format_description.txt` says; an error for none."""
+    """Decode a stream byte by byte as Snappy's `format_description.txt` says; raise an error if it is damaged."""
     length = position = 0
     for shift in range(0, 35, 7):
         length |= (data[position] & 0x7F) << shift

@@ -172,7 +172,7 @@ def test_nbit(tmp_path: Path, order: int, mark: str, size: int, precision: int, 
 
 
 def packed(tmp_path: Path, kind: h5py.h5t.TypeIntegerID, numbers: np.ndarray) -> bytes:
-    """What we decode of one chunk of `numbers` that HDF5 writes as `kind` with its nbit filter."""
+    """Decode one chunk of `numbers` that HDF5 writes as `kind` with its nbit filter."""
     with h5py.File(tmp_path / "n.h5", "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk(numbers.shape)

@@ -128,7 +128,7 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypa
 
 
 def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else `du` and `ls -l`, which list everything before they stat it, would look up every file again."""
+    """Otherwise `du` and `ls -l`, which list everything before they stat it, would look up every file again."""
     directory = SpaceDirectory(FakeSpace(10**9), 3)
     monkeypatch.setattr("fsbridge.kernel.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
     monkeypatch.setattr("fsbridge.asking.time", SimpleNamespace(monotonic=lambda: 100.0))

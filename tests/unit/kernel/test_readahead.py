@@ -95,7 +95,7 @@ class Later(Workers):
 
 
 class Ahead(list[int]):
-    """What was decoded ahead. `full`: nothing more may be."""
+    """Records what was decoded ahead. `full`: nothing more may be."""
 
     full = False
 
@@ -107,7 +107,7 @@ class Ahead(list[int]):
 
 
 def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[list[int]]:
-    """What is decoded ahead at each open of `numbers`."""
+    """Return what is decoded ahead at each open of `numbers`."""
     ahead = Ahead()
     streams = Streams(Now(), count, ahead.take)
     steps = []
@@ -565,7 +565,7 @@ def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -
 
 @pytest.fixture
 def two_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as are ahead of a reader of the largest ones."""
+    """Allow two windows, as many as are ahead of a reader of the largest ones."""
     monkeypatch.setattr(readahead, "MOST_WINDOWS", 2)
 
 
@@ -588,7 +588,7 @@ def test_a_long_file_is_made_ready_ahead_of_a_sequential_reader() -> None:
 
 @pytest.mark.usefixtures("two_windows")
 def test_parts_of_a_long_remote_file_are_made_a_few_at_a_time_too() -> None:
-    """By all the threads that wait for the network, each took the others' memory out of the processors' caches."""
+    """With all the threads that wait for the network, each took the others' memory out of the processors' caches."""
     sending, making = Later(), Later()
     readers = Readers(sending, REMOTE, making)
     file = FakeFile(bytes(1000), window=100)

@@ -226,7 +226,7 @@ sys.exit(fake_tree.main())
 def test_pyfuse3_waits_so_if_its_version_is_known_and_in_its_own_way_else(
     tmp_path: Path, version: str, noted: set[str]
 ) -> None:
-    """Else `quick_requests` would change nothing but the time that requests take, or might break another pyfuse3."""
+    """With another pyfuse3 `quick_requests` would have no effect, or might break it."""
     fake = FakeMount(tmp_path)
     other = f"import pyfuse3\npyfuse3.__version__ = {version!r}\n" if version else ""
     process = fake.start_foreground(program=other + PROGRAM)

@@ -123,7 +123,7 @@ def test_in_an_immutable_store_a_groups_document_is_what_it_was(store: tuple[Pat
 
 
 def test_links_to_other_files_are_looked_at_by_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where hdmf-zarr's links lead to is a question that may wait, and the layout `n5` shows it."""
+    """The target of hdmf-zarr's links is a question that may wait, and the layout `n5` shows it."""
     path = tmp_path / "store"
     links = [{"name": "x", "path": "/y", "source": "../other"}]
     group = FORMATS["zarr2"][0]

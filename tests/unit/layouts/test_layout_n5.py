@@ -303,7 +303,7 @@ def test_listings_by_reversed_axes(monkeypatch: pytest.MonkeyPatch, kept: int) -
 
 @pytest.mark.parametrize("mtime_ns", [-(2**70), 7, 2**63 - 1, 2**63, 2**70])
 def test_p2_times_of_any_century_are_listed(mtime_ns: int) -> None:
-    """What a store says may need more than the 64 bits that most times of a walk are kept in."""
+    """Times may need more than the 64 bits in which most times of a walk are kept."""
 
     class Dated(FakeChunks):
         def scan(self, prefix: Any) -> Any:

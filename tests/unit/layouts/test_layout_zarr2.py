@@ -171,7 +171,7 @@ def test_chunks_of_several_shapes_are_left_out(caplog: pytest.LogCaptureFixture)
 
 
 def member_documents(found: dict[bytes, Any]) -> dict[str, Any]:
-    """What the tree's own documents say, by path."""
+    """Return the tree's own documents, by path."""
     return {
         path.decode().lstrip("/"): json.loads(data)
         for path, data in found.items()

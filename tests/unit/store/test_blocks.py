@@ -244,7 +244,7 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
 
 
 def test_p11_one_mount_never_takes_more_than_the_size_and_makes_no_more_room_than_it_must(tmp_path: Path) -> None:
-    """What was written since the last count counts: a sixteenth of the size fits into what one clearing has made free."""
+    """Bytes written since the last count are included: a sixteenth of the size fits into what one clearing has made free."""
     size, block = 1 << 20, 4096
     cache = BlockCache(str(tmp_path / "cache"), size, "u")
     taken = []

@@ -48,7 +48,7 @@ def store(path: Path) -> Iterator[LocalStore]:
 
 
 def answer(ask: Callable[[], Any]) -> Any:
-    """What a question is answered, errors included."""
+    """Return the answer to a question, or its error."""
     try:
         found = ask()
         return found if isinstance(found, tuple) else sorted(map(repr, found))
@@ -119,7 +119,7 @@ def test_p9_a_moment_sees_what_is_there_when_it_begins(path: Path, store: LocalS
 
 
 def test_p9_what_was_read_in_a_moment_is_the_same_until_it_ends(path: Path, store: LocalStore) -> None:
-    """Then each question if it has changed is answered so, for as long as the moment remembers it."""
+    """A question if it has changed is then answered so, for as long as the moment remembers it."""
     key, chunk = Key("a/chunk"), path / "a/chunk"
     with store.together():
         data, before = store.read(key, 100)

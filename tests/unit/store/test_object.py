@@ -506,7 +506,7 @@ def test_p9_a_second_is_over_when_the_servers_clock_says_so(server: FakeS3, monk
 
 @pytest.mark.parametrize("etag", [NGINX, "3846923741", "s8p4vl7wg"])
 def test_p9_an_etag_that_may_stand_for_other_bytes_proves_nothing(server: FakeS3, etag: str) -> None:
-    """As nginx, lighttpd and Caddy make them."""
+    """ETags as nginx, lighttpd and Caddy make them."""
     now = time.time()
     server.put("z/a/c/0", CHUNK, now, etag)
     store = opened(server)
@@ -617,7 +617,7 @@ def test_p3_an_error_of_a_source_of_credentials_is_never_absence(
     ],
 )
 def test_p3_tokens_that_are_not_there_are_no_objects(said: str, error: type[Exception]) -> None:
-    """As obstore says it for Azure and Google, for roles by web identity and of machines."""
+    """Errors as obstore words them for Azure and Google, for roles by web identity and of machines."""
     found = faults.translate(type("GenericError", (Exception,), {})(f"Generic error: {said}"), "s3://b/z/c/0")
     assert isinstance(found, error)
     assert "no credentials can be had" in str(found)
@@ -923,7 +923,7 @@ def test_without_credentials_the_error_says_where_they_are_looked_for(url: str, 
     "place", ["http://169.254.169.254/latest/api/token", "http://metadata.google.internal/computeMetadata"]
 )
 def test_what_the_clouds_own_address_does_not_answer_means_no_credentials(place: str) -> None:
-    """As obstore says it; nothing but loopback addresses is asked here."""
+    """Errors as obstore words them; nothing but loopback addresses is asked here."""
     text = f"Generic S3 error: Error performing PUT {place} in 1s, after 3 retries - HTTP error: error sending request"
     found = faults.translate(RuntimeError(text), "s3://bucket/z")
     assert isinstance(found, Refused)
@@ -978,7 +978,7 @@ def test_endpoints_and_regions_that_no_request_can_name_are_refused(monkeypatch:
 
 
 def test_p8_a_panic_of_the_library_is_an_error_without_secrets(server: FakeS3) -> None:
-    """As it is where credentials hold what no header can, or a provider gives such ones later on."""
+    """Credentials may hold what no header can, or a provider may return such ones later."""
 
     class PanicException(BaseException):
         """Rust's, as pyo3 raises it."""
@@ -1052,7 +1052,7 @@ def test_p6_p8_a_listing_that_never_ends_is_given_up(
 def test_p3_a_server_without_second_pages_has_none_of_them_taken_for_absent(
     server: FakeS3, method: str, behind: bool
 ) -> None:
-    """As those do that know the first version of LIST only. `behind`: whether it can begin behind a key."""
+    """A server that knows only the first version of LIST. `behind`: it can begin behind a key."""
     keys = [f"z/n/c/{number:04}" for number in range(2500)]
 
     def fault(request: Request) -> Fault | None:
@@ -1120,7 +1120,7 @@ def test_p9_a_redirect_is_followed_and_what_comes_from_there_is_checked_like_any
 
 
 def test_content_encoding_is_left_alone(server: FakeS3) -> None:
-    """What is stored is what is read, whatever a header says of it: codecs are named by the metadata."""
+    """Reads return the stored bytes, whatever a header says of them: the metadata name the codecs."""
     stored = gzip.compress(CHUNK)
     headers = {"ETag": '"e"', "Last-Modified": formatdate(1e9, usegmt=True), "Content-Encoding": "gzip"}
     server.fault = lambda request: Fault(status=200, body=stored, headers=headers) if request.key == "z/a/c/0" else None

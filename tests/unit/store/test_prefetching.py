@@ -26,7 +26,7 @@ A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has come waits for its reader, however busy the machine is."""
+    """Received bytes wait for their reader, however busy the machine is."""
     monkeypatch.setattr("fsbridge.store.remote.prefetching.FETCHED_SECONDS", 60.0)
 
 

@@ -40,7 +40,7 @@ def written(file: Path, name: str) -> None:
 def test_credentials_that_are_renewed_under_a_mount_are_used(
     server: FakeS3, credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `aws sts` and single sign-on write them each hour; a file that is just being written leaves the old ones."""
+    """`aws sts` and single sign-on write credentials each hour; a file that is just being written leaves the old ones."""
     monkeypatch.setattr(backends, "GOOD_FOR", timedelta())  # each request asks for them
     written(credentials, "AKIAONE")
     client = Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint))
@@ -67,7 +67,7 @@ def test_a_profile_without_credentials_is_said_at_once(server: FakeS3, credentia
 def test_credentials_of_the_default_profile_are_used_without_an_option(
     server: FakeS3, credentials: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As every program of Amazon's does; variables come first, and AWS_PROFILE names another profile."""
+    """Programs of Amazon's do so: variables come first, and AWS_PROFILE names another profile."""
     for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)

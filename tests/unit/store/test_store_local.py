@@ -284,7 +284,7 @@ def test_p9_a_rewritten_store_is_the_new_one(root: Path, how: str) -> None:
 
 @pytest.mark.parametrize("what", ["opened", "read", "list", "names"])
 def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """As for everybody, a check may refuse what has just been opened, or have to wait."""
+    """A check of `--allow-other` may refuse what has just been opened, or have to wait."""
     store, key = LocalStore(str(root), everybody=what == "opened"), Key.parse("a/b")
 
     def fails(*_: object) -> None:

@@ -308,7 +308,7 @@ def row_of(array: Array) -> RowRecord:
 
 
 def chunk_offset(path: Path, record: RowRecord) -> int:
-    """Where a row's first chunk lies, as h5py says."""
+    """Return the place of a row's first chunk, from h5py."""
     with h5py.File(path, "r", swmr=True) as file:
         dataset = file[record.dataset]
         place = (record.index, *[0] * (dataset.ndim - 1))

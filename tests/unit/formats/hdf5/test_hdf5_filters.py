@@ -105,7 +105,7 @@ def test_scaleoffset(tmp_path: Path, dtype: str) -> None:
 
 
 def test_scaleoffset_of_floats(tmp_path: Path) -> None:
-    """What the lossy filter left is what HDF5 reads."""
+    """Decoding gives what HDF5 reads after the lossy filter."""
     path = tmp_path / "scaled.h5"
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=DATA["<f8"], chunks=CHUNKS, scaleoffset=3)
@@ -376,7 +376,7 @@ def test_lzo_of_old_pytables_files(name: str) -> None:
 
 
 def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could grow without end is not decoded; other lengths and damage are corrupt; a missing library is reported."""
+    """Chunks that could grow without end are not decoded; wrong lengths are corrupt; a missing library is named."""
     packed = lzallright.LZOCompressor().compress(bytes(100_000))
     assert lzo().decode(packed, 100_000, 1 << 20, None) == bytes(100_000)
     wrong = [(packed, 99_999), (packed, 100_001), (packed[:-4], 100_000), (b"x" * 300, 100), (packed + b"x", 100_000)]

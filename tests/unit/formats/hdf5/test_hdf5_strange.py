@@ -217,7 +217,7 @@ def test_p8_what_only_looks_like_a_list_of_dimension_scales_ends_no_child(tmp_pa
 
 
 def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> None:
-    """What netCDF-4 marks in NAME is neither listed nor found. The names that it gives stay."""
+    """Datasets that netCDF-4 marks in NAME are neither listed nor found. The names that it gives stay."""
     path = tmp_path / "x.nc"
     with h5py.File(path, "w") as file:
         file.create_dataset("n", (4,), ">f4")

@@ -172,7 +172,7 @@ def test_enum_is_its_base_with_names(write: Callable[..., Path]) -> None:
 
 
 def test_opaque_times_long_double_and_bitfields(write: Callable[..., Path]) -> None:
-    """What Zarr has no name for is raw bytes; numpy's times keep their unit."""
+    """Types without a name in Zarr are raw bytes; numpy's times keep their unit."""
     times = np.array(["2001-02-03", "1969-01-01", "NaT"], "<M8[us]")
 
     def fill(file: h5py.File) -> None:

@@ -587,7 +587,7 @@ def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pyt
 def test_p3_one_look_at_their_directory_finds_which_of_many_chunks_are_absent(
     tmp_path: Path, keys: ChunkKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And nothing else than a look at each does: what is there in any form, and what may be, is looked at."""
+    """The result is that of a look at each: what is there in any form, and what may be, is looked at."""
     monkeypatch.setattr(status, "TICK_NS", -(10**12))  # whatever was written just now
     grid = ChunkGrid((4, 100), (1, 1))
     files = make(tmp_path, grid, keys)

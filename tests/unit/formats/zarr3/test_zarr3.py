@@ -357,7 +357,7 @@ def test_texts_in_a_document_of_numcodecs(tmp_path: Path) -> None:
 
 
 def test_big_endian_structs_of_numbers_that_numpy_lacks_are_refused(tmp_path: Path) -> None:
-    """As raw bytes their order would stay as it is, and `struct` says little endian."""
+    """Raw bytes would keep their order, but `struct` says little endian."""
     fields = {"fields": [["a", "int16"], ["b", "bfloat16"]]}
     big = {"name": "bytes", "configuration": {"endian": "big"}}
     document = array_document(data_type={"name": "struct", "configuration": fields}, fill_value="AAAAAA==", codecs=[big])
@@ -397,7 +397,7 @@ def sharding(shape: list[int]) -> Document:
     ids=str,
 )
 def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any]) -> None:
-    """As in the other formats: the metadata are shown, and no chunk is ever guessed."""
+    """The metadata are shown, as in the other formats, and no chunk is ever guessed."""
     array = root_array(write(tmp_path, array_document(codecs=codecs), {"c/0": int16(1, 2)}))
     assert list(stored_chunks(array)) == [(0,)]
     with pytest.raises(

@@ -330,7 +330,7 @@ def test_links_of_the_source_are_shown_with_their_targets(tmp_path: Path) -> Non
 
 
 def test_p3_each_of_two_listings_at_a_time_has_the_page(store: Path) -> None:
-    """What a listing finds for the page is its own, or one lists no page, and the other one tells of members twice."""
+    """A listing for the page is its own: shared, one lists no page, and the other has members twice."""
     tree = tree_of(store)
     root = cast(Directory, tree.root)
     alone = [entry.name for batch in root.present().entries() for entry in batch]

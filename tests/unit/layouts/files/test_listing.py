@@ -568,7 +568,7 @@ def test_attributes_of_arrays_that_are_alike_outlive_the_first_one(tmp_path: Pat
 
 
 def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Path) -> None:
-    """What was told of arrays that are alike was told of the first one's name, too: others were hidden whole."""
+    """Arrays that are alike shared refusals of the first one's name, too: others were hidden whole."""
     for name in ("a", "with space", "b"):
         dataset(tmp_path / "s.n5" / name, "uint8", [4, 4])
     tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("raw.mhd",)))
@@ -675,7 +675,7 @@ def test_p9_an_array_that_was_replaced_or_removed_since_it_was_listed_is_not_ope
 
 
 def test_files_are_the_same_ones_in_each_listing(tmp_path: Path, counted: SimpleNamespace) -> None:
-    """Else the kernel dropped what it has of them, and `find` saw them change beneath it."""
+    """Otherwise the kernel drops what it has of them, and `find` sees them change beneath it."""
     for number in range(600):
         dataset(tmp_path / f"s.n5/{number}", "uint8", [4])
     tree = open_tree(

@@ -99,7 +99,7 @@ def read(tree: Tree, region: str) -> bytes:
 
 
 def shown(kind: str, region: str = ":") -> bytes:
-    """What a raw file has, in the order of the source's memory."""
+    """Return the content of a raw file, in the order of the source's memory."""
     part = eval(f"VALUES[{region}]")
     part = part.transpose() if kind == "zarr2 F" else part
     return np.ascontiguousarray(part).astype(">u2" if kind == "n5" else "<u2").tobytes()
@@ -128,7 +128,7 @@ def test_any_region_is_what_the_source_has(kind: str, tmp_path: Path, small: Non
 
 
 def test_a_plane_takes_a_small_part_of_its_chunks(tmp_path: Path, parts: list[int]) -> None:
-    """As large as chunks really are."""
+    """Chunks of a usual size."""
     array = zarr.create_array(
         tmp_path / "s/a", shape=(64, 256, 512), chunks=(64, 256, 256), dtype="<u2", zarr_format=2,
         compressors=numcodecs.Blosc("lz4"),

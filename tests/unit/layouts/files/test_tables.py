@@ -165,7 +165,7 @@ def test_p3_a_ragged_column_with_a_wrong_index_is_damage(tmp_path: Path) -> None
 
 
 def test_p12_a_frame_of_anndata_has_its_categories(tmp_path: Path) -> None:
-    """As AnnData 0.10 stores it: a code of -1 is a missing value, and so is a value with a true mask."""
+    """AnnData 0.10 stores them so: a code of -1 is a missing value, and so is a value with a true mask."""
     with h5py.File(tmp_path / "a.h5ad", "w") as file:
         group = file.create_group("obs")
         group.attrs.update({"_index": "cell", "encoding-type": "dataframe"})
