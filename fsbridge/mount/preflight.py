@@ -37,6 +37,7 @@ _HINTS = (
     ("user_allow_other", "add the line user_allow_other to /etc/fuse.conf, or mount without --allow-other"),
     ("no write access to mountpoint", "choose a mount point of your own, or mount as root"),
     ("failed to exec fusermount3", "install it with: apt-get install fuse3"),
+    ("mount failed: Permission denied", "AppArmor refuses mounts in a container without --security-opt apparmor=unconfined"),
     ("Operation not permitted", "fusermount3 must be setuid root, and a container needs --cap-add SYS_ADMIN"),
 )
 """Parts of messages of the kernel, libfuse and fusermount3, each with a hint. The first that fits counts."""

@@ -334,6 +334,7 @@ exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=$0 --am
         ("fusermount3: user has no write access to mountpoint /mnt", "of your own"),
         ("fuse: failed to exec fusermount3: No such file or directory", "apt-get install fuse3"),
         ("fusermount3: mount failed: Operation not permitted", "setuid root"),
+        ("fuse: mount failed: Permission denied", "apparmor=unconfined"),
         ("Device or resource busy", "fuser -vm /mnt "),
         ("Input/output error", ""),
     ],

@@ -98,6 +98,8 @@ def _bundle(location: Location) -> bytes:
 
 def _configuration(error: Exception, location: Location) -> str:
     """Return why a store cannot be made. The error is not quoted, because it may contain a secret."""
+    if "No CA certificates" in str(error):
+        return "this machine has no certificates to trust servers by; install ca-certificates, or set SSL_CERT_FILE"
     if location.kind == "gs":
         return "its credentials cannot be used; check GOOGLE_APPLICATION_CREDENTIALS, or say --anonymous"
     if location.kind == "az" and "account" in str(error).lower():

@@ -774,6 +774,18 @@ def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
     assert "nobody here knows the server's name" in str(faults.translate(RuntimeError(text), "http://server/z"))
 
 
+@pytest.mark.parametrize(
+    "url", ["https://localhost/z", "s3://bucket/z", "gs://bucket/z", "az://box@account.blob.core.windows.net/z"]
+)
+def test_a_machine_without_certificates_is_told_so(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty.pem").touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty.pem"))
+    for name in ("SSL_CERT_DIR", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SetupError, match=r"no certificates .*; install ca-certificates, or set SSL_CERT_FILE"):
+        ObjectStore(Client(parse_url(url), Remote(anonymous=True, region="us-east-1")), Ages(1.0, 60.0)).begin()
+
+
 def test_amazons_own_variable_for_trusted_certificates_is_heeded(
     encrypting: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
