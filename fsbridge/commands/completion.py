@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import FORMATS, Parser
+from fsbridge.commands.output import write
 from fsbridge.layouts.files.filetypes import CHOICES
 
 LAYOUTS = ("zarr3", "zarr2", "n5", "files")
@@ -43,7 +44,7 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Print the script."""
     args = parser(program).parse_args(argv)
-    print(script(args.shell), end="")
+    write(script(args.shell).encode())
     return 0
 
 

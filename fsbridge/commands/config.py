@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from fsbridge.commands import mount
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.output import show
 from fsbridge.commands.settings import MACHINE, Setting, settings, user_file
 from fsbridge.errors import printable
 
@@ -34,11 +35,11 @@ def run(program: str, argv: Sequence[str]) -> int:
     found = settings(mount.parser("fsbridge mount"), args.source)
     rows: list[Setting] = [*([found.source] if found.source else []), *found.options.values()]
     if args.json:
-        print(json.dumps([setting._asdict() for setting in rows], indent=2))
+        show(json.dumps([setting._asdict() for setting in rows], indent=2))
         return 0
     for option, value, origin in rows:
         shown = str(value).lower() if isinstance(value, bool) else ", ".join(value) if isinstance(value, list) else value
-        print(f"{option} = {printable(shown)}    ({printable(origin)})")
+        show(f"{option} = {printable(shown)}    ({printable(origin)})")
     if not rows:
-        print(f"nothing is set in {MACHINE}, {printable(user_file())} and FSBRIDGE_...")
+        show(f"nothing is set in {MACHINE}, {printable(user_file())} and FSBRIDGE_...")
     return 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -21,6 +20,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.diagnosis import Diagnosis, findings
+from fsbridge.commands.output import show
 from fsbridge.commands.sources import CommandLine
 from fsbridge.config import Config
 from fsbridge.deadlines import Stopwatch
@@ -66,14 +66,13 @@ def run(program: str, argv: Sequence[str]) -> int:
     for finding in findings(path, look):
         found.append(finding)
         if not args.json:
-            print(f"{SIGNS[finding.state]}  {printable(finding.subject)}: {printable(finding.words)}")
+            show(f"{SIGNS[finding.state]}  {printable(finding.subject)}: {printable(finding.words)}")
             if finding.mend and finding.state != "ok":
-                print(f"        {printable(finding.mend)}")
+                show(f"        {printable(finding.mend)}")
     if args.json:
-        print(json.dumps([asdict(finding) for finding in found], indent=2))
+        show(json.dumps([asdict(finding) for finding in found], indent=2))
     code = 1 if any(finding.state == "bad" for finding in found) else 0
     if "://" in path:  # the interpreter's own end aborts while a thread is still inside the client library
-        sys.stdout.flush()
         os._exit(code)
     return code
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.output import show
 from fsbridge.errors import printable
 
 
@@ -36,14 +37,14 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     found = ask_one(args.mountpoint, {"ask": "errors", "path": _inside(args.path, args.mountpoint)})["errors"]
     if args.json:
-        print(json.dumps(found, indent=2))
+        show(json.dumps(found, indent=2))
         return 0
     for error in found:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(error["last"]))
         times = f" ({error['times']:,} times)" if error["times"] > 1 else ""
-        print(f"{when}  {error['errno']}  {printable(error['path'])}: {printable(error['reason'])}{times}")
+        show(f"{when}  {error['errno']}  {printable(error['path'])}: {printable(error['reason'])}{times}")
     if not found:
-        print("no errors")
+        show("no errors")
     return 0
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.output import show
 from fsbridge.errors import printable
 
 HEADING = ("mount point", "source", "format", "layout", "pid", "for")
@@ -31,7 +32,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     found = running()
     if args.json:
         rows = [{name: getattr(mount, name) for name in mount.__slots__ if name != "socket"} for mount in found]
-        print(json.dumps(rows, indent=2))
+        show(json.dumps(rows, indent=2))
         return 0
     table = [HEADING] if found else []
     for mount in found:
@@ -39,7 +40,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         table.append((mount.mountpoint, mount.source, mount.format or "-", mount.layout or "-", pid, age))
     widths = [max(len(printable(row[column])) for row in table) for column in range(len(HEADING))] if table else []
     for row in table:
-        print("  ".join(printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        show("  ".join(printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.list import duration
-from fsbridge.commands.output import SYSTEM, size
+from fsbridge.commands.output import SYSTEM, show, size, write
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import printable
 from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Running, Told, ask, running, serving
@@ -71,15 +71,14 @@ def run(program: str, argv: Sequence[str]) -> int:
         while True:
             look = _look(args.mountpoint)
             if args.prometheus:
-                sys.stdout.write(prometheus(look.told))
+                write(prometheus(look.told).encode())
             elif args.json:
-                print(json.dumps([document(told) for told in look.told], indent=None if args.watch else 2))
+                show(json.dumps([document(told) for told in look.told], indent=None if args.watch else 2))
             else:
                 words = "\n\n".join(_words(told, _rates(told, look, before)) for told in look.told) or "nothing is mounted"
-                print(f"{CLEAR if args.watch and sys.stdout.isatty() else ''}{words}")
+                show(f"{CLEAR if args.watch and sys.stdout.isatty() else ''}{words}")
             if args.watch is None:
                 return SYSTEM if any(told.state in (GONE, SILENT) for told in look.told) else 0
-            sys.stdout.flush()
             time.sleep(args.watch)
             before = look
     except KeyboardInterrupt:
