@@ -14,11 +14,11 @@ import numpy as np
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.elements.boxes import Span
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Unfit
 from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
+from fsbridge.layouts.files.selection import Span
 from fsbridge.layouts.files.source import Misfit, conversion
 from fsbridge.layouts.nodes import SingleFile
 from fsbridge.metadata import JSON

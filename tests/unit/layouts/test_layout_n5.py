@@ -24,7 +24,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale, Unsupported
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.n5 import listing
+from fsbridge.layouts.n5 import layout
 from fsbridge.layouts.n5.documents import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import open_tree
@@ -286,8 +286,8 @@ def test_an_n5_source_keeps_its_own_document() -> None:
 @pytest.mark.parametrize("kept", [2_000_000, 3])
 def test_listings_by_reversed_axes(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
     """The walk through the store is kept, or it is too long for that."""
-    monkeypatch.setattr(listing, "MAX_KEPT", kept)
-    monkeypatch.setattr(listing, "BATCH_PAIRS", 2)
+    monkeypatch.setattr(layout, "MAX_KEPT", kept)
+    monkeypatch.setattr(layout, "BATCH_PAIRS", 2)
     array = fake_array(np.ones((4, 5, 6), "u1"), (1, 1, 1))
     rng = np.random.default_rng(3)
     for index in list(array.chunks.stored):

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
-from fsbridge.layouts.files.elements.boxes import Span, band, boxes, runs
 from fsbridge.layouts.files.elements.chunk_bytes import bits, decode_items, fill_item, native_order
 from fsbridge.layouts.files.elements.pieces import Piece
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.selection import Selection, Span, band, boxes, runs
 from fsbridge.metadata import ArrayMetadata, Index
 
 _GROUP_PART = 4

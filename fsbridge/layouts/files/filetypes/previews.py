@@ -18,10 +18,10 @@ _WORK_BYTES = 16 * MIB
 
 def preview_png(view: View) -> Generated:
     """The picture of one plane, or curves."""
+    from fsbridge.layouts.files.previews.curves import curves
     from fsbridge.layouts.files.previews.drawing import figure_png
     from fsbridge.layouts.files.previews.picture import picture
     from fsbridge.layouts.files.previews.sampling import is_table
-    from fsbridge.layouts.files.previews.table import curves
 
     made = curves(view, figure_png) if is_table(view) else picture(view)
     return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
@@ -29,8 +29,8 @@ def preview_png(view: View) -> Generated:
 
 def preview_svg(view: View) -> Generated:
     """Curves."""
+    from fsbridge.layouts.files.previews.curves import curves
     from fsbridge.layouts.files.previews.drawing import svg
-    from fsbridge.layouts.files.previews.table import curves
 
     made = curves(view, svg)
     return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)

@@ -1,6 +1,6 @@
 """Draws a figure as SVG, without scripts or external resources, or as PNG. Pure.
 
-Not here: the positions of its shapes (`plot.py`).
+Not here: the positions of its shapes (`curves.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.errors import printable
-from fsbridge.layouts.files.previews.plot import Band, Figure, Letters, Line, Marks, height_of, shapes
+from fsbridge.layouts.files.previews.curves import Band, Figure, Letters, Line, Marks, height_of, shapes
 from fsbridge.layouts.files.previews.png import lettered, png
 from fsbridge.layouts.files.previews.sampling import PIXELS
 

@@ -1,7 +1,7 @@
 """Which elements of an array a preview uses: the dimensions of a picture, and places in few chunks, to decode quickly. Pure.
 
 They are every n-th element of the whole extent or, if that would decode too much, of the middle. Not here: how they are
-drawn (`picture.py`, `table.py`), how elements are read (`elements/`).
+drawn (`picture.py`, `curves.py`), how elements are read (`elements/`).
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, NotFound, Stale
 from fsbridge.layouts.files.extents import Unfit, View
 from fsbridge.layouts.files.previews import DECODED_BYTES, sampling
+from fsbridge.layouts.files.previews.curves import envelope, number_text, ticks
 from fsbridge.layouts.files.previews.picture import picture
-from fsbridge.layouts.files.previews.plot import envelope, number_text, ticks
 from fsbridge.layouts.files.previews.png import lettered
 from fsbridge.layouts.files.previews.sampling import Wish, sampled
 from fsbridge.layouts.files.selection import whole

@@ -18,12 +18,11 @@ from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, Stale, TooLarge
 from fsbridge.layouts.files.elements import chunk_bytes, reading
-from fsbridge.layouts.files.elements.boxes import band, boxes
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.files.selection import Selection, parse_region, whole
+from fsbridge.layouts.files.selection import Selection, band, boxes, parse_region, whole
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo
 from fsbridge.workers import Workers
