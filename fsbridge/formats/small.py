@@ -19,7 +19,8 @@ from fsbridge.store import Key, Stat, Store, Stored
 class OneChunk(ChunkAbilities):
     """Base of the chunks of an array of `shape` that is stored whole: there is one, at the index 0, 0, ...
 
-    `place` names the array in messages. A format adds `stored`, `read_into`, `read_all` and `size`.
+    An array without elements has none. `place` names the array in messages. A format adds `stored`, `read_into`, `read_all`
+    and `size`.
     """
 
     place: str
@@ -30,12 +31,12 @@ class OneChunk(ChunkAbilities):
         raise NotImplementedError
 
     def find(self, index: Index) -> ChunkInfo:
-        if index != (0,) * len(self.shape):
+        if index != (0,) * len(self.shape) or 0 in self.shape:
             raise NotFound(f"{self.place} has one chunk")
         return self.stored()
 
     def find_prefix(self, prefix: Index) -> int:
-        if any(prefix):
+        if any(prefix) or 0 in self.shape[: len(prefix)]:
             raise NotFound(f"{self.place} has one chunk")
         return self.stored().mtime_ns
 
@@ -43,11 +44,11 @@ class OneChunk(ChunkAbilities):
         return self.stored().mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Pairs]:
-        if not any(prefix):
+        if not any(prefix) and 0 not in self.shape:
             yield [(0, self.stored().mtime_ns)]
 
     def count(self) -> int:
-        return 1
+        return int(0 not in self.shape)
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         """Return None: the whole chunk must be read. A format that can read a part replaces this method."""
