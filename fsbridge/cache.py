@@ -303,7 +303,7 @@ class ChunkCache:
         """
         most = limit if limit < self.budget else LARGEST_CHUNK
         if size > most:
-            return TooLarge(f"chunk of {size} bytes, the limit here is {most}, whatever the cache")
+            return TooLarge(f"a chunk of {size} bytes; the limit is {most}, however large the cache is")
         enough = -(-max(2 * size, needed) // MIB)
         return TooLarge(f"chunk of {size} bytes, too large for a cache of {self.budget}: --cache-size {enough}M permits it")
 

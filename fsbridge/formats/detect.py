@@ -161,8 +161,8 @@ def _looked_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
 HINT = "a store is a directory, an HDF5 file, a zip file, or a URL as s3://BUCKET/PATH"
 
 _NETCDF = "convert it to HDF5: nccopy -k netCDF-4 OLD.nc NEW.nc"
-_ARCHIVE = "unpack it, and name the store's directory"
-_PICTURE = "programs read it as it is"
+_ARCHIVE = "unpack it, and name the directory of the store"
+_PICTURE = "this format is not compressed: programs can read the file itself"
 
 STRANGERS = (
     (0, b"CDF\x01", "a netCDF-3 file", _NETCDF),
@@ -193,21 +193,21 @@ def unreadable(path: str, error: OSError, config: Config) -> SetupError:
     hint = ""
     if error.errno == errno.ENOENT:
         form, store = _around(path, config)
-        hint = f"it lies inside a store of the format {form}: see fsbridge info {quote(store)}" if form else HINT
+        hint = f"it is inside a store of the format {form}; see: fsbridge info {quote(store)}" if form else HINT
     elif error.errno == errno.ENOTDIR:
         file = next((above for above in _above(path) if os.path.isfile(above)), "")
-        hint = f"{file} is a file: name it alone; what is in it lies below the mount point" if file else ""
+        hint = f"{file} is a file: name only the file; its content appears below the mount point" if file else ""
     elif error.errno == errno.EACCES:
-        hint = "its owner can let you read it; a mount is for whoever made it, unless that was with --allow-other"
+        hint = "ask its owner for access; only the user who made a mount can read it, unless the mount has --allow-other"
     elif error.errno == errno.ENOTCONN:
-        hint = f"clear the stale mount with: fsbridge umount {quote(path)}"
+        hint = f"unmount the stale mount with: fsbridge umount {quote(path)}"
     return SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint)
 
 
 def strange_directory(path: str, config: Config) -> SetupError:
     """Return the error for a directory in which no store was found."""
-    words = f"{path}: no N5, Zarr, HDF5, Hangar or Icechunk store, and none beneath it"
-    hint = "name the store's own directory, or say --format if it is one without any metadata"
+    words = f"{path}: no N5, Zarr, HDF5, Hangar or Icechunk store, and none below it"
+    hint = "name the directory of the store itself, or use --format if the store has no metadata"
     return SetupError(words, _inside(path, config) or hint)
 
 
@@ -218,7 +218,7 @@ def strange_file(path: str, config: Config) -> SetupError:
     for offset, magic, kind, help in STRANGERS:
         if beginning.startswith(magic, offset):
             return SetupError(f"{path}: {kind}, which fsbridge does not read", help)
-    hint = _inside(path, config) or "name the store's directory, or an HDF5 file"
+    hint = _inside(path, config) or "name the directory of a store, or an HDF5 file"
     return SetupError(f"{path}: neither an HDF5 file nor a zip file", hint)
 
 
@@ -234,7 +234,7 @@ def check_format(form: Format, store: Store, path: str, config: Config) -> None:
     except (FsbridgeError, OSError):
         return
     if found not in (None, form, COLLECTION):
-        raise SetupError(f"{path}: of the format {found.name}, not {form.name}", "leave --format away")
+        raise SetupError(f"{path}: the format is {found.name}, not {form.name}", "leave out --format")
 
 
 def _above(path: str) -> list[str]:
@@ -248,7 +248,7 @@ def _above(path: str) -> list[str]:
 def _inside(path: str, config: Config) -> str:
     """Return a hint that names the store around `path`, empty if there is none."""
     form, store = _around(path, config)
-    return f"it lies inside a store of the format {form}: name {quote(store)}" if form else ""
+    return f"it is inside a store of the format {form}; name that store: {quote(store)}" if form else ""
 
 
 def _around(path: str, config: Config) -> tuple[str, str]:

@@ -95,8 +95,8 @@ def _inside(path: str, store: Store, config: Config) -> Format:
         return asked
     found = detect(store, config)
     if found is None or found.access != "keys":
-        hint = "unpack an archive in an archive; say --format if it is a store without any metadata"
-        raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", hint)
+        hint = "unpack an archive that is inside the archive, or use --format if the store has no metadata"
+        raise SetupError(f"{path}: the zip file has no N5 or Zarr store in it", hint)
     return found
 
 
@@ -112,7 +112,7 @@ class Opening:
             raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
         for folder in config.hdf5_plugins:
             if not os.path.isdir(folder):
-                raise SetupError(f"--hdf5-plugins {folder}: no such directory", "name a directory that is there")
+                raise SetupError(f"--hdf5-plugins {folder}: no such directory", "name a directory that exists")
         try:
             if is_url(path):
                 source = self._remote(parse_url(path), config)
@@ -135,7 +135,7 @@ class Opening:
         except OSError as error:
             if error.filename in config.external_folders:
                 raise SetupError(
-                    f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there"
+                    f"--allow-external {error.filename}: {error.strerror}", "name a directory that exists"
                 ) from None
             raise unreadable(path, error, config) from None
         except FsbridgeError as error:
@@ -177,7 +177,7 @@ class Opening:
         if form is None:
             raise strange_directory(path, config)
         if form.kind == "file":
-            raise SetupError(f"{path}: a directory, not a file of format {form.name}", "leave --format away")
+            raise SetupError(f"{path}: a directory, not a file of the format {form.name}", "leave out --format")
         return self.path(form.name, path, config)
 
     def _on_store(self, form: Format | None, store: Store, text: str, config: Config) -> Source | None:
@@ -195,7 +195,7 @@ class Opening:
         if form.access != "path" or (store.prefixes and form.remote):
             return self.keyed(form.name, store, config, key, owned=False)
         if store.prefixes:
-            raise Unsupported(f"{store.describe(key)}: {form.name} is read from local disks only; copy it")
+            raise Unsupported(f"{store.describe(key)}: {form.name} can be read from local disks only; copy it to one")
         return self.path(form.name, os.path.join(path, key), config)
 
     def _remote(self, location: Location, config: Config) -> Source:
@@ -222,9 +222,9 @@ class Opening:
                 return self._object(location, config)
             except NotFound:
                 raise SetupError(
-                    f"{location.text}: nothing lies below it, and no object is there", "check the URL"
+                    f"{location.text}: there is no such object, and nothing below it", "check the URL"
                 ) from None
-        raise SetupError(f"{location.text}: no store, and none beneath it", "give the URL of the store itself")
+        raise SetupError(f"{location.text}: no store, and none below it", "give the URL of the store itself")
 
     def _promised(self, location: Location, config: Config) -> Source | None:
         """Open `location`, which is named like an HDF5 file, by one request. Returns None if it is no HDF5 file.
@@ -244,8 +244,10 @@ class Opening:
         store, key, size = remote_object(location, config)
         found = detect_key(store, key, size)
         if found is None:
-            what = "neither a store nor an HDF5 or zip file; Hangar repositories are read from local disks only"
-            raise SetupError(f"{location.text}: {what}", "check the URL, or copy the repository and mount the copy")
+            what = "neither a store nor an HDF5 or zip file; Hangar repositories can be read from local disks only"
+            raise SetupError(
+                f"{location.text}: {what}", "check the URL; for a Hangar repository, copy it and mount the copy"
+            )
         return self.keyed(found.name, store, config, key)
 
     def _file(self, path: str, config: Config) -> Source:
@@ -257,7 +259,7 @@ class Opening:
             raise strange_file(path, config)
         kind = ZIP if form.access == "keys" else form  # a keyed format names the contents of a zip file
         if kind.kind != "file":
-            raise SetupError(f"{path}: a file, not a directory of format {form.name}", "leave --format away")
+            raise SetupError(f"{path}: a file, not a directory of the format {form.name}", "leave out --format")
         if found not in (None, kind):
-            raise SetupError(f"{path}: of the format {found.name}, not {form.name}", "leave --format away")
+            raise SetupError(f"{path}: the format is {found.name}, not {form.name}", "leave out --format")
         return self.path(kind.name, path, config)

@@ -40,7 +40,7 @@ def _is_zarr3(found: CandidateDirectory | CandidateFile) -> bool:
     values = found.document("zarr.json")
     if values is not None and isinstance(values.get("zarr_format"), str):
         place = found.store.describe(found.key / "zarr.json")
-        raise Unsupported(f"{place}: the abandoned Zarr v3 draft of 2021, not Zarr v3")
+        raise Unsupported(f"{place}: the store has the abandoned draft of Zarr v3 of 2021, not Zarr v3")
     return True
 
 

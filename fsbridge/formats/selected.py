@@ -143,7 +143,7 @@ def _joined(names: Sequence[str], target: str) -> list[str]:
     Raises AccessDenied if the target leads above the root.
     """
     if not _stays(names, target):
-        raise AccessDenied(f"a link leads out of the source: {target}")
+        raise AccessDenied(f"a link leads out of the store: {target}")
     place = list(names)
     for part in _parts(target):
         place = place[:-1] if part == ".." else [*place, part]
@@ -302,5 +302,5 @@ class SelectedGroup(GroupAbilities):
         place = _joined(whole, target) if above and _stays(whole, target) else []
         if not place or tuple(place[:above]) != self.above:
             path = f"/{_text((*self.names, name))}"
-            raise AccessDenied(f"{path}: a link to {target}, which is outside of the part that is mounted")
+            raise AccessDenied(f"{path}: a link to {target}, which is outside the part that is mounted")
         return Link("/".join([".."] * len(self.names) + place[above:]) or ".")

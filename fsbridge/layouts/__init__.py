@@ -73,5 +73,5 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
     array = as_array(source.root)
     reasons = [None if array is None else root.layout.refusal(array.metadata) for root in roots.values()]
     if all(reasons):
-        raise SetupError(f"{config.place}: nothing to show in the layout {config.layout}: {reasons[0]}")
+        raise SetupError(f"{config.place}: the layout {config.layout} cannot show it: {reasons[0]}")
     return next(iter(roots.values())) if len(roots) == 1 else LayoutsDirectory(roots)

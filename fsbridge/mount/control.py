@@ -84,7 +84,7 @@ def _own_folder() -> str:
                 os.mkdir(path, 0o700)
             if is_private(path):
                 return path
-            problem = PermissionError(f"{path} is not a folder of this user alone")
+            problem = PermissionError(f"{path} is not a directory that only this user can write to")
         except OSError as error:
             problem = error
     assert problem is not None
@@ -112,7 +112,7 @@ class Control:
         try:
             self._begin(facts)
         except OSError as error:
-            log.info("there is no control socket, so `fsbridge status` knows little of this mount: %s", error)
+            log.info("the control socket cannot be made, so `fsbridge status` shows little of this mount: %s", error)
             self.close()
         else:
             confinement.start(self._serve, "fsbridge-control")
@@ -173,14 +173,14 @@ class Control:
             question = json.loads(text)
             answer = self._answers[question["ask"]]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return {"error": "the daemon does not know this question: it may be of another version of fsbridge"}
+            return {"error": "the daemon does not know this request; it may be another version of fsbridge"}
         try:
             return answer(question, descriptors)
         except SetupError as error:
             return {"error": str(error)}
         except Exception as error:  # a bug must not end the thread: the daemon would answer nothing more
             log.error("unexpected %s in the control socket", type(error).__name__, exc_info=error)
-            return {"error": f"unexpected {type(error).__name__}: the daemon's log says more"}
+            return {"error": f"unexpected {type(error).__name__}: see the log of the daemon"}
 
 
 class Report:
@@ -259,7 +259,7 @@ class Report:
     def _log_level(self, question: Mapping[str, Any], _descriptors: list[int]) -> dict[str, Any]:
         level = question.get("level")
         if level not in LEVELS:
-            raise SetupError(f"there is no log level {level!r}", f"levels: {', '.join(LEVELS)}")
+            raise SetupError(f"unknown log level {level!r}", f"levels: {', '.join(LEVELS)}")
         logging.getLogger().setLevel(str(level).upper())
         return {"log_level": level}
 

@@ -107,7 +107,8 @@ class Daemon:
             stays = self._served
             if stays:
                 log.critical(
-                    "the daemon failed; the mount stays, so that readers see errors and no empty tree", exc_info=True
+                    "the daemon failed; the mount stays, so that programs get errors and not an empty directory",
+                    exc_info=True,
                 )
             elif isinstance(error, OSError):
                 raise SetupError(f"{self.config.mountpoint}: {error.strerror}", exit_code=SYSTEM) from None
@@ -205,7 +206,7 @@ class Daemon:
             if not preflight.is_descriptor(self.config.mountpoint):
                 read_ahead(_root_device(self.config.mountpoint))
             elif not self.filesystem.begun.wait(self.config.metadata_deadline):  # where it is mounted, only mount.fuse knows
-                raise TimeoutError(errno.ETIMEDOUT, "the kernel asked nothing")
+                raise TimeoutError(errno.ETIMEDOUT, "the kernel sent no request")
             self._served = True
             self._ready()
         except OSError as error:

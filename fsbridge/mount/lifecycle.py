@@ -180,7 +180,7 @@ def _say_where(config: Config) -> None:
     """
     lines = []
     if config.log_file is None and not os.path.exists(SYSLOG):
-        lines.append("fsbridge: there is no syslog here, so the daemon's log is lost; --log-file FILE keeps it")
+        lines.append("fsbridge: there is no syslog, so the log of the daemon is lost; --log-file FILE keeps it")
     if sys.stderr is not None and sys.stderr.isatty():
         point = shlex.quote(config.mountpoint)
         lines.append(f"{printable(config.place)} is mounted: ls {point}; to unmount: fsbridge umount {point}")
@@ -285,7 +285,7 @@ def _close_within(close: Callable[[], None], seconds: float) -> None:
     try:
         thread.start()
     except RuntimeError as error:  # no room for a thread: the operating system closes what is open
-        log.debug("the store is not closed: %s", error)
+        log.debug("the store cannot be closed: %s", error)
     else:
         thread.join(seconds)
 

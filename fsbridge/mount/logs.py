@@ -97,7 +97,7 @@ class _Listener(logging.handlers.QueueListener):
             return
         lost, self._queued.lost = self._queued.lost, 0
         if lost:
-            words = "the log could not be written in time: %s lines are lost"
+            words = "the log could not be written in time, so %s lines are lost"
             super().handle(logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (f"{lost:,}",), None))
 
     def end(self, patience: float) -> bool:

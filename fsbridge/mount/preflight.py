@@ -27,13 +27,16 @@ MNT_DETACH = 2
 SYSLOG = "/dev/log"
 """The socket of syslog(3)."""
 
-PROCESSES = "the limit of processes (ulimit -u, or the container's) is reached"
+PROCESSES = "the limit of processes is reached (ulimit -u, or the limit of the container)"
 """The usual reason why Python cannot start a thread."""
 
 _HINTS = (
-    ("busy", "see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy {mountpoint})"),
+    (
+        "busy",
+        "see which program uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy {mountpoint})",
+    ),
     ("not found in /etc/mtab", "only root, or the user who mounted it, can unmount it"),
-    ("failed to open /etc/mtab", "make the link, as root, with: ln -s /proc/self/mounts /etc/mtab"),
+    ("failed to open /etc/mtab", "make this link as root: ln -s /proc/self/mounts /etc/mtab"),
     ("user_allow_other", "add the line user_allow_other to /etc/fuse.conf, or mount without --allow-other"),
     ("no write access to mountpoint", "choose a mount point of your own, or mount as root"),
     ("failed to exec fusermount3", "install it with: apt-get install fuse3"),
@@ -66,7 +69,7 @@ def check(config: Config) -> None:
         check_device()
     _check_layout_options(config)
     if config.remote.block_cache and not config.uses_network:
-        raise SetupError(f"--block-cache keeps what comes from URLs, and {config.source} is none", "leave it away", USAGE)
+        raise SetupError(f"--block-cache is for URLs, and {config.source} is not one", "leave it out", USAGE)
     _check_spill(config.spill_dir)
     if is_descriptor(config.mountpoint):
         return
@@ -100,7 +103,7 @@ def _check_layout_options(config: Config) -> None:
     for option, (layout, is_given) in given.items():
         if is_given and layout not in config.layout.split(","):
             raise SetupError(
-                f"{option} is for the layout {layout}, and {config.layout} is asked for", f"add: --layout {layout}", USAGE
+                f"{option} is for the layout {layout}, but the layout is {config.layout}", f"add: --layout {layout}", USAGE
             )
 
 
@@ -112,7 +115,9 @@ def _check_spill(directory: str) -> None:
         os.close(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
         hint = (
-            f"make it with: mkdir -p {quote(directory)}" if error.errno == errno.ENOENT else "name a folder on a local disk"
+            f"make it with: mkdir -p {quote(directory)}"
+            if error.errno == errno.ENOENT
+            else "name a directory on a local disk"
         )
         raise SetupError(f"--spill-dir {directory}: {error.strerror}", hint) from None
 
@@ -156,7 +161,7 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
         raise SetupError(f"{mountpoint} is not mounted", f"perhaps: fsbridge umount {quote(meant)}" if meant else "", FAILED)
     if top.fstype != "fuse.fsbridge":
         advice = f"unmount it with: umount {quote(mountpoint)}" if top.fstype.startswith("fuse") else ""
-        raise SetupError(f"{mountpoint} is no fsbridge mount (it is {top.source}, type {top.fstype})", advice, FAILED)
+        raise SetupError(f"{mountpoint} is not a mount of fsbridge (it is {top.source}, type {top.fstype})", advice, FAILED)
     problem = _unmount_as_root(top.point, lazy) if os.geteuid() == 0 else _unmount_as_user(top.point, lazy)
     if problem:
         raise SetupError(f"cannot unmount {mountpoint}: {problem}", hint(problem, mountpoint), FAILED)
@@ -202,7 +207,7 @@ def check_device() -> None:
         if error.errno in (errno.ENODEV, errno.ENXIO):
             raise SetupError("the kernel has no FUSE", "load the module with: modprobe fuse", SYSTEM) from None
         raise SetupError(
-            f"cannot open /dev/fuse: {error.strerror}", "mount as root, or ask for access to it", USAGE
+            f"cannot open /dev/fuse: {error.strerror}", "mount as root, or give your user access to it", USAGE
         ) from None
 
 
@@ -216,7 +221,7 @@ def _check_mountpoint(mountpoint: str, force: bool) -> None:
                 quoted = quote(mountpoint)
                 raise SetupError(
                     f"{mountpoint} is a stale mount whose daemon is gone",
-                    f"clear it with: fsbridge umount {quoted}   (or: fusermount3 -u {quoted}, or mount --force)",
+                    f"unmount it with: fsbridge umount {quoted}   (or: fusermount3 -u {quoted}, or mount with --force)",
                     FAILED,
                 ) from None
             unmount(mountpoint, lazy=True)

@@ -78,8 +78,8 @@ def serving(mountpoint: str) -> list[Running]:
     found = [daemon for daemon in everything if daemon.mountpoint in places]
     if not found:
         others = ", ".join(daemon.mountpoint for daemon in everything)
-        hint = f"mounts of fsbridge: {others}" if others else "fsbridge list shows all mounts, and there is none"
-        raise SetupError(f"{mountpoint}: no store is mounted there by fsbridge", hint, FAILED)
+        hint = f"mounts of fsbridge: {others}" if others else "fsbridge list shows all mounts; there are none"
+        raise SetupError(f"{mountpoint}: fsbridge has no store mounted there", hint, FAILED)
     return found
 
 
@@ -96,13 +96,13 @@ def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None
     if told.state == GONE:
         raise SetupError(
             f"{mountpoint}: its daemon (pid {told.mount.pid}) is gone",
-            f"clear it with: fsbridge umount {mountpoint}",
+            f"unmount it with: fsbridge umount {mountpoint}",
             SYSTEM,
         )
     if told.state == SILENT:
         raise SetupError(
             f"{mountpoint}: its daemon (pid {told.mount.pid}) does not answer",
-            f"it is stopped or hangs; to end it: kill -9 {told.mount.pid}; fsbridge umount --lazy {quote(mountpoint)}",
+            f"it is stopped or hangs; end it with: kill -9 {told.mount.pid}; fsbridge umount --lazy {quote(mountpoint)}",
             SYSTEM,
         )
     if told.state == UNKNOWN:

@@ -398,7 +398,7 @@ def test_umount_of_what_is_no_mount(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == f"fsbridge: {tmp_path} is not mounted\n"
     assert cli.main(["fsbridge", "umount", "/proc"]) == 32
     assert (
-        capsys.readouterr().err == "fsbridge: /proc is no fsbridge mount (it is proc, type proc)\n"
+        capsys.readouterr().err == "fsbridge: /proc is not a mount of fsbridge (it is proc, type proc)\n"
     )  # no advice to unmount it
 
 

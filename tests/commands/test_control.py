@@ -181,7 +181,7 @@ def test_a_killed_daemon_is_listed_until_its_mount_is_cleared(tmp_path: Path, mo
     assert (done.returncode, done.stderr) == (
         2,
         f"fsbridge: {point.path}: its daemon (pid {point.process.pid}) is gone\n"
-        f"  clear it with: fsbridge umount {point.path}\n",
+        f"  unmount it with: fsbridge umount {point.path}\n",
     )
     assert fsbridge("umount", point.path).returncode == 0
     assert listed(point) == []
@@ -191,7 +191,7 @@ def test_a_killed_daemon_is_listed_until_its_mount_is_cleared(tmp_path: Path, mo
 def test_nothing_is_mounted_there(tmp_path: Path) -> None:
     done = fsbridge("status", tmp_path)
     assert done.returncode == 32
-    assert done.stderr.startswith(f"fsbridge: {tmp_path}: no store is mounted there by fsbridge\n")
+    assert done.stderr.startswith(f"fsbridge: {tmp_path}: fsbridge has no store mounted there\n")
 
 
 def test_the_level_of_the_log_is_changed_while_it_runs(tmp_path: Path, mount: MountFunction) -> None:

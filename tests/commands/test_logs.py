@@ -50,7 +50,7 @@ def test_p8_the_log_goes_on_after_a_reopening_in_vain(folder: Path, tmp_path: Pa
     lines = (folder / "log").read_text().splitlines()
     assert [line.partition("WARNING ")[2] for line in lines] == [
         "three",
-        "the log could not be written in time: 1 lines are lost",
+        "the log could not be written in time, so 1 lines are lost",
     ]
 
 

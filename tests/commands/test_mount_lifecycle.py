@@ -136,7 +136,7 @@ def test_a_mount_point_that_is_a_link_to_nothing(tmp_path: Path) -> None:
         ({"files": ("tif",)}, "--files is for the layout files, and zarr3 is asked for\n  add: --layout files"),
         ({"consolidated": True, "layout": "n5,files"}, "--consolidated is for the layout zarr2, and n5,files is asked for"),
         ({"chunk_separator": "/"}, "--chunk-separator is for the layout zarr2"),
-        ({"remote": Remote(block_cache="/b")}, "--block-cache keeps what comes from URLs, and /store is none"),
+        ({"remote": Remote(block_cache="/b")}, "--block-cache is for URLs, and /store is not one"),
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -158,7 +158,7 @@ def test_a_spill_folder_that_cannot_be_used(fake: FakeMount) -> None:
     assert f"--spill-dir {missing}: No such file or directory\n  make it with: mkdir -p {missing}\n" in done.stderr
     done = fake.run("--spill-dir", "/proc")
     assert done.returncode == 1
-    assert "name a folder on a local disk" in done.stderr
+    assert "name a directory on a local disk" in done.stderr
 
 
 def test_a_mount_point_in_use(fake: FakeMount) -> None:
@@ -533,7 +533,9 @@ def test_p10_after_kill_readers_get_enotconn_until_it_is_cleared(fake: FakeMount
     assert codes <= {errno.ENOTCONN, errno.ECONNABORTED}, "the latter while the killed process is being taken down"
     done = fake.run()
     assert done.returncode == 32
-    assert f"{fake.path} is a stale mount whose daemon is gone\n  clear it with: fsbridge umount {fake.path}" in done.stderr
+    assert (
+        f"{fake.path} is a stale mount whose daemon is gone\n  unmount it with: fsbridge umount {fake.path}" in done.stderr
+    )
     fake.start("--force")
     assert (fake.path / "hello").exists()
     os.kill(fake.daemon, signal.SIGKILL)

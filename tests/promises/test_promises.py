@@ -224,7 +224,9 @@ def test_p6_a_chunk_above_the_budget_is_refused_not_tried(tmp_path: Path, mount:
     assert (tree / "c/0/0").stat().st_size == 2**53
     with open(tree / "c/0/0", "rb", buffering=0) as file:
         assert errno_of(lambda: os.pread(file.fileno(), 10, 0)) == errno.EFBIG
-    tree.told(f"chunk of {2**53} bytes, the limit here is {2**31}, whatever the cache")  # no size that would not do either
+    tree.told(
+        f"a chunk of {2**53} bytes; the limit is {2**31}, however large the cache is"
+    )  # no size that would not do either
     assert tree.alive
 
 

@@ -541,7 +541,7 @@ MALFORMED = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1<
 @pytest.mark.parametrize(
     ("arguments", "fault", "text"),
     [
-        (["s3://bucket/nothing"], None, "nothing lies below it"),
+        (["s3://bucket/nothing"], None, "nothing below it"),
         (["s3://nobucket/v3"], None, "the bucket does not exist"),
         (["ftp://server/v3"], None, "no kind of store that fsbridge knows"),
         (["https://u:PLANTED@server/v3"], None, "holds a password or a signature"),

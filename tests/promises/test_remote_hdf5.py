@@ -225,7 +225,7 @@ def test_info_of_a_file_at_a_url(server: FakeS3, place: tuple[str, list[str]]) -
     ("name", "text"),
     [
         ("broken.h5", "HDF5 cannot open the file"),
-        ("none.h5", "nothing lies below it, and no object is there"),
+        ("none.h5", "there is no such object, and nothing below it"),
         ("notes.txt", "neither a store nor an HDF5 or zip file"),
     ],
 )

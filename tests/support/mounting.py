@@ -51,7 +51,7 @@ def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 60) -> subproc
 
 def without_log_notice(printed: str) -> str:
     """Return what a mount printed, without its notice that there is no syslog: only some machines have one."""
-    return "".join(line for line in printed.splitlines(keepends=True) if "there is no syslog here" not in line)
+    return "".join(line for line in printed.splitlines(keepends=True) if "there is no syslog, so the log" not in line)
 
 
 class Mounted(NamedTuple):

@@ -331,7 +331,7 @@ def open_hangar(path: str, config: Config, open_file: Callable[[str], Source]) -
     """
     folder = find_repository(path)
     if folder is None:
-        raise SetupError(f"{path}: no Hangar repository", "a repository holds .hangar/branch.lmdb and .hangar/data/")
+        raise SetupError(f"{path}: not a Hangar repository", "a repository has .hangar/branch.lmdb and .hangar/data/")
     store = LocalStore(folder, config.external_folders, config.for_everybody)
     databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
     try:

@@ -129,7 +129,7 @@ def test_a_nested_store_of_another_format_is_just_files(tmp_path: Path, opened: 
 def test_the_abandoned_draft_of_zarr_v3_is_named(tmp_path: Path, opened: list[Source]) -> None:
     (tmp_path / "meta").mkdir()
     (tmp_path / "zarr.json").write_text('{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0"}')
-    with pytest.raises(SetupError, match="abandoned Zarr v3 draft of 2021"):
+    with pytest.raises(SetupError, match="abandoned draft of Zarr v3 of 2021"):
         open_at(tmp_path, opened)
 
 
@@ -146,7 +146,7 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
         "empty": "no N5, Zarr, HDF5, Hangar or Icechunk store",
         "docs": "no N5, Zarr, HDF5, Hangar or Icechunk store",
         "text": "neither an HDF5 file nor a zip file",
-        "other.zip": "a zip file without an N5 or Zarr store",
+        "other.zip": "the zip file has no N5 or Zarr store",
         "text/below": "not a directory",
         "pipe": "neither a directory nor a file",
     }.items():
@@ -167,9 +167,9 @@ def test_a_path_inside_a_store_is_refused_with_the_store_to_name(tmp_path: Path,
     ):
         with pytest.raises(SetupError) as caught:
             open_at(tmp_path / name, opened)
-        assert str(caught.value).endswith(f"\n  it lies inside a store of the format {form}: name {store}")
+        assert str(caught.value).endswith(f"\n  it is inside a store of the format {form}; name that store: {store}")
     with pytest.raises(
-        SetupError, match=rf"2/z/b: no such file or directory\n.*of the format zarr2: see fsbridge info {tmp_path}/2/z$"
+        SetupError, match=rf"2/z/b: no such file or directory\n.*of the format zarr2; see: fsbridge info {tmp_path}/2/z$"
     ):
         open_at(tmp_path / "2/z/b", opened)
 
@@ -177,8 +177,8 @@ def test_a_path_inside_a_store_is_refused_with_the_store_to_name(tmp_path: Path,
 @pytest.mark.parametrize(
     ("code", "hint"),
     [
-        (errno.EACCES, "unless that was with --allow-other"),
-        (errno.ENOTCONN, "clear the stale mount with: fsbridge umount /s$"),
+        (errno.EACCES, "unless the mount has --allow-other"),
+        (errno.ENOTCONN, "unmount the stale mount with: fsbridge umount /s$"),
     ],
 )
 def test_the_error_of_a_refused_source_says_what_helps(monkeypatch: pytest.MonkeyPatch, code: int, hint: str) -> None:
@@ -192,7 +192,7 @@ def test_the_error_of_a_refused_source_says_what_helps(monkeypatch: pytest.Monke
 
 def test_a_path_inside_a_file_is_refused_with_the_name_of_the_file(tmp_path: Path, opened: list[Source]) -> None:
     hdf5(tmp_path / "a.h5")
-    with pytest.raises(SetupError, match=r"a\.h5/g/a: not a directory\n  .*a\.h5 is a file: name it alone"):
+    with pytest.raises(SetupError, match=r"a\.h5/g/a: not a directory\n  .*a\.h5 is a file: name only the file"):
         open_at(tmp_path / "a.h5/g/a", opened)
 
 
@@ -201,7 +201,10 @@ def test_a_path_inside_a_file_is_refused_with_the_name_of_the_file(tmp_path: Pat
     [
         (bytes(257) + b"ustar\0" + b"00" + bytes(249), "a tar archive, which fsbridge does not read\n  unpack it"),
         (b"\x1f\x8b\x08" + bytes(20), "a file compressed by gzip"),
-        (b"II*\0" + bytes(20), "a TIFF file, which fsbridge does not read\n  programs read it as it is"),
+        (
+            b"II*\0" + bytes(20),
+            "a TIFF file, which fsbridge does not read\n  this format is not compressed: programs can read the file itself",
+        ),
         (b"CDF\x02" + bytes(20), "a netCDF-3 .*\n  convert it to HDF5: nccopy"),
     ],
     ids=["tar", "gzip", "tiff", "netcdf"],
@@ -214,17 +217,20 @@ def test_what_is_taken_for_a_store_is_called_what_it_is(
         open_at(tmp_path / "file", opened)
 
 
-OTHER = "of the format {}, not {}\n  leave --format away"
+OTHER = "the format is {}, not {}\n  leave out --format"
 
 
 @pytest.mark.parametrize(
     ("kind", "named", "words"),
     [
         *(("directory", form, OTHER.format("zarr3", form)) for form in ("n5", "zarr2", "icechunk")),
-        *(("directory", form, f"a directory, not a file of format {form}") for form in ("hdf5", "zip")),
-        ("directory", "hangar", "no Hangar repository"),
+        *(("directory", form, f"a directory, not a file of the format {form}") for form in ("hdf5", "zip")),
+        ("directory", "hangar", "not a Hangar repository"),
         *(("archive", form, OTHER.format("zarr3", form)) for form in ("n5", "zarr2")),
-        *(("archive", form, f"a file, not a directory of format {form}") for form in ("hangar", "icechunk", "collection")),
+        *(
+            ("archive", form, f"a file, not a directory of the format {form}")
+            for form in ("hangar", "icechunk", "collection")
+        ),
         ("archive", "hdf5", OTHER.format("zip", "hdf5")),
         *(("file", form, OTHER.format("hdf5", form)) for form in ("n5", "zarr2", "zip")),
     ],
@@ -352,10 +358,10 @@ def test_unknown_or_wrong_formats_are_said(tmp_path: Path, opened: list[Source])
     file = hdf5(tmp_path / "f.h5")
     with pytest.raises(SetupError, match="unknown format 'zarr4'"):
         open_at(root, opened, "zarr4")
-    with pytest.raises(SetupError, match="a directory, not a file of format hdf5"):
+    with pytest.raises(SetupError, match="a directory, not a file of the format hdf5"):
         open_at(root, opened, "hdf5")
     for form in ("hangar", "collection"):
-        with pytest.raises(SetupError, match=f"a file, not a directory of format {form}"):
+        with pytest.raises(SetupError, match=f"a file, not a directory of the format {form}"):
             open_at(file, opened, form)
     with pytest.raises(SetupError, match=r"f\.h5"):
         open_at(file, opened, "zip")

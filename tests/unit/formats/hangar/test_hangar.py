@@ -263,7 +263,7 @@ def test_the_folder_itself_and_detection(crashed: Path) -> None:
         assert source.format.name == "hangar"
         assert names(walk(source, "branches", "master")) == ["array", "text", "volume"]
         source.close()
-    with pytest.raises(SetupError, match="no Hangar repository"):
+    with pytest.raises(SetupError, match="not a Hangar repository"):
         opened(crashed / ".hangar" / "data")
 
 
