@@ -5,7 +5,8 @@ kernel's caches; what would block raises WouldWait, and the same question runs o
 that were asked for at that moment or later will do, and `oldest()` tells the age of those that were used. Outside of it
 nothing that is remembered will do: reading and opening compare versions in an order that only present answers keep.
 `Locks`: callers that want the same thing wait while one of them makes it.
-Not here: what remembers (`store/remembered.py`), which questions a store answers without waiting (`store/local/cached.py`).
+
+Not here: what remembers (`store/remembered.py`), how a disk is asked without waiting (`store/local/descriptors.py`).
 """
 
 from __future__ import annotations

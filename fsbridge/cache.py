@@ -1,7 +1,7 @@
 """ChunkCache: decoded chunks in memory under one byte budget, each decoded once however many readers wait.
 
-Not here: what a chunk is or how it is decoded; how one is waited for (`decodings.py`), where its memory comes from
-(`memory.py`); the kernel's page cache, which is the big cache behind this small one.
+Not here: what a chunk is or how it is decoded; its memory, and how one is waited for (`memory.py`); the kernel's page cache,
+the big cache behind this small one.
 
 Memory is handed out as read-only memoryviews. Large buffers are reused, because the first touch of fresh memory can cost
 more than decoding into it. A buffer goes back to the pool when the last view of it has died, so a reply that is still being
@@ -22,15 +22,24 @@ from numpy.typing import NDArray
 
 from fsbridge.config import LARGEST_CHUNK, MIB
 from fsbridge.deadlines import Deadline
-from fsbridge.decodings import POLITE_SECONDS, Decoding, Turns, Unasked
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
-from fsbridge.memory import POOLED_BYTES, CacheCounts, Gauges, Lent, Slot, Spare, capacity_of
+from fsbridge.memory import (
+    POLITE_SECONDS,
+    POOLED_BYTES,
+    CacheCounts,
+    Decoding,
+    Gauges,
+    Lent,
+    Slot,
+    Spare,
+    Turns,
+    Unasked,
+    capacity_of,
+)
 
 _BESIDE_BYTES, _UNCOUNTED = 2048, 16384
 """Most bytes of overhead (key, views) of a cached chunk, and the number of chunks for which it is not counted.
-
-If chunks hold a single number, nearly all is overhead: uncounted, a million of them took two gigabytes (P6).
-"""
+If chunks hold a single number, nearly all is overhead: uncounted, a million of them took two gigabytes (P6)."""
 
 _HOLDING_SECONDS = 0.05
 """Seconds for which a thread that fills a buffer waits for more room. The thread that has it may wait for that buffer."""
@@ -38,18 +47,13 @@ _HOLDING_SECONDS = 0.05
 _POLL_SECONDS = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, which notifies no one."""
 
-
-_SCARCE = (
-    "the system has less memory than the %d MiB of --cache-size: decoded chunks take %d MiB at most until the mount ends"
-)
+_SCARCE = "the system has less memory than the %d MiB of --cache-size: decoded chunks take %d MiB at most from now on"
 
 log = logging.getLogger(__name__)
 
 
 class _Here(threading.local):
-    """State of the calling thread."""
-
-    filling = False
+    filling = False  # whether the calling thread fills a buffer
 
 
 class ChunkCache:

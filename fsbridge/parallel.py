@@ -6,15 +6,14 @@ Daemon threads make the calls, so a server that hangs does not delay the end of 
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from fsbridge import asking
+from fsbridge.deadlines import Deadline
 from fsbridge.errors import TimedOut
 
 INTERRUPT_SECONDS = 0.5
@@ -73,10 +72,10 @@ def apart(call: Callable[[], T]) -> T:
     return Answer(call, begin).get()
 
 
-def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float = math.inf) -> list[U]:
+def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadline | None = None) -> list[U]:
     """Return the results of `call` for each of `given`, in their order; at most `most` calls run at a time.
 
-    After the first error, which is raised, no further call begins; nor after the `deadline` (monotonic), with TimedOut.
+    After the first error, which is raised, no further call begins; nor after the `deadline`, with TimedOut.
     """
     if len(given) < 2:
         return [call(one) for one in given]
@@ -92,7 +91,7 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float 
                     number = next(numbers, None)
                 if number is None:
                     return
-                if time.monotonic() > deadline:
+                if deadline is not None and deadline.passed:
                     raise TimedOut("no answer in time")
                 found[number] = call(given[number])
         except BaseException as error:

@@ -14,13 +14,13 @@ import select
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fsbridge.asking import before_waiting
 from fsbridge.children import protocol
 from fsbridge.children.starting import START_SECONDS, NoRoom, Program, StartFailed, starter
+from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import (
     AccessDenied,
     CorruptData,
@@ -56,8 +56,8 @@ _ERRORS: dict[str, type[FsbridgeError]] = {
 }
 
 
-Supply: TypeAlias = Callable[[Mapping[str, Any], float], tuple[dict[str, Any], Sequence[bytes]]]
-"""(message, deadline in monotonic seconds) -> (message, attachments): answers a child that asks back while it answers.
+Supply: TypeAlias = Callable[[Mapping[str, Any], Deadline], tuple[dict[str, Any], Sequence[bytes]]]
+"""(message, deadline) -> (message, attachments): answers a child that asks back while it answers.
 
 Raises a FsbridgeError if it has nothing to give. The question then fails with this error.
 """
@@ -111,7 +111,7 @@ class ChildProcess:
                 ours.close()
                 raise
         setup = {"address_space": address_space, "readable": list(readable)}
-        answer, _ = self._exchange(setup, 0, time.monotonic() + START_SECONDS)
+        answer, _ = self._exchange(setup, 0, Deadline(START_SECONDS))
         self.confined = bool(answer.get("confined"))
         """True if the kernel keeps the child from opening other files."""
 
@@ -145,13 +145,13 @@ class ChildProcess:
         TimedOut if it was busy with other questions for that long.
         """
         before_waiting()
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         if not self._lock.acquire(timeout=seconds):
             raise TimedOut(f"the child process was busy for {seconds:g} s")
         try:
             if not self.alive:
                 raise ChildGone(f"the child process is gone ({self._obituary()})")
-            left = max(1, int(deadline - time.monotonic()) + GRACE_SECONDS)
+            left = max(1, int(deadline.left) + GRACE_SECONDS)
             answer, found = self._exchange({**question, "seconds": left}, limit, deadline, attachments, supply)
         finally:
             self._lock.release()
@@ -203,20 +203,20 @@ class ChildProcess:
         self,
         question: dict[str, Any],
         limit: int,
-        deadline: float,
+        deadline: Deadline,
         attachments: Sequence[bytes] = (),
         supply: Supply | None = None,
     ) -> tuple[dict[str, Any], list[bytearray]]:
         supplied = _Supplied(supply, deadline)
         try:
-            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            self._socket.settimeout(max(0.001, deadline.left))
             protocol.send(self._socket, question, attachments)
             while True:
                 answer, found = protocol.receive(self._socket, limit, deadline)
                 if supply is None or WANT not in answer:
                     break
                 message, parts = supplied.give(answer)
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                self._socket.settimeout(max(0.001, deadline.left))
                 protocol.send(self._socket, message, parts)
         except TimeoutError:
             self._end(interesting=False)
@@ -248,10 +248,10 @@ class ChildProcess:
 class _Supplied:
     """What a child was given while it answered one question. `failure`: why it did not get everything."""
 
-    def __init__(self, supply: Supply | None, deadline: float) -> None:
+    def __init__(self, supply: Supply | None, deadline: Deadline) -> None:
         self._supply = supply
         self._deadline = deadline
-        self._begun = time.monotonic()
+        self._all = Stopwatch()
         self._seconds = 0.0
         self.failure: FsbridgeError | None = None
 
@@ -259,21 +259,21 @@ class _Supplied:
         """Return what the child wants. After the first failure it gets only refusals, so that its answer comes soon."""
         assert self._supply is not None
         if self.failure is None:
-            begun = time.monotonic()
+            watch = Stopwatch()
             try:
                 given = self._supply(wanted, self._deadline)
-                if time.monotonic() < self._deadline:
+                if not self._deadline.passed:
                     return given
                 self.failure = TimedOut(TOO_SLOW)
             except FsbridgeError as error:
                 self.failure = error.anew()
             finally:
-                self._seconds += time.monotonic() - begun
+                self._seconds += watch.seconds
         return {REFUSED: True}, ()
 
     def excuse(self) -> FsbridgeError | None:
         """Return why the child was late, if that was not its own fault."""
-        waited = self._seconds > (time.monotonic() - self._begun) / 2
+        waited = self._seconds > self._all.seconds / 2
         return self.failure.anew() if self.failure else TimedOut(TOO_SLOW) if waited else None
 
 

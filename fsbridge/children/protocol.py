@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import socket
 import struct
-import time
 from collections.abc import Sequence
 from typing import Any
+
+from fsbridge.deadlines import Deadline
 
 MAX_JSON_BYTES = 64 << 20
 """Most bytes of JSON. The attributes of one object have at most a quarter of it, and names come in pages."""
@@ -43,10 +44,10 @@ def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[byt
         sock.sendall(part)
 
 
-def receive(sock: socket.socket, limit: int, deadline: float | None = None) -> tuple[dict[str, Any], list[bytearray]]:
+def receive(sock: socket.socket, limit: int, deadline: Deadline | None = None) -> tuple[dict[str, Any], list[bytearray]]:
     """Receive one message with at most `limit` bytes of attachments.
 
-    Raises TimeoutError at `deadline` (monotonic seconds).
+    Raises TimeoutError at `deadline`.
     """
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
     if length > MAX_JSON_BYTES:
@@ -65,15 +66,14 @@ def receive(sock: socket.socket, limit: int, deadline: float | None = None) -> t
     return message, [_exactly(sock, size, deadline) for size in lengths]
 
 
-def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearray:
+def _exactly(sock: socket.socket, size: int, deadline: Deadline | None) -> bytearray:
     data = bytearray(size)
     view = memoryview(data)
     while view:
         if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if deadline.passed:
                 raise TimeoutError
-            sock.settimeout(left)
+            sock.settimeout(max(deadline.left, 1e-3))  # 0 would mean not to wait at all
         got = sock.recv_into(view[:_PIECE_BYTES])
         if not got:
             raise Closed("the other side closed the connection")

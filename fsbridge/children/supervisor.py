@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from fsbridge.asking import before_waiting
 from fsbridge.children.client import ChildDied, ChildEndless, ChildGone, ChildProcess, ChildTooSlow, Supply
+from fsbridge.deadlines import Deadline, Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +36,9 @@ HALVINGS = 3
 
 
 class _Avoided(NamedTuple):
-    """A question that ended a child and is not asked again before `until` (monotonic time): for `seconds`."""
+    """A question that ended a child and is not asked again before `until`: for `seconds`."""
 
-    until: float
+    until: Deadline
     seconds: float
     message: str
 
@@ -55,7 +55,7 @@ class Supervisor:
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
         self._avoided: OrderedDict[tuple[str, str], _Avoided] = OrderedDict()
-        self._endless: deque[float] = deque(maxlen=HALVINGS)
+        self._endless: deque[Stopwatch] = deque(maxlen=HALVINGS)
 
     @property
     def child(self) -> ChildProcess | None:
@@ -87,7 +87,7 @@ class Supervisor:
         another child is asked.
         """
         before_waiting()
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         died = 0
         while True:
             self._check(subject, "")
@@ -97,14 +97,14 @@ class Supervisor:
                 return child.ask(self._shortened(question), limit, seconds, supply=supply)
             except ChildGone:
                 self._forget_dead()
-                if time.monotonic() > deadline:
+                if deadline.passed:
                     raise
             except ChildDied as error:
                 self._forget_dead()
                 died += 1
                 if isinstance(error, ChildEndless):
                     with self._lock:  # other threads count them
-                        self._endless.append(time.monotonic())
+                        self._endless.append(Stopwatch())
                 last = died == CALL_ATTEMPTS or isinstance(error, ChildTooSlow)
                 message = f"{self._place}: {subject}{part}: {error}"
                 log.log(logging.WARNING if last else logging.INFO, "%s", message)
@@ -158,15 +158,14 @@ class Supervisor:
     def _shortened(self, question: dict[str, Any]) -> dict[str, Any]:
         if "computing" not in question or not self._endless:
             return question
-        since = time.monotonic() - AVOIDED_SECONDS
         with self._lock:
-            lately = sum(when > since for when in self._endless)
+            lately = sum(watch.seconds < AVOIDED_SECONDS for watch in self._endless)
         return {**question, "computing": question["computing"] / 2**lately}
 
     def _check(self, subject: str, part: str) -> None:
         with self._lock:
             found = self._avoided.get((subject, part))
-        if found is not None and time.monotonic() < found.until:
+        if found is not None and not found.until.passed:
             raise ChildDied(f"{found.message}; it is asked again after {found.seconds:g} s")
 
     def _avoided_parts(self, subject: str) -> int:
@@ -177,6 +176,6 @@ class Supervisor:
         with self._lock:
             before = self._avoided.pop((subject, part), None)
             seconds = AVOIDED_SECONDS if before is None else min(2 * before.seconds, AVOIDED_MOST_SECONDS)
-            self._avoided[subject, part] = _Avoided(time.monotonic() + seconds, seconds, message)
+            self._avoided[subject, part] = _Avoided(Deadline(seconds), seconds, message)
             while len(self._avoided) > AVOIDED_SUBJECTS:
                 self._avoided.popitem(last=False)

@@ -129,7 +129,7 @@ def _helper() -> Iterator[Diagnosis]:
 
 def _kernel() -> Iterator[Diagnosis]:
     from fsbridge import landlock
-    from fsbridge.store.local import beneath
+    from fsbridge.store.local import descriptors
 
     has, found = landlock.version(), platform.release()
     yield Diagnosis("kernel", "ok", f"Linux {found}")
@@ -140,7 +140,7 @@ def _kernel() -> Iterator[Diagnosis]:
         yield Diagnosis(
             "Landlock", "note", words, "Linux 5.13 or later has it; it may be off (lsm= of the kernel's command line)"
         )
-    if beneath.HAVE_OPENAT2:
+    if descriptors.HAVE_OPENAT2:
         yield Diagnosis("openat2", "ok", "paths are resolved beneath the store by the kernel")
     else:
         yield Diagnosis(

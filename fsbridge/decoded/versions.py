@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
 from fsbridge.cache import ChunkCache
+from fsbridge.deadlines import Deadline
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.metadata import Index
@@ -153,7 +154,7 @@ class ArrayVersion:
         with self._lock:
             self._looks += 1
             blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
-        deadline = time.monotonic() + _LOOK_SECONDS
+        deadline = Deadline(_LOOK_SECONDS)
         for first in range(0, len(blocks), _LOOK_BLOCKS):
             looked = [
                 (self._index(block * _BLOCK_CHUNKS + offset), int(marks[offset]))
@@ -162,7 +163,7 @@ class ArrayVersion:
             ]
             absent = self._absent([index for index, mark in looked if mark == _ABSENT])
             for index, mark in looked:
-                if time.monotonic() > deadline:
+                if deadline.passed:
                     return False
                 if mark == _ABSENT and index in absent:
                     continue

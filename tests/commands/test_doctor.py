@@ -24,7 +24,7 @@ from fsbridge.commands import diagnosis
 from fsbridge.commands.diagnosis import Diagnosis
 from fsbridge.errors import SetupError
 from fsbridge.mount import preflight
-from fsbridge.store.local import beneath
+from fsbridge.store.local import descriptors
 
 
 def found(subject: str) -> Diagnosis:
@@ -72,7 +72,7 @@ FAULTS: list[tuple[str, Callable[[pytest.MonkeyPatch], object], str, str, str]] 
     ),
     ("mount -t fsbridge", lambda p: None, "note", "not installed", "fsbridge install-helper"),
     ("Landlock", lambda p: p.setattr(landlock, "version", lambda: 0), "note", "only the checks of paths", "5.13"),
-    ("openat2", lambda p: p.setattr(beneath, "HAVE_OPENAT2", False), "note", "step by step", "5.6"),
+    ("openat2", lambda p: p.setattr(descriptors, "HAVE_OPENAT2", False), "note", "step by step", "5.6"),
     (
         "libraries",
         lambda p: p.setattr(diagnosis, "IMPORTED", "import h5py_no"),

@@ -33,6 +33,7 @@ from waiting import until
 
 from fsbridge.children import client, protocol, server, starting, supervisor
 from fsbridge.config import Config
+from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut, TooLarge
 from fsbridge.formats.hdf5 import file, filters, versions
 from fsbridge.formats.hdf5.arrays import HDF5Array
@@ -337,13 +338,13 @@ class Endless:
 def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """P7: a walk of a file with many such objects ends, and later walks meet them more and more rarely."""
     now, child = 1000.0, Endless()
-    monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     asked = supervisor.Supervisor("x.h5", lambda: child)  # type: ignore[arg-type, return-value]
 
-    class Noted(deque[float]):
-        def append(self, when: float) -> None:
+    class Noted(deque[Stopwatch]):
+        def append(self, watch: Stopwatch) -> None:
             assert asked._lock.locked(), "another thread may be counting them"
-            super().append(when)
+            super().append(watch)
 
     asked._endless = Noted(maxlen=supervisor.HALVINGS)
 

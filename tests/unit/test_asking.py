@@ -24,7 +24,7 @@ from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key
-from fsbridge.store.local import cached
+from fsbridge.store.local import descriptors
 from fsbridge.store.local.status import TICK_NS
 from fsbridge.store.local.store import LocalStore
 
@@ -75,7 +75,9 @@ def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore)
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS, errno.EXDEV, errno.ELOOP, errno.EACCES])
 def test_refusals_of_openat2_are_left_to_a_worker(store: LocalStore, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "openat2", lambda *given: (-1, number))
+    openat2 = descriptors.openat2
+    cached = descriptors._BENEATH_CACHED
+    monkeypatch.setattr(descriptors, "openat2", lambda *given: (-1, number) if given[3] == cached else openat2(*given))
     assert waits(lambda: store.stat(Key("d/chunk")))
     assert store.stat(Key("d/chunk")).size == 5
 
@@ -112,7 +114,7 @@ def test_listings_and_large_objects_are_left_to_a_worker(store: LocalStore, tmp_
 
 
 def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "is_local", lambda fd: False)
+    monkeypatch.setattr(descriptors, "is_local", lambda fd: False)
     store = LocalStore(str(tmp_path))
     assert waits(lambda: store.stat(ROOT))
     store.close()

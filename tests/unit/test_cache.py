@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsbridge import cache as cache_module
-from fsbridge import decodings, memory
+from fsbridge import memory
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
@@ -454,8 +454,8 @@ def raiser() -> bytes:
 
 def test_large_chunks_that_are_being_read_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """With more readers than there is room for, every read would throw out another reader's chunk."""
-    monkeypatch.setattr(decodings, "TURN_SECONDS", 60.0)
-    monkeypatch.setattr(decodings, "BETWEEN_SECONDS", 60.0)
+    monkeypatch.setattr(memory, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(memory, "BETWEEN_SECONDS", 60.0)
     cache = ChunkCache(3 * BIG)
     cache.get("a", 2 * BIG, filler(1))
     assert cache.peek("a") is not None
@@ -475,8 +475,8 @@ def test_a_large_chunk_s_turn_ends_when_its_reader_pauses_or_others_have_waited(
     for name, value in {"BETWEEN_SECONDS": 0.0, "TURN_SECONDS": 0.0, "POLITE_SECONDS": 0.0}.items():
         with monkeypatch.context() as patch:
             for other in ("BETWEEN_SECONDS", "TURN_SECONDS"):
-                patch.setattr(decodings, other, 60.0)
-            patch.setattr(decodings if name != "POLITE_SECONDS" else cache_module, name, value)
+                patch.setattr(memory, other, 60.0)
+            patch.setattr(memory if name != "POLITE_SECONDS" else cache_module, name, value)
             cache.get("a", 2 * BIG, filler(1))
             assert cache.peek("a") is not None
             cache.get("b", 2 * BIG, filler(2))

@@ -29,7 +29,7 @@ import lmdb
 
 from fsbridge.children import protocol, server
 from fsbridge.lru import LRU
-from fsbridge.store.local.beneath import open_beneath
+from fsbridge.store.local.descriptors import open_beneath
 
 Answer = tuple[dict[str, Any], list[bytes]]
 

@@ -7,13 +7,13 @@ are known to be needed together in parallel. Not here: HDF5, the process that as
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from fsbridge.asking import Locks
 from fsbridge.codecs import native
 from fsbridge.config import MIB
+from fsbridge.deadlines import Deadline
 from fsbridge.formats.hdf5.file import IdleTimer
 from fsbridge.formats.shared import SharedPart
 from fsbridge.lru import LRU
@@ -90,10 +90,10 @@ class Blocks:
             if data is not None:
                 self._remember(0, data)
 
-    def get(self, wanted: Sequence[int], deadline: float) -> tuple[list[tuple[int, bytes]], int]:
+    def get(self, wanted: Sequence[int], deadline: Deadline) -> tuple[list[tuple[int, bytes]], int]:
         """Return blocks by number and the number of requests.
 
-        Further blocks that came along or are kept are returned, too. Raises TimedOut if the deadline (monotonic) passes
+        Further blocks that came along or are kept are returned, too. Raises TimedOut if the deadline passes
         before all requests have begun.
         """
         found: dict[int, bytes] = {}
@@ -199,7 +199,7 @@ class Blocks:
 
     # ---- requests
 
-    def _requested(self, runs: Iterable[tuple[int, int]], deadline: float = math.inf) -> dict[int, bytes]:
+    def _requested(self, runs: Iterable[tuple[int, int]], deadline: Deadline | None = None) -> dict[int, bytes]:
         spans = [self._span(first, count) for first, count in runs]
         parts = each(lambda span: self._fetch(*span), spans, AT_ONCE, deadline)
         found: dict[int, bytes] = {}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from fsbridge.children.client import Supply
+from fsbridge.deadlines import Deadline
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
 from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, BlockMemory, Blocks
 from fsbridge.formats.shared import Shared
@@ -172,7 +173,7 @@ class RemoteVersion:
 
     # ---- what the child asks for
 
-    def _supply(self, question: Mapping[str, Any], deadline: float) -> tuple[dict[str, Any], Sequence[bytes]]:
+    def _supply(self, question: Mapping[str, Any], deadline: Deadline) -> tuple[dict[str, Any], Sequence[bytes]]:
         """Answer a child: blocks by number (more may come), a range of bytes, other files, or the same for another file."""
         wanted = question["want"]
         if isinstance(wanted, dict) and "files" in wanted:
@@ -247,7 +248,7 @@ def _numbers(found: Any, end: int, most: int) -> list[int]:
     return found
 
 
-def _together(fetch: Callable[[int, int], bytes], start: int, length: int, deadline: float) -> list[bytes]:
+def _together(fetch: Callable[[int, int], bytes], start: int, length: int, deadline: Deadline) -> list[bytes]:
     """Return a range of bytes, read by several requests at a time."""
     spans = [(at, min(PART_BYTES, start + length - at)) for at in range(start, start + length, PART_BYTES)]
     return each(lambda span: fetch(*span), spans, AT_ONCE, deadline)

@@ -22,7 +22,7 @@ from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.formats.hdf5 import file_search
 from fsbridge.store import Stat
-from fsbridge.store.local import cached
+from fsbridge.store.local import descriptors
 from fsbridge.store.local.status import SECOND_NS, stat_of
 
 Result = TypeVar("Result")
@@ -120,7 +120,7 @@ class LocalDataFile:
         if not asking.context.may_wait:
             if not self._near or self._check is not None:
                 raise WouldWait
-            return stat_of(cached.look_cached(self.name))
+            return stat_of(descriptors.look_cached(self.name))
         return translated(self.name, partial(_look, self.name, self._check))
 
     def open(self, seen: Stat) -> FileVersion:
@@ -129,7 +129,7 @@ class LocalDataFile:
             path = os.readlink(f"/proc/self/fd/{found.fd}")  # links may have been switched since they were looked at
             if not self.is_within(path, self._within):
                 raise AccessDenied(f"{self.name}: leads to {path}: {self.permission(path)}")
-        self._near = cached.is_local(found.fd)
+        self._near = descriptors.is_local(found.fd)
         return found
 
     def beside(self, name: str) -> str:
@@ -200,7 +200,7 @@ class FileVersion:
         """Read as `read` does, into `out`."""
         self._inside(address, len(out))
         if not asking.context.may_wait:
-            out[:] = cached.read_cached(self.fd, address, len(out))
+            out[:] = descriptors.read_cached(self.fd, address, len(out))
             out = out[:0]
         while out:
             try:

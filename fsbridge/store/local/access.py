@@ -18,8 +18,8 @@ from fsbridge import asking
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied
 from fsbridge.lru import LRU
-from fsbridge.store.local import cached
-from fsbridge.store.local.beneath import STEP, walk_beneath
+from fsbridge.store.local import descriptors
+from fsbridge.store.local.descriptors import STEP, walk_beneath
 from fsbridge.store.local.status import Status, stat_of
 
 READ, LIST = 0o444, 0o555
@@ -43,7 +43,7 @@ class Everybody:
 
     def check(self, fd: int) -> None:
         """Raise AccessDenied unless all users may read the open file, or list and enter the open directory."""
-        status = cached.look(fd)
+        status = descriptors.look(fd)
         wanted = LIST if stat.S_ISDIR(status.st_mode) else READ
         if status.st_mode & wanted != wanted:
             raise _denied(fd, f"its mode is {stat.S_IMODE(status.st_mode):04o}", wanted)
@@ -53,7 +53,7 @@ class Everybody:
     def open_beneath(self, root: int, path: str, flags: int) -> int:
         """Open `path` below the directory `root`, if all users may list and enter each directory on the way.
 
-        Errors as in `beneath.open_beneath`; in a thread that may not wait, as in `cached.open_cached`.
+        Errors as in `descriptors.open_beneath`; in a thread that may not wait, as in `descriptors.open_cached`.
         """
         if asking.context.may_wait:
             return walk_beneath(root, path, flags, self.check)
@@ -62,15 +62,15 @@ class Everybody:
         directory = root
         try:
             for part in above.split("/") if above else ():
-                entered = cached.open_cached(directory, part, STEP)
+                entered = descriptors.open_cached(directory, part, STEP)
                 if directory != root:
-                    cached.close(directory)
+                    descriptors.close(directory)
                 directory = entered
                 self.check(directory)
-            return cached.open_cached(directory, name or ".", flags)
+            return descriptors.open_cached(directory, name or ".", flags)
         finally:
             if directory != root:
-                cached.close(directory)
+                descriptors.close(directory)
 
     def _list_permits(self, fd: int, status: Status, wanted: int) -> bool:
         key = (status.st_dev, status.st_ino, status.st_ctime_ns, wanted)

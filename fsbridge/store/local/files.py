@@ -18,9 +18,9 @@ from itertools import chain
 from fsbridge import asking
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.store import Key, Stat, check_limit, check_range
-from fsbridge.store.local import cached
+from fsbridge.store.local import descriptors
 from fsbridge.store.local.access import Everybody
-from fsbridge.store.local.beneath import open_beneath
+from fsbridge.store.local.descriptors import open_beneath
 from fsbridge.store.local.moments import Moments
 from fsbridge.store.local.root import OpenedRoot, Root, named, translate
 from fsbridge.store.local.status import Status, same, stat_of
@@ -66,9 +66,9 @@ class LocalFiles:
         """Return a descriptor of the file at `key`, which the caller closes, and its status."""
         fd = self.open(key, READ)
         try:
-            status = cached.look(fd)
+            status = descriptors.look(fd)
         except OSError as error:  # such as ESTALE from a server that has lost it
-            cached.close(fd)
+            descriptors.close(fd)
             raise named(error, self.describe(key)) from None
         if stat_module.S_ISREG(status.st_mode):
             return fd, status
@@ -86,7 +86,7 @@ class LocalFiles:
     def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
         """Return exactly these bytes of an open file; Stale if it has become shorter since it was looked at."""
         if not asking.context.may_wait:
-            return cached.read_cached(fd, start, length)
+            return descriptors.read_cached(fd, start, length)
         try:
             data = os.pread(fd, length, start)
             if len(data) == length:
@@ -106,7 +106,7 @@ class LocalFiles:
     def unchanged(self, fd: int, key: Key, before: Status) -> Stat:
         """Return an open file's stat; Stale if it is no longer as `before`."""
         try:
-            after = cached.look(fd)
+            after = descriptors.look(fd)
         except OSError as error:
             raise named(error, self.describe(key)) from None
         if not same(before, after):
@@ -124,7 +124,7 @@ class LocalFiles:
             try:
                 self.everybody.check(fd)
             except BaseException:
-                cached.close(fd)
+                descriptors.close(fd)
                 raise
         return fd
 
@@ -169,7 +169,7 @@ class LocalFiles:
         if self.everybody is not None:
             return self.everybody.open_beneath(root.fd, path, flags)
         if not asking.context.may_wait:
-            return cached.open_cached(root.fd, path or ".", flags)
+            return descriptors.open_cached(root.fd, path or ".", flags)
         return open_beneath(root.fd, path or ".", flags)
 
     def _open_link(self, root: OpenedRoot, key: Key, flags: int) -> int | None:
@@ -233,9 +233,9 @@ class LocalObject:
     def _read(self, start: int, length: int) -> bytes:
         files, key = self._files, self._key
         data = files.read_open(self._fd, key, start, length)
-        if not same(self._before, cached.look(self._fd, self._at_once)):
+        if not same(self._before, descriptors.look(self._fd, self._at_once)):
             raise Stale(f"{files.describe(key)}: changed while it was read")
         return data
 
     def close(self) -> None:
-        cached.close(self._fd, self._at_once)
+        descriptors.close(self._fd, self._at_once)

@@ -10,7 +10,7 @@ import threading
 from fsbridge import asking, confinement
 from fsbridge.asking import WouldWait
 from fsbridge.errors import AccessDenied, NameTooLong, NotFound, Stale
-from fsbridge.store.local import cached
+from fsbridge.store.local import descriptors
 from fsbridge.store.local.status import Status
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class OpenedRoot:
     def __init__(self, path: str) -> None:
         self.fd = -1
         self.fd = os.open(path, LOOK | os.O_DIRECTORY)
-        self.is_local = cached.is_local(self.fd)
+        self.is_local = descriptors.is_local(self.fd)
         self.identity = _identity(os.fstat(self.fd))
         self.path = os.path.realpath(path)
 
@@ -84,7 +84,7 @@ class Root:
     def _now_cached(self) -> OpenedRoot:
         """Return the present directory without waiting; its path is checked once in each `asking.without_waiting`."""
         opened = self.near()
-        status = cached.look_cached(self._path)
+        status = descriptors.look_cached(self._path)
         if (status.st_dev, status.st_ino) != opened.identity:
             raise WouldWait
         asking.context.root = opened

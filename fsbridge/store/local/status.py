@@ -1,6 +1,6 @@
 """What Linux knows about files: a status as a store's stat, with its version, and which directories are mount points.
 
-Not here: how a file is found (`files.py`), answers without waiting for a disk (`cached.py`).
+Not here: how a file is found (`files.py`), answers without waiting for a disk (`descriptors.py`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
-from fsbridge.store.local import cached
+from fsbridge.store.local import descriptors
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
 from fsbridge.store.local.moments import LocalGlimpse, Moment
 from fsbridge.store.local.root import LIST, LOOK, named
@@ -90,10 +90,10 @@ class LocalStore(StoreAbilities):
             if known is not None:
                 return known
         elif not asking.context.may_wait and self._files.everybody is None and not self._files.immutable:
-            return stat_of(self._files.regular(key, cached.status_cached(self._root.now().fd, key or ".")))
+            return stat_of(self._files.regular(key, descriptors.status_cached(self._root.now().fd, key or ".")))
         fd = self._files.open(key, LOOK)
         try:
-            status = self._files.regular(key, cached.look(fd))
+            status = self._files.regular(key, descriptors.look(fd))
             found = stat_of(status)
             if moment is not None and found.is_dir and moment.hold(key, fd, found):
                 fd = -1
@@ -102,7 +102,7 @@ class LocalStore(StoreAbilities):
             raise named(error, self.describe(key)) from None
         finally:
             if fd >= 0:
-                cached.close(fd)
+                descriptors.close(fd)
 
     def check_access(self, key: Key) -> None:
         """Raise AccessDenied if the mount is for all users and some may not read the object at `key`."""
@@ -230,7 +230,7 @@ class LocalStore(StoreAbilities):
         except NotFound:
             return left
         try:
-            if not cached.is_local(fd):  # a remote file system may open what it does not list, or list old members
+            if not descriptors.is_local(fd):  # a remote file system may open what it does not list, or list old members
                 return None
             before = stat_of(os.fstat(fd))
             with os.scandir(fd) as members:

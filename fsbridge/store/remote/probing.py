@@ -8,10 +8,9 @@ from __future__ import annotations
 import http.client
 import logging
 import secrets
-import time
 import urllib.parse
 
-from fsbridge import confinement
+from fsbridge import asking, confinement
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError
 from fsbridge.parallel import Answer
 from fsbridge.store import ROOT
@@ -53,8 +52,12 @@ def begin(client: Client, listings: Listings) -> bool:
 
 def _anything(client: Client, listings: Listings) -> bool:
     """Tell whether the root has members. For a long listing, which continues meanwhile, the first page decides."""
-    now = time.monotonic()
-    found = Answer(lambda: len(listings.level(ROOT, now)), lambda work: confinement.start(work, "fsbridge-root"))
+
+    def members() -> int:
+        with asking.from_now():
+            return len(listings.level(ROOT))
+
+    found = Answer(members, lambda work: confinement.start(work, "fsbridge-root"))
     if found.wait(LISTING_SECONDS):
         return found.get() > 0
     return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.get() > 0

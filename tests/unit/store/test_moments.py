@@ -16,7 +16,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, 
 from fsbridge.store import ROOT, Key
 from fsbridge.store.local import files as local_files
 from fsbridge.store.local import status
-from fsbridge.store.local.beneath import open_beneath
+from fsbridge.store.local.descriptors import open_beneath
 from fsbridge.store.local.moments import HELD_DIRECTORIES, SEEN_OBJECTS
 from fsbridge.store.local.store import LocalStore
 

@@ -21,7 +21,7 @@ from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.filters import FilterPipeline
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
-from fsbridge.store.local import cached
+from fsbridge.store.local import descriptors
 
 VALUES = np.arange(64, dtype="<u2")
 
@@ -81,7 +81,7 @@ def test_what_is_not_known_is_left_to_a_worker(root: Any, monkeypatch: pytest.Mo
         patched.setattr(os, "preadv", refuse)
         assert at_once(file.open) is None
     with monkeypatch.context() as patched:
-        patched.setattr(cached, "openat2", lambda *given: (-1, errno.EAGAIN))
+        patched.setattr(descriptors, "openat2", lambda *given: (-1, errno.EAGAIN))
         assert at_once(file.open) is None
     assert told(lambda: at_once(file.open)) is not None
 
@@ -111,7 +111,7 @@ def test_p9_a_changed_file_is_left_to_a_worker(root: Any, tmp_path: Path, how: s
 
 
 def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached, "is_local", lambda fd: False)
+    monkeypatch.setattr(descriptors, "is_local", lambda fd: False)
     write(tmp_path / "y.h5")
     config = Config(str(tmp_path / "y.h5"), "/mnt")
     source = open_source(config.source, config)

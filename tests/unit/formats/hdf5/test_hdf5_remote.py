@@ -26,6 +26,7 @@ from waiting import until
 
 from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
+from fsbridge.deadlines import Deadline
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, Unsupported
 from fsbridge.formats.hdf5 import blocks, file, remote
 from fsbridge.formats.hdf5.arrays import HDF5Array
@@ -817,4 +818,4 @@ def test_small_chunks_next_to_each_other_come_together(server: FakeS3, large: Pa
 def test_p8_a_childs_questions_are_checked(server: FakeS3, large: Path, wanted: Any) -> None:
     version = RemoteFile(remote_store(server), upload(server, large))
     with pytest.raises(CorruptData, match="the HDF5 process"):
-        version.open(version.look()).supply({"want": wanted}, time.monotonic() + 10)
+        version.open(version.look()).supply({"want": wanted}, Deadline(10))

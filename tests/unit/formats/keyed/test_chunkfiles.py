@@ -24,7 +24,7 @@ from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.store import Key
-from fsbridge.store.local import cached, status
+from fsbridge.store.local import descriptors, status
 from fsbridge.store.local.store import LocalStore
 
 KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]  # type: ignore[arg-type]
@@ -611,7 +611,7 @@ def test_p3_one_look_at_their_directory_finds_which_of_many_chunks_are_absent(
     assert files.absent([(3, 5), (3, 6)]) == set(), "to look for few costs less than to pass by many"
     put(tmp_path, keys.encode((3, 50)))
     assert (3, 50) not in files.absent(wanted), "it is as old as the call"
-    monkeypatch.setattr(cached, "is_local", lambda fd: False)
+    monkeypatch.setattr(descriptors, "is_local", lambda fd: False)
     assert (3, 60) not in files.absent(wanted), "a network's file system may open what it does not list"
 
 
