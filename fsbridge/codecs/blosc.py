@@ -41,7 +41,10 @@ SNAPPY = 2
 KNOWN = frozenset({0, 1, SNAPPY, 3, 4})
 
 SNAPPY_BYTES = 1 << 20
-"""Decoded bytes of Snappy blocks in one call of numcodecs, or of one larger block. They are in memory twice."""
+"""Most decoded bytes of Snappy blocks that are passed to numcodecs together, because they are in memory twice.
+
+A larger block is passed alone.
+"""
 LARGEST_SNAPPY_BLOCK = 32 << 20
 """Most decoded bytes of a Snappy block; c-blosc makes blocks of some 100 KB unless told otherwise."""
 MAX_SNAPPY_STREAMS = 1 << 20
@@ -94,7 +97,7 @@ class Frame:
     def begin(cls, read: Read, stored: int) -> Frame:
         """Check every number of the header and the block offsets against the `stored` bytes."""
         if stored < HEADER.size:
-            raise CorruptData(f"{stored} bytes are no Blosc frame")
+            raise CorruptData(f"{stored} bytes are too few for a Blosc header")
         # Enough for the header and the offsets of a thousand blocks.
         head = memoryview(read(0, min(stored, 4096)))
         version, _, flags, typesize, nbytes, blocksize, cbytes = HEADER.unpack_from(head)
@@ -225,7 +228,7 @@ class Frame:
                 _decompress(self._plain(whole, first, starts[first : first + together], len(target)), len(target), target)
 
     def _plain(self, whole: memoryview, first: int, starts: Sequence[int], nbytes: int) -> memoryview:
-        """Return the blocks from `first` on as a frame with decoded streams, a form that c-blosc has for noise."""
+        """Return the blocks from `first` on as a frame with decoded streams, as c-blosc stores incompressible ones."""
         body = HEADER.size + U32.size * len(starts)
         frame = bytearray(body + nbytes + U32.size * sum(self.streams(first + i) for i in range(len(starts))))
         ends, end = [], body
@@ -346,9 +349,8 @@ def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffe
 def bit_unshuffle(shuffled: memoryview, element: int, block: int, out: memoryview) -> None:
     """Undo the bit shuffle in blocks of `block` bytes with Blosc's own routine.
 
-    Elements have at most MAX_TYPE_BYTES bytes.
-
-    For this the blocks become uncompressed blocks of a frame. HDF5's bitshuffle filter has the same bit order.
+    The blocks become uncompressed blocks of a Blosc frame, which numcodecs decodes. Elements have at most MAX_TYPE_BYTES
+    bytes. HDF5's bitshuffle filter has the same bit order.
     """
     nbytes = len(shuffled)
     if not nbytes:

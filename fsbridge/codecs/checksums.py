@@ -83,7 +83,7 @@ def hdf5_fletcher32() -> Decoder:
 def jenkins_lookup3(initval: int = 0, prefix: object = None) -> Decoder:
     """Return the decoder of numcodecs' `jenkins_lookup3`. A prefix cannot be written to JSON and is Unsupported."""
     if prefix is not None or not 0 <= initval < 1 << 32:
-        raise Unsupported(f"jenkins_lookup3 with initval {initval} and prefix {prefix!r}")
+        raise Unsupported(f"jenkins_lookup3 cannot have initval {initval} and prefix {prefix!r}")
     return Checksum("jenkins_lookup3", partial(_jenkins, initval), "end")
 
 
@@ -93,7 +93,7 @@ def _jenkins(initval: int, data: memoryview) -> tuple[int, ...]:
 
 def _checksum(name: str, function: Callable[[memoryview], tuple[int, ...]], location: str) -> Decoder:
     if location not in LOCATIONS:
-        raise Unsupported(f"{name} at location {location!r}")
+        raise Unsupported(f"{name} has the unknown location {location!r}")
     return Checksum(name, function, location)
 
 
@@ -124,7 +124,7 @@ def fletcher32_value(data: Buffer) -> int:
 
 
 def _append(first: int, second: int, more: int, inner: int, count: int) -> tuple[int, int]:
-    """Return both sums after `count` further words whose own sums are `more` and `inner`."""
+    """Return both sums after `count` further words, which alone have the sums `more` and `inner`."""
     return first + more, second + count * first + inner
 
 

@@ -85,7 +85,7 @@ class PackBits(CodecAbilities):
         unused = int(packed[0]) if len(packed) else 8
         count = 8 * (len(packed) - 1) - unused
         if unused > 7 or count < 0:
-            raise CorruptData(f"{len(packed)} bytes with {unused} unused bits are no packed bits")
+            raise CorruptData(f"packed bits of {len(packed)} bytes cannot have {unused} unused bits")
         if count > limit or (size is not None and count != size):
             raise CorruptData(f"{count} bits where {limit if size is None else size} were expected")
         return np.unpackbits(packed[1:], count=count).data
@@ -129,7 +129,7 @@ def delta(dtype: Any, astype: Any = None) -> Decoder:
     """Return the decoder of numcodecs' `delta`."""
     result = number(dtype)
     stored = result if astype is None else number(astype)
-    probe(lambda: np.cumsum(np.zeros(1, stored), out=np.zeros(1, result)), f"delta of {result} stored as {stored}")
+    probe(lambda: np.cumsum(np.zeros(1, stored), out=np.zeros(1, result)), f"delta cannot decode {stored} to {result}")
     return Delta(stored, result)
 
 
@@ -138,15 +138,15 @@ def fixed_scale_offset(offset: Any, scale: Any, dtype: Any, astype: Any = None) 
     result = number(dtype)
     stored = result if astype is None else number(astype)
     if not isinstance(scale, (int, float)) or not isinstance(offset, (int, float)):
-        raise Unsupported(f"fixedscaleoffset with scale {scale!r} and offset {offset!r}")
-    probe(lambda: np.zeros(1, stored) / scale + offset, f"fixedscaleoffset of {stored} with {scale} and {offset}")
+        raise Unsupported(f"fixedscaleoffset needs numbers, not scale {scale!r} and offset {offset!r}")
+    probe(lambda: np.zeros(1, stored) / scale + offset, f"fixedscaleoffset cannot decode {stored} with {scale} and {offset}")
     return Elementwise("fixedscaleoffset", stored, result, lambda values: (values / scale) + offset)
 
 
 def astype(encode_dtype: Any, decode_dtype: Any) -> Decoder:
     """Return the decoder of numcodecs' `astype`."""
     stored, result = number(encode_dtype), number(decode_dtype)
-    probe(lambda: np.zeros(1, stored).astype(result), f"astype from {stored} to {result}")
+    probe(lambda: np.zeros(1, stored).astype(result), f"astype cannot decode {stored} to {result}")
     return Elementwise("astype", stored, result)
 
 
@@ -155,7 +155,7 @@ def quantize(dtype: Any, astype: Any = None) -> Decoder:
     result = number(dtype)
     stored = result if astype is None else number(astype)
     if result.kind != "f" or stored.kind != "f":
-        raise Unsupported(f"quantize from {stored} to {result}")
+        raise Unsupported(f"quantize cannot decode {stored} to {result}")
     return Elementwise("quantize", stored, result)
 
 
@@ -181,14 +181,14 @@ def number(spelling: Any) -> np.dtype[Any]:
     except (TypeError, ValueError):
         dtype = None
     if dtype is None or dtype.kind not in NUMBERS or not dtype.itemsize:
-        raise Unsupported(f"filter of data type {spelling!r}")
+        raise Unsupported(f"a filter names {spelling!r}, which is not a data type of numbers")
     return dtype
 
 
 def elements(data: Buffer, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return `data` as elements. Raises CorruptData if the last one is incomplete."""
     if len(data) % dtype.itemsize:
-        raise CorruptData(f"{len(data)} bytes are no whole elements of {dtype.itemsize}")
+        raise CorruptData(f"{len(data)} bytes are not a multiple of the element size of {dtype.itemsize}")
     return np.frombuffer(data, dtype)
 
 
@@ -221,7 +221,11 @@ WIDE_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Shuffle(CodecAbilities):
-    """Undoes the shuffle. `leftover`: bytes of no whole element follow unshuffled (HDF5); numcodecs refuses such lengths."""
+    """Undoes the byte shuffle.
+
+    `leftover`: an incomplete last element is allowed, and is not shuffled (HDF5). Without it, such data is CorruptData, as
+    in numcodecs.
+    """
 
     element: int
     leftover: bool
@@ -234,7 +238,7 @@ class Shuffle(CodecAbilities):
         if size is not None and len(data) != size:
             raise CorruptData(f"{len(data)} bytes where {size} were expected")
         if len(data) % self.element and not self.leftover:
-            raise CorruptData(f"{len(data)} bytes are no whole elements of {self.element}")
+            raise CorruptData(f"{len(data)} bytes are not a multiple of the element size of {self.element}")
         count = len(data) // self.element
         if self.element == 1 or count <= 1:
             return data
@@ -260,7 +264,7 @@ class Shuffle(CodecAbilities):
 
 
 def shuffle(element: int = 4) -> Decoder:
-    """Return the decoder of numcodecs' `shuffle` (its default element size is 4; 1 and 0 mean none)."""
+    """Return the decoder of numcodecs' `shuffle` (its default element size is 4; with 1 or 0 nothing is shuffled)."""
     return Shuffle(_element(element), leftover=False)
 
 
@@ -271,7 +275,7 @@ def hdf5_shuffle(element: int) -> Decoder:
 
 def _element(element: int) -> int:
     if not 0 <= element < 1 << 31:
-        raise Unsupported(f"shuffle of elements of {element} bytes")
+        raise Unsupported(f"shuffle cannot have elements of {element} bytes")
     return max(element, 1)
 
 
@@ -289,7 +293,7 @@ class Untranspose(CodecAbilities):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if len(data) != math.prod(self.shape) * self.itemsize:
-            raise CorruptData(f"{len(data)} bytes are no array of shape {list(self.shape)}")
+            raise CorruptData(f"{len(data)} bytes do not fit an array of shape {list(self.shape)}")
         stored = np.frombuffer(data, f"V{self.itemsize}").reshape(self.shape)
         return stored.transpose(np.argsort(self.order)).tobytes()
 

@@ -41,7 +41,7 @@ BATCH_ELEMENTS = 1 << 20
 UNPACKED_PIECE = 1 << 13
 """Elements that are unpacked at a time (a multiple of 8), because one byte for each bit is needed meanwhile."""
 LARGEST_CHUNK = 512 << 10
-"""Most decoded bytes. PyTables' chunks have 8 to 512 KiB; a bomb of this size takes 140 MB for a moment."""
+"""Most decoded bytes of an LZO chunk. PyTables' chunks have 8 to 512 KiB; a bomb of this size takes 140 MB for a moment."""
 
 _turn = threading.Lock()
 
@@ -109,11 +109,11 @@ class ScaleOffset(CodecAbilities):
         _check_size(total, size, limit)
         view = memoryview(data).cast("B")
         if len(view) < SCALE_DATA:
-            raise CorruptData(f"{len(view)} bytes are shorter than the header")
+            raise CorruptData(f"{len(view)} bytes are too few for the header")
         minbits, width, minimum = SCALE_HEADER.unpack_from(view)
         content = view[SCALE_DATA:]
         if minbits > 8 * self.itemsize or not width:
-            raise CorruptData(f"{minbits} bits for elements of {self.itemsize} bytes")
+            raise CorruptData(f"an element of {self.itemsize} bytes cannot be stored in {minbits} bits")
         if width < 8:
             minimum &= (1 << 8 * width) - 1
         if minbits == 8 * self.itemsize:
@@ -170,19 +170,19 @@ class BitShuffle(CodecAbilities):
         if self.compression != NONE:
             shuffled, block = self._decompress(memoryview(data).cast("B"), size, limit)
         if len(shuffled) % self.element:
-            raise CorruptData(f"{len(shuffled)} bytes are no whole elements of {self.element}")
+            raise CorruptData(f"{len(shuffled)} bytes are not a multiple of the element size of {self.element}")
         _check_size(len(shuffled), size, limit)
         return bit_unshuffle(shuffled, self.element, block, out)
 
     def _decompress(self, view: memoryview, size: int | None, limit: int) -> tuple[Buffer, int]:
         """Return the shuffled bytes, and the bytes of a full block."""
         if len(view) < SHUFFLED_HEADER.size:
-            raise CorruptData(f"{len(view)} bytes are shorter than the header")
+            raise CorruptData(f"{len(view)} bytes are too few for the header")
         total, block = SHUFFLED_HEADER.unpack_from(view)
         _check_size(total, size, limit)
         group = SHUFFLED_GROUP * self.element
         if not block or block % group:
-            raise CorruptData(f"blocks of {block} bytes for elements of {self.element}")
+            raise CorruptData(f"blocks of {block} bytes cannot hold elements of {self.element} bytes")
         target = Output(total, limit, None)
         position = SHUFFLED_HEADER.size
         whole = total // group * group
@@ -209,7 +209,7 @@ class LZO(CodecAbilities):
         if size is None or size > LARGEST_CHUNK:
             raise Unsupported(f"LZO chunk of {size} bytes: only up to {LARGEST_CHUNK} are decoded")
         if len(data) > size + size // 16 + 67:  # the longest stream that LZO makes, from incompressible data
-            raise CorruptData(f"LZO stream of {len(data)} bytes for {size}")
+            raise CorruptData(f"an LZO stream of {len(data)} bytes is too long for {size} decoded bytes")
         library = native.lzo()
         with _turn:
             try:
@@ -311,7 +311,7 @@ def unpack(packed: Buffer, count: int, bits: int, itemsize: int) -> np.ndarray[A
     """
     needed = math.ceil(count * bits / 8)
     if len(packed) not in (needed, count * bits // 8 + 1):
-        raise CorruptData(f"{len(packed)} bytes where {count} numbers of {bits} bits take {needed}")
+        raise CorruptData(f"{count} numbers of {bits} bits take {needed} bytes, not {len(packed)}")
     result = np.zeros(count, f"<u{itemsize}")
     source = np.frombuffer(packed, "u1")
     for start in range(0, count, UNPACKED_PIECE) if bits else ():

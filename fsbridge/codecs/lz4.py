@@ -31,13 +31,13 @@ HDF5_LENGTH = struct.Struct(">I")
 
 
 def decode_block(block: Buffer, size: int, out: memoryview | None = None) -> Buffer:
-    """Decode one bare LZ4 block of exactly `size` decoded bytes. Raises CorruptData if it has not that size."""
+    """Decode one bare LZ4 block of exactly `size` decoded bytes. Raises CorruptData if it has another size."""
     if not size:
         if bytes(block) not in (b"", EMPTY_BLOCK):
-            raise CorruptData(f"{len(block)} bytes where nothing is encoded")
+            raise CorruptData(f"an LZ4 block of {len(block)} bytes where an empty one was expected")
         return b""
     if size > MAX_BYTES or len(block) > MAX_BYTES:
-        raise CorruptData(f"LZ4 block of {size} bytes")
+        raise CorruptData(f"LZ4 block of {size} bytes, the limit is {MAX_BYTES}")
     target = bytearray(size) if out is None else out
     try:
         native.lz4().decompress(b"".join((U32.pack(size), block)), target)
@@ -58,7 +58,7 @@ def hdf5_block(view: memoryview, position: int) -> tuple[memoryview, int]:
 
 @dataclass(frozen=True, slots=True)
 class Lz4(CodecAbilities):
-    """numcodecs' LZ4: `u32 LE decoded size`, one LZ4 block."""
+    """Decodes numcodecs' LZ4: `u32 LE decoded size`, one LZ4 block."""
 
     name: str = "lz4"
     direct: ClassVar[bool] = True
@@ -68,7 +68,7 @@ class Lz4(CodecAbilities):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if len(data) < U32.size:
-            raise CorruptData(f"{len(data)} bytes are no LZ4 data")
+            raise CorruptData(f"{len(data)} bytes are too few for an LZ4 header")
         (declared,) = U32.unpack_from(data)
         if size is not None and declared != size:
             raise CorruptData(f"the LZ4 header says {declared} bytes, not {size}")
@@ -79,7 +79,7 @@ class Lz4(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class N5Lz4(CodecAbilities):
-    """N5's `lz4`, recognised by its bytes: Java's LZ4BlockOutputStream, numcodecs (zarr-python 2), or a bare block (z5)."""
+    """Decodes N5's `lz4`. The bytes tell the dialect: lz4-java's stream, numcodecs (zarr-python 2), a bare block (z5)."""
 
     name: str = "lz4"
     direct: ClassVar[bool] = True
@@ -102,7 +102,10 @@ class N5Lz4(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Hdf5Lz4(CodecAbilities):
-    """HDF5 filter 32004: `u64 BE decoded size, u32 BE block size`, then blocks of `u32 BE length`, LZ4 or stored bytes."""
+    """Decodes HDF5 filter 32004: `u64 BE decoded size, u32 BE block size`, then blocks of `u32 BE length` and bytes.
+
+    The bytes of a block are LZ4, or verbatim if there are as many of them as decoded ones.
+    """
 
     name: str = "lz4"
     direct: ClassVar[bool] = True
@@ -113,7 +116,7 @@ class Hdf5Lz4(CodecAbilities):
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(data)
         if len(view) < HDF5_HEADER.size:
-            raise CorruptData(f"{len(view)} bytes are no LZ4 data")
+            raise CorruptData(f"{len(view)} bytes are too few for an LZ4 header")
         total, block = HDF5_HEADER.unpack_from(view)
         cap = limit if size is None else size
         if total > cap or (size is not None and total != size):

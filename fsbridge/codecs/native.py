@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 EXTRA = "pip install 'fsbridge-fuse[codecs]'"
 
 HEAPS, HEAP_BYTES = 2, 32 << 20
-"""Number of heaps of glibc's malloc, and bytes that each keeps free at its end; larger buffers than half of that are
-mapped.
+"""Number of heaps of glibc's malloc, and bytes that each keeps free at its end.
 
-The kept bytes count in no memory budget. With a heap of 64 MiB per processor, strings of 30 MiB a chunk took 270 MiB on four
-processors, 590 on 64, and 216 on two; 214 are promised (P6).
+A buffer of more than half of these bytes is mapped by itself. The kept bytes count in no memory budget. With a heap of
+64 MiB for each processor, strings of 30 MiB a chunk took 216 MiB on two processors, 270 on four and 590 on 64, where P6
+promises 214.
 """
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -164,7 +164,7 @@ def give_freed_memory_back() -> None:
 
 
 def warm_up() -> None:
-    """Import everything a first read may need. For an idle worker thread."""
+    """Import everything that a first read may need. An idle worker thread calls this."""
     blosc()
     lz4()
     zstd()

@@ -36,10 +36,10 @@ class PCodec(CodecAbilities):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is None or size % self.stored.itemsize:
-            raise CorruptData(f"no array of {self.stored} has {size} bytes")
+            raise CorruptData(f"an array of {self.stored} cannot have {size} bytes")
         raw = bytes(data)
         if not raw.startswith(PCO_MAGIC) or not raw.endswith(PCO_END):
-            raise CorruptData("no whole pco file")
+            raise CorruptData("the pco data has no start or no end mark")
         target = bytearray(size) if out is None else out
         # One element more, because the library stops where its target ends and does not say whether there was more.
         numbers = np.zeros(size // self.stored.itemsize + 1, self.stored)
@@ -60,13 +60,13 @@ class PCodec(CodecAbilities):
 def pcodec(stored: np.dtype[Any]) -> Decoder:
     """Return the decoder of an array of `stored`. pco knows little-endian numbers of 2, 4 and 8 bytes."""
     if stored.str[0] == ">" or stored.str[1:] not in PCO_KINDS:
-        raise Unsupported(f"codec 'pcodec' of elements of {stored}")
+        raise Unsupported(f"codec 'pcodec' cannot hold elements of {stored}")
     native.pcodec()
     return PCodec(stored)
 
 
 HEADER_BYTES = 24
-"""A header has at most 148 bits."""
+"""Bytes that are enough for zfp's header, which has at most 148 bits."""
 
 ZFP_KINDS = ("i4", "i8", "f4", "f8")
 """The types of zfp, in numpy's spelling without the byte order."""
@@ -116,11 +116,11 @@ class ZFP(CodecAbilities):
         Raises CorruptData if it describes another array.
         """
         if len(data) < HEADER_BYTES // 2:
-            raise CorruptData(f"{len(data)} bytes are no zfp stream")
+            raise CorruptData(f"{len(data)} bytes are too few for a zfp stream")
         try:
             header = native.zfpy().header(bytes(data[: 2 * HEADER_BYTES]).ljust(2 * HEADER_BYTES, b"\0"))
         except (RuntimeError, ValueError, TypeError, KeyError) as error:
-            raise CorruptData(f"no zfp header: {str(error)[:200]}") from None
+            raise CorruptData(f"damaged zfp header: {str(error)[:200]}") from None
         shape = [extent for name in ("nx", "ny", "nz", "nw") if (extent := header[name])]
         if header["type"] is not self.stored.type or math.prod(shape) * self.stored.itemsize != size or not shape:
             raise CorruptData(f"a zfp array of {header['type']} {shape} where {size} bytes of {self.stored} were expected")
@@ -128,13 +128,13 @@ class ZFP(CodecAbilities):
         bits = max(4 ** len(shape) * (8 * self.stored.itemsize + 1) + 32, header["config"]["expert"]["minbits"])
         longest: int = -(-math.prod(-(-extent // 4) for extent in shape) * bits // 8) + HEADER_BYTES
         if longest > FACTOR * size + ROOM:
-            raise Unsupported(f"a zfp stream of up to {longest} bytes for {size}")
+            raise Unsupported(f"the zfp header allows {longest} bytes for {size} decoded ones, which is too much")
         return longest
 
 
 def zfp(stored: np.dtype[Any]) -> Decoder:
     """Return the decoder of an array of `stored`. zfp knows little-endian integers and floats of 4 and 8 bytes."""
     if stored.str[0] == ">" or stored.str[1:] not in ZFP_KINDS:
-        raise Unsupported(f"codec 'zfpy' of elements of {stored}")
+        raise Unsupported(f"codec 'zfpy' cannot hold elements of {stored}")
     native.zfpy()
     return ZFP(stored)

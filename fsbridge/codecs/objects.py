@@ -31,8 +31,9 @@ OBJECT_TYPES = ("|O", "O", "object")
 
 @dataclass(frozen=True, slots=True)
 class Vlen(CodecAbilities):
-    """The vlen encoding itself. `text`: items are UTF-8 strings; else whole elements of `element` bytes.
+    """Checks data that is in the vlen encoding already.
 
+    `text`: items are UTF-8 strings; else whole elements of `element` bytes.
     `items`: number of elements of a chunk, if the array's metadata tells.
     """
 
@@ -49,7 +50,7 @@ class Vlen(CodecAbilities):
         view = memoryview(data).cast("B")
         end = len(view)
         if end < U32.size:
-            raise CorruptData(f"{end} bytes where a count of items was expected")
+            raise CorruptData(f"{end} bytes are too few for the number of items")
         (count,) = U32.unpack_from(view)
         _count(count, self.items)
         position = U32.size
@@ -68,7 +69,7 @@ class Vlen(CodecAbilities):
                 except UnicodeDecodeError as error:
                     raise CorruptData(f"item {item}: {error}") from None
             elif (position - start) % element:
-                raise CorruptData(f"item {item} of {position - start} bytes is no whole number of elements of {element}")
+                raise CorruptData(f"item {item} has {position - start} bytes, not a multiple of the element size {element}")
         if position != end:
             raise CorruptData(f"{end - position} bytes after the last of {count} items")
         return data
@@ -76,7 +77,7 @@ class Vlen(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Fixed(CodecAbilities):
-    """The items of `vlen` as elements of fixed length, numpy's `U`, `S` or `V`, padded with zeros."""
+    """Decodes what `vlen` decodes to elements of fixed length: numpy's `U`, `S` or `V`, padded with zeros."""
 
     vlen: Vlen
     stored: np.dtype[Any]
@@ -98,14 +99,14 @@ class Fixed(CodecAbilities):
             raw = bytes(found)
             raw = raw.decode().encode(encoding) if self.vlen.text else raw
             if len(raw) > width:
-                raise CorruptData(f"item {item} of {len(raw)} bytes in elements of {width}")
+                raise CorruptData(f"item {item} has {len(raw)} bytes, an element has {width}")
             target[item * width : item * width + len(raw)] = raw
         return target
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectDocument(CodecAbilities):
-    """A list `[*elements, dtype, shape]`, nested as the shape says (numcodecs `json2`, `msgpack2`); `load` parses it."""
+    """Decodes `[*elements, dtype, shape]`, nested as the shape says (numcodecs `json2`, `msgpack2`). `load` parses it."""
 
     name: str
     load: Callable[[Buffer], Any]
@@ -128,10 +129,10 @@ class ObjectDocument(CodecAbilities):
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptData(str(error)) from None
         if not isinstance(document, list) or len(document) < 2:
-            raise CorruptData("no list of elements, data type and shape")
+            raise CorruptData("the document is not a list of elements, data type and shape")
         *nested, _, shape = document
         if not isinstance(shape, (list, tuple)) or len(shape) > MAX_RANK or any(type(edge) is not int for edge in shape):
-            raise CorruptData(f"{shape!r} is no shape")
+            raise CorruptData(f"{shape!r} is not a shape")
         items = _flatten(nested, shape)
         _count(len(items), self.items)
         try:
@@ -142,7 +143,10 @@ class ObjectDocument(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Categorize(CodecAbilities):
-    """Label numbers of type `stored`; 0 is the empty string. `fixed`: the labels as elements of fixed size, else vlen."""
+    """Decodes label numbers of type `stored` to labels; 0 is the empty string.
+
+    `fixed`: the numpy type of decoded labels of fixed size. If it is None, they are in the vlen encoding.
+    """
 
     labels: tuple[bytes, ...]
     stored: np.dtype[Any]
@@ -157,7 +161,7 @@ class Categorize(CodecAbilities):
         numbers = elements(data, self.stored)
         _count(len(numbers), self.items)
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) <= len(self.labels):
-            raise CorruptData(f"a label number beyond the {len(self.labels)} labels")
+            raise CorruptData(f"a label number is beyond the {len(self.labels)} labels")
         table: tuple[bytes, ...] = (b"", *self.labels)
         if self.fixed is None:
             return encode((table[i] for i in numbers.tolist()), size, limit)
@@ -171,7 +175,7 @@ class Categorize(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class NulStrings(CodecAbilities):
-    """N5's `string`: UTF-8 strings, each ended by NUL (n5 `StringDataBlock`)."""
+    """Decodes N5's `string`: UTF-8 strings, each ended by NUL (n5 `StringDataBlock`)."""
 
     items: int | None
     name: str = "strings"
@@ -223,7 +227,7 @@ def json2(encoding: str = "utf-8", strict: bool = True, items: int | None = None
     Strings stay, null becomes the empty string, anything else JSON text.
     """
     if encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32"):
-        raise Unsupported(f"json2 in encoding {encoding!r}")
+        raise Unsupported(f"json2 cannot be decoded from encoding {encoding!r}")
 
     def load(data: Buffer) -> Any:
         return json.loads(str(bytes(data), encoding), strict=bool(strict))
@@ -245,12 +249,12 @@ def categorize(labels: Sequence[str], dtype: Any = "|O", astype: Any = "u1", ite
     """Return the decoder of numcodecs' `categorize`: `vlen-utf8` for objects, fixed size for numpy's `U` types."""
     stored = number(astype)
     if stored.kind not in "iu" or not isinstance(labels, (list, tuple)) or not all(isinstance(s, str) for s in labels):
-        raise Unsupported(f"categorize with labels of type {astype!r}")
+        raise Unsupported(f"categorize needs a list of texts and an integer type, not {astype!r}")
     fixed = None
     if dtype not in OBJECT_TYPES:
         fixed = np.dtype(dtype) if isinstance(dtype, str) and dtype.lstrip("<>|=").startswith("U") else None
         if fixed is None or not fixed.itemsize:
-            raise Unsupported(f"categorize of data type {dtype!r}")
+            raise Unsupported(f"categorize cannot decode to data type {dtype!r}")
     return Categorize(tuple(label.encode() for label in labels), stored, items, fixed)
 
 
@@ -305,12 +309,12 @@ def _count(found: int, expected: int | None) -> None:
 
 
 def _flatten(nested: list[Any], shape: Sequence[int]) -> list[Any]:
-    """Return the elements of `nested` in C order; for a scalar, whose shape is empty, it is a list of its one element."""
+    """Return the elements of `nested` in C order. A scalar (empty `shape`) is given as a list of one element."""
     level = nested
     for depth, edge in enumerate(shape or (1,)):
         if depth:
             if not all(isinstance(part, list) and len(part) == edge for part in level):
-                raise CorruptData(f"elements that are not nested as shape {list(shape)}")
+                raise CorruptData(f"the elements are not nested as shape {list(shape)} says")
             level = [item for part in level for item in part]
         elif len(level) != edge:
             raise CorruptData(f"{len(level)} elements for shape {list(shape)}")
@@ -318,7 +322,7 @@ def _flatten(nested: list[Any], shape: Sequence[int]) -> list[Any]:
 
 
 def _text(item: Any) -> bytes:
-    """Return an element of a document as text."""
+    """Return an element of a document as UTF-8 text: a string itself, nothing for null, JSON text for anything else."""
     if item is None:
         return b""
     if isinstance(item, bytes):
@@ -327,5 +331,5 @@ def _text(item: Any) -> bytes:
         try:
             return _to_json(item).encode()
         except TypeError as error:
-            raise Unsupported(f"element of type {type(item).__name__}: {error}") from None
+            raise Unsupported(f"an element of type {type(item).__name__} cannot be shown: {error}") from None
     return item.encode()

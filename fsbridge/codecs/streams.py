@@ -1,8 +1,8 @@
 """gzip, zlib, bzip2, xz and lzma, and bounded decoding with any decompressor object. Not here: HDF5's numbers of filters.
 
 Output is taken in pieces of at most 1 MiB, so a decompression bomb costs at most that much beyond the expected size.
-Input is given in windows that grow, because each decompressor copies the input that it leaves: so many tiny members in one
-chunk cost linear time.
+Input is given in windows that grow, because each decompressor copies the input that it leaves. Therefore a chunk of many
+tiny members takes linear time.
 
 For gzip and zlib, libdeflate decodes twice as fast as the standard library, but only one whole stream of known decoded
 size, so it is tried first. Everything else goes to the standard library, which also finds the reason if something is wrong.
@@ -117,7 +117,10 @@ MAX_WBITS = {"gzip": 31, "zlib": 15}
 
 @dataclass(frozen=True, slots=True)
 class Deflate(CodecAbilities):
-    """RFC 1952 members one after the other, or one RFC 1950 stream; `either` decides by the first bytes."""
+    """Decodes gzip members (RFC 1952), one after the other, or one zlib stream (RFC 1950).
+
+    If `container` is `either`, the first bytes decide.
+    """
 
     name: str
     container: Literal["gzip", "zlib", "either"]
@@ -172,7 +175,7 @@ BRANCH_FILTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Bz2(CodecAbilities):
-    """One or more bzip2 streams."""
+    """Decodes one or more bzip2 streams."""
 
     name: str = "bz2"
     direct: ClassVar[bool] = True
@@ -187,7 +190,7 @@ class Bz2(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Lzma(CodecAbilities):
-    """LZMA. `format` as in the `lzma` module: 0 automatic, 1 xz (several streams allowed), 2 alone, 3 raw with `filters`."""
+    """Decodes LZMA. `format` is as in `lzma`: 0 automatic, 1 xz (one or more streams), 2 alone, 3 raw with `filters`."""
 
     name: str
     format: int
@@ -223,16 +226,16 @@ def lzma_stream(format: int = lzma.FORMAT_XZ, filters: Sequence[Mapping[str, Any
     Raises Unsupported for a format or filter that liblzma does not have.
     """
     if format not in (lzma.FORMAT_AUTO, lzma.FORMAT_XZ, lzma.FORMAT_ALONE, lzma.FORMAT_RAW):
-        raise Unsupported(f"lzma format {format!r}")
+        raise Unsupported(f"unknown lzma format {format!r}")
     if format != lzma.FORMAT_RAW:
         return Lzma("lzma", format)
     if not isinstance(filters, (list, tuple)):
-        raise Unsupported(f"raw lzma with filters {filters!r}")
+        raise Unsupported(f"raw lzma needs a list of filters, not {filters!r}")
     decoder = Lzma("lzma", format, tuple(_filter(entry) for entry in filters))
     try:
         decoder._start()
     except (lzma.LZMAError, ValueError, OverflowError) as error:
-        raise Unsupported(f"lzma filters {filters!r}: {error}") from None
+        raise Unsupported(f"liblzma refuses the filters {filters!r}: {error}") from None
     return decoder
 
 
@@ -243,7 +246,7 @@ def _filter(entry: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
         keys = ("start_offset",) if number in BRANCH_FILTERS else FILTER_KEYS[number]
         chosen = [(key, int(entry[key])) for key in keys if key in entry]
     except (KeyError, TypeError, ValueError):
-        raise Unsupported(f"lzma filter {entry!r}") from None
+        raise Unsupported(f"unknown or damaged lzma filter {entry!r}") from None
     if dict(chosen).get("dict_size", 0) > MEMORY_BYTES:
         raise Unsupported(f"lzma dictionary of {dict(chosen)['dict_size']} bytes; the limit is {MEMORY_BYTES}")
     return (("id", number), *chosen)

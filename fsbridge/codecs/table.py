@@ -34,7 +34,7 @@ class Parameters:
         items: int | None = None,
     ) -> None:
         if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-            raise Unsupported(f"codec {config!r} without an id")
+            raise Unsupported(f"codec {config!r} has no id")
         self.values: Mapping[str, Any] = config
         self.codec: str = config["id"]
         self.byteorder = byteorder
@@ -50,13 +50,13 @@ class Parameters:
         """Return a parameter that has no default."""
         value = self.values.get(name)
         if value is None:
-            raise Unsupported(f"codec {self.codec!r} without {name!r}")
+            raise Unsupported(f"codec {self.codec!r} has no {name!r}")
         return value
 
     def integer(self, name: str, default: int) -> int:
         value = self.values.get(name, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Unsupported(f"codec {self.codec!r} with {name} {value!r}")
+            raise Unsupported(f"codec {self.codec!r} has {name} {value!r}, which is not an integer")
         return value
 
     def location(self, default: str) -> str:
@@ -75,7 +75,7 @@ class Parameters:
     def elements(self) -> np.dtype[Any]:
         """Return the elements of the array, which a codec of whole arrays must know."""
         if self.stored is None:
-            raise Unsupported(f"codec {self.codec!r} of elements of unknown type")
+            raise Unsupported(f"codec {self.codec!r} needs the type of the elements, which is not known here")
         return self.stored
 
 

@@ -76,7 +76,7 @@ def scale_offset(dtype: DType, offset: object = 0, scale: object = 1) -> Decoder
     if dtype.kind == "f":
         return Checked("scale_offset", dtype, dtype, lambda values: values / factor + shift)
     if not factor:
-        raise Unsupported("scale_offset by 0")
+        raise Unsupported("scale_offset cannot have scale 0")
     return Checked("scale_offset", dtype, dtype, partial(_unscale, dtype.newbyteorder("="), int(shift), int(factor)))
 
 
@@ -94,9 +94,9 @@ def cast_value(
     _check_type(stored)
     _check_type(result)
     if rounding not in ROUNDING or out_of_range not in (None, "error", "clamp", "wrap"):
-        raise Unsupported(f"cast_value with rounding {rounding!r} and out_of_range {out_of_range!r}")
+        raise Unsupported(f"cast_value has the unknown rounding {rounding!r} or out_of_range {out_of_range!r}")
     if out_of_range == "wrap" and result.kind == "f":
-        raise Unsupported(f"cast_value that wraps to {result.name}")
+        raise Unsupported(f"cast_value cannot wrap to {result.name}")
     pairs = [(scalar(old, stored), scalar(new, result)) for old, new in scalar_map]
     native = result.newbyteorder("=")
     fit = _to_float if native.kind == "f" else _to_integer
@@ -129,15 +129,15 @@ def scalar(value: object, dtype: DType) -> Any:
             raise ValueError
         converted = np.array(value).astype(native)[()] if native.kind == "f" else native.type(int(value))
     except (ValueError, OverflowError, TypeError):
-        raise Unsupported(f"{value!r} is no {native.name}") from None
+        raise Unsupported(f"{value!r} is not a value of {native.name}") from None
     if native.kind != "f" and converted != value:
-        raise Unsupported(f"{value!r} is no {native.name}")
+        raise Unsupported(f"{value!r} is not a value of {native.name}")
     return converted
 
 
 def _check_type(dtype: DType) -> None:
     if dtype.kind not in "iuf" or dtype.itemsize > 8:
-        raise Unsupported(f"cast of data type {dtype}")
+        raise Unsupported(f"values of data type {dtype} cannot be cast")
 
 
 def _unscale(dtype: DType, offset: int, scale: int, values: Values) -> Values:
@@ -148,13 +148,13 @@ def _unscale(dtype: DType, offset: int, scale: int, values: Values) -> Values:
     wide = values if dtype.itemsize == 8 else values.astype("i8")
     factor = wide.dtype.type(scale)
     if (wide % factor).any():
-        raise CorruptData(f"values that are no multiples of scale {scale}")
+        raise CorruptData(f"some values are not multiples of scale {scale}")
     if scale == -1 and int(wide.min()) == np.iinfo("i8").min:
-        raise CorruptData(f"values out of range of {dtype.name}")
+        raise CorruptData(f"some values are out of range of {dtype.name}")
     quotient = wide // factor
     limits = np.iinfo(dtype)
     if int(quotient.min()) + offset < limits.min or int(quotient.max()) + offset > limits.max:
-        raise CorruptData(f"values out of range of {dtype.name}")
+        raise CorruptData(f"some values are out of range of {dtype.name}")
     shifted: Values = quotient + wide.dtype.type(offset)
     return shifted.astype(dtype)
 
@@ -165,7 +165,7 @@ def _to_integer(values: Values, dtype: DType, rounding: str, out_of_range: str |
     if values.dtype.kind == "f":
         values = ROUNDING[rounding](values.astype("f8"))
         if not np.isfinite(values).all():
-            raise CorruptData(f"NaN or infinity among values for {dtype.name}")
+            raise CorruptData(f"NaN and infinity have no value in {dtype.name}")
         # The largest 64-bit integers are not floats, so compare with the first float beyond them.
         low, high = values < float(limits.min), values >= float(limits.max) + (0 if limits.max > 1 << 53 else 1)
     else:
@@ -180,7 +180,7 @@ def _to_integer(values: Values, dtype: DType, rounding: str, out_of_range: str |
             result[~outside] = values[~outside].astype(dtype)
             return result
         if out_of_range != "wrap":
-            raise CorruptData(f"values out of range of {dtype.name}")
+            raise CorruptData(f"some values are out of range of {dtype.name}")
         if values.dtype.kind == "f":
             modulus = 1 << 8 * dtype.itemsize
             return np.array([int(value) % modulus for value in values.tolist()], "u8").astype(dtype)
@@ -198,7 +198,7 @@ def _to_float(values: Values, dtype: DType, rounding: str, out_of_range: str | N
     if rounding != "nearest-even" and not wider:
         result = _round(result, values.astype(np.longdouble), rounding)
     if out_of_range != "clamp" and (np.isinf(result) & np.isfinite(values)).any():
-        raise CorruptData(f"values out of range of {dtype.name}")
+        raise CorruptData(f"some values are out of range of {dtype.name}")
     return result
 
 
@@ -249,13 +249,13 @@ class PackedBits(CodecAbilities):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is None or size % self.width or self.encoded_size(size) != len(data):
-            raise CorruptData(f"{len(data)} bytes are not {size} bytes packed to {self.bits} bits of {8 * self.width}")
+            raise CorruptData(f"{len(data)} bytes do not fit {size} bytes with {self.bits} of {8 * self.width} bits stored")
         packed = np.frombuffer(data, np.uint8)
         count = size // self.width
         if self.padding != "none":
             unused = int(packed[0] if self.padding == "first_byte" else packed[-1])
             if unused != -(count * self.bits) % 8:
-                raise CorruptData(f"{unused} unused bits announced where {-(count * self.bits) % 8} are")
+                raise CorruptData(f"the data says {unused} unused bits, there are {-(count * self.bits) % 8}")
             packed = packed[1:] if self.padding == "first_byte" else packed[:-1]
         target = bytearray(size) if out is None else out
         result = np.frombuffer(target, np.uint8).reshape(count, self.width)
@@ -282,7 +282,7 @@ def packed_bits(width: int, bits: int, signed: bool, first: int | None, last: in
     low = 0 if first is None else first
     high = bits - 1 if last is None else last
     if not 0 <= low <= high < bits or padding not in PADDINGS:
-        raise Unsupported(f"packbits from bit {low} to {high} of {bits} with padding {padding!r}")
+        raise Unsupported(f"packbits cannot store bits {low} to {high} of {bits} with padding {padding!r}")
     return PackedBits(width, low, high - low + 1, signed, padding)
 
 
@@ -309,16 +309,16 @@ class Optional(CodecAbilities):
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(data).cast("B")
         if len(view) < HEADER.size:
-            raise CorruptData(f"{len(view)} bytes where two lengths were expected")
+            raise CorruptData(f"{len(view)} bytes are too few for the two lengths at the beginning")
         masked, stored = HEADER.unpack_from(view)
         if HEADER.size + masked + stored != len(view):
-            raise CorruptData(f"lengths of {masked} and {stored} bytes in {len(view)}")
+            raise CorruptData(f"a mask of {masked} bytes and data of {stored} do not make {len(view)} bytes")
         if self.items is not None and self.items > limit:
             raise TooLarge(f"a mask of {self.items} elements, the limit is {limit} bytes")
         middle = HEADER.size + masked
         mask = bytes(self.mask.decode(view[HEADER.size : middle], self.items, limit))
         if mask.count(0) + mask.count(1) != len(mask):
-            raise CorruptData("a mask that holds something else than 0 and 1")
+            raise CorruptData("the mask holds something other than 0 and 1")
         present = int(np.count_nonzero(np.frombuffer(mask, np.uint8)))
         elements = self._elements(view[middle:], present, limit)
         if HEADER.size + len(mask) + len(elements) > limit:

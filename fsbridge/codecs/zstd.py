@@ -28,7 +28,7 @@ DICTIONARY_BYTES = (0, 1, 2, 4)
 
 @dataclass(frozen=True, slots=True)
 class Zstd(CodecAbilities):
-    """One or more frames, with or without content size and checksum. Skippable frames are skipped."""
+    """Decodes one or more frames, with or without content size and checksum. Skippable frames are skipped."""
 
     name: str = "zstd"
     direct: ClassVar[bool] = True
