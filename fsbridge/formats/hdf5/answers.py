@@ -1,4 +1,4 @@
-"""The HDF5 child's answers, checked. The child parses hostile files in C, so the daemon believes no type or length of it.
+"""The HDF5 child's answers, checked. The child parses hostile files in C, so the daemon checks every type and length.
 
 Not here: the Zarr types for datatypes (`types.py`), the chunk table (`tables.py`).
 """
@@ -24,9 +24,9 @@ _LAYOUTS = ("compact", "contiguous", "chunked", "virtual", "external")
 class HDF5Member(NamedTuple):
     """One link of a group. `target` is a soft link's path, or `(file, path)` of an external link.
 
-    `kind` is soft, external or user-defined; for a hard link group, dataset, dimension (a netCDF dimension without a
-    variable), type (a committed datatype) or object (not looked at). `address` is the address of a hard link's object in
-    this file.
+    `kind` of a link that is not hard is soft, external or user-defined. A hard link has the kind of its object: group,
+    dataset, dimension (a netCDF dimension without a variable), type (a committed datatype) or object (not looked at).
+    `address` is the address of a hard link's object in this file.
     """
 
     name: str
@@ -93,7 +93,7 @@ def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | N
     found: list[ExactMember] = []
     for entry in answer.get("members") or ():
         if not isinstance(entry, list) or len(entry) != 4:
-            raise CorruptData("HDF5 process: no member")
+            raise CorruptData("the HDF5 process sent a malformed member of a group")
         kind = _text(entry[1])
         found.append(ExactMember(_text(entry[0]), kind, link_target(kind, entry[2]), mapping(entry[3])))
     following = answer.get("next")
@@ -101,22 +101,22 @@ def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | N
 
 
 def mapping(found: Any) -> dict[str, JSON]:
-    """Return a JSON object."""
+    """Return `found`, which must be a JSON object."""
     if not isinstance(found, dict):
-        raise CorruptData("HDF5 process: no description")
+        raise CorruptData("the HDF5 process sent a malformed description of an object")
     return found
 
 
 def later(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
-    """Return where the next page starts. Raises CorruptData unless that is further on."""
+    """Return `following`, the start of the next page. Raises CorruptData if it is not behind `start`: a listing must end."""
     if following is not None and following <= start:
-        raise CorruptData(f"{file}:/{'/'.join(path)}: endless listing")
+        raise CorruptData(f"{file}:/{'/'.join(path)}: the HDF5 process lists the same members again")
     return following
 
 
 def _member(entry: Any) -> HDF5Member:
     if not isinstance(entry, list) or len(entry) != 4:
-        raise CorruptData("HDF5 process: no member")
+        raise CorruptData("the HDF5 process sent a malformed member of a group")
     name, kind, target, location = entry
     return HDF5Member(
         _text(name), _text(kind), link_target(_text(kind), target), None if location is None else address(location)
@@ -124,7 +124,7 @@ def _member(entry: Any) -> HDF5Member:
 
 
 def address(found: Any) -> int:
-    """Return the address of an object in the file."""
+    """Return `found`, which must be the address of an object in the file."""
     return integer(found, 2**64)
 
 
@@ -132,7 +132,7 @@ def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> lis
     """Return the answer of `node` for each member of a page, as JSON; empty if it must be asked for."""
     sizes = [integer(size, 2**32) for size in _list(answer, "sizes")]
     if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_list(answer, "members")):
-        raise CorruptData("HDF5 process: no descriptions")
+        raise CorruptData("the HDF5 process sent malformed descriptions of members")
     found, position = [], 0
     for size in sizes:
         found.append(bytes(attachments[0][position : position + size]))
@@ -146,13 +146,13 @@ def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
         return _text(target)
     if kind == "external":
         if not isinstance(target, list) or len(target) != 2:
-            raise CorruptData("HDF5 process: no external link")
+            raise CorruptData("the HDF5 process sent a malformed external link")
         return _text(target[0]), _text(target[1])
     return None
 
 
 def texts(answer: Mapping[str, Any], key: str) -> list[str]:
-    """Return a list of texts."""
+    """Return the member `key` of an answer, which must be a list of texts."""
     return [_text(found) for found in _list(answer, key)]
 
 
@@ -160,7 +160,7 @@ def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
     """Return attributes by name."""
     found = answer.get("attributes")
     if not isinstance(found, dict):
-        raise CorruptData("HDF5 process: no attributes")
+        raise CorruptData("the HDF5 process sent no attributes")
     return found
 
 
@@ -168,21 +168,21 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
     """Return a dataset's description. Raises CorruptData if its parts contradict each other."""
     dtype = answer.get("type")
     if not isinstance(dtype, dict) or answer.get("form") not in _FORMS:
-        raise CorruptData("HDF5 process: no datatype")
+        raise CorruptData("the HDF5 process sent a malformed datatype")
     if integer(dtype.get("size"), MAX_EXTENT) < 1:
-        raise CorruptData("datatype of no bytes")
+        raise CorruptData("a datatype has no bytes")
     if answer.get("layout") not in _LAYOUTS or answer.get("space") not in ("null", "scalar", "simple"):
-        raise CorruptData(f"dataset of unknown layout {answer.get('layout')} or space {answer.get('space')}")
+        raise CorruptData(f"the dataset has the unknown layout {answer.get('layout')} or space {answer.get('space')}")
     shape = _extents(answer, "shape", 0)
     chunks = _extents(answer, "chunks", 1) if answer["layout"] == "chunked" else None
     names = tuple(None if name is None else _text(name) for name in _list(answer, "dimension_names"))
     if chunks is not None and len(chunks) != len(shape):
-        raise CorruptData(f"chunk shape {list(chunks)} for shape {list(shape)}")
+        raise CorruptData(f"chunk shape {list(chunks)} does not fit shape {list(shape)}")
     if len(names) not in (0, len(shape)):
-        raise CorruptData(f"{len(names)} dimension names for shape {list(shape)}")
+        raise CorruptData(f"{len(names)} dimension names do not fit shape {list(shape)}")
     filters = _list(answer, "filters")
     if len(filters) > MAX_FILTERS:
-        raise CorruptData(f"{len(filters)} filters")
+        raise CorruptData(f"{len(filters)} filters, the limit is {MAX_FILTERS}")
     offset = answer.get("offset")
     return Dataset(
         dtype=dtype,
@@ -209,10 +209,10 @@ def _small_table(found: Any) -> SmallTable | None:
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise CorruptData("HDF5 process: no chunk table")
+        raise CorruptData("the HDF5 process sent a malformed chunk table")
     rows, columns = integer(found.get("chunks"), 2**31), _bytes(found.get("columns"))
     if len(columns) != rows * 4 * 8:
-        raise CorruptData("HDF5 process: no chunk table")
+        raise CorruptData("the HDF5 process sent a malformed chunk table")
     return SmallTable(rows, integer(found.get("outside"), 2**63), columns)
 
 
@@ -220,12 +220,12 @@ def _bytes(found: Any) -> bytes:
     try:
         return base64.b64decode(_text(found), validate=True)
     except ValueError:
-        raise CorruptData("HDF5 process: no base64") from None
+        raise CorruptData("the HDF5 process sent invalid base64") from None
 
 
 def _filter(entry: Any) -> Filter:
     if not isinstance(entry, dict) or not isinstance(entry.get("values"), list):
-        raise CorruptData("HDF5 process: no filter")
+        raise CorruptData("the HDF5 process sent a malformed filter")
     values = tuple(integer(value, 2**32) for value in entry["values"])
     return Filter(integer(entry.get("id"), 2**31), values, _text(entry.get("name")), entry.get("available") is True)
 
@@ -240,20 +240,20 @@ def _extents(answer: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]
 def _list(answer: Mapping[str, Any], key: str) -> list[Any]:
     found = answer.get(key)
     if not isinstance(found, list):
-        raise CorruptData(f"HDF5 process: no {key}")
+        raise CorruptData(f"the HDF5 process sent no list of {key}")
     return found
 
 
 def integer(value: Any, end: int) -> int:
-    """Return a number from 0 to below `end`."""
+    """Return `value`, which must be a number from 0 to below `end`."""
     if type(value) is not int or not 0 <= value < end:
-        raise CorruptData(f"HDF5 process: {value!r} where a number was expected")
+        raise CorruptData(f"the HDF5 process sent {value!r} where a number below {end} was expected")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise CorruptData(f"HDF5 process: {value!r} where text was expected")
+        raise CorruptData(f"the HDF5 process sent {value!r} where text was expected")
     return value
 
 

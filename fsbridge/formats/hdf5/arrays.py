@@ -1,8 +1,8 @@
 """HDF5 datasets as model arrays, any object exactly as HDF5 stores it (`exact.Exact`), and what is prefetched of datasets.
 
-If a dataset of a remote file is read that follows the last one in a walk by names, the walk is expected to continue.
-Within a dataset the kernel side reads ahead. Not here: whether a version is current (`dataset.py`), chunks (`chunks.py`),
-groups (`source.py`).
+If the datasets of a remote file are read in the order of a walk by names, the walk is expected to continue, and the next
+datasets are prefetched. Within a dataset the kernel side reads ahead. Not here: whether a version is current
+(`dataset.py`), chunks (`chunks.py`), groups (`source.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MOST_PAGES = 32
 """Most pages of members that are searched for the next dataset at a time. Most files have one in each group, or none."""
 
 _NONE_YET: Path = ()
-"""Marks the end of a page in a walk, where no dataset was found yet."""
+"""A walk yields this in place of a dataset after each page of members, so that its caller can stop there."""
 
 
 class NextDatasets:
@@ -158,7 +158,7 @@ class _Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HDF5Exact:
-    """An object of one version of a file."""
+    """An object of one version of a file, exactly as HDF5 stores it (`exact.Exact`)."""
 
     origin: HDF5Origin
     path: tuple[str, ...]
@@ -209,7 +209,7 @@ class HDF5Exact:
         # `child/exact.py` sends less than this many bytes.
         _, attachments, _ = self.origin.source.ask(question, version=self.origin.version, limit=100 << 20)
         if len(attachments) != 1:
-            raise CorruptData(f"{self.file}: HDF5 process: no elements")
+            raise CorruptData(f"{self.file}: the HDF5 process sent no elements")
         return bytes(attachments[0])
 
 

@@ -221,7 +221,10 @@ class Blocks:
         return [*runs, *_runs(beyond, LONGEST_RUN)]
 
     def _ahead_of(self, number: int) -> list[int]:
-        """Return a block and further ones behind it: the longer blocks were read in sequence, the more."""
+        """Return the number of a block, and numbers of blocks behind it that will probably be read next.
+
+        With each read that continues the sequence there are twice as many, at most LONGEST_RUN.
+        """
         with self._lock:
             follows = self._end <= number <= self._end + self._ahead
             self._ahead = min(2 * self._ahead, LONGEST_RUN) if follows else 1

@@ -88,7 +88,7 @@ class DatasetChunks(ChunkAbilities):
         if self.array.dataset.sources:
             self.array.opened()  # raises Stale if the other files changed
         if len(attachments) != 1 or (size is not None and len(attachments[0]) != size):
-            raise CorruptData(f"{self.array.place}: HDF5 read another number of bytes than the chunk has")
+            raise CorruptData(f"{self.array.place}: HDF5 read a number of bytes that is not that of the chunk")
         return attachments[0]
 
     def child_into(self, index: Index, out: memoryview) -> None:
@@ -96,7 +96,7 @@ class DatasetChunks(ChunkAbilities):
         self.normalise(self.through_child(index, len(out), self.limit), out)
 
     def normalise(self, data: bytes | bytearray | memoryview, out: memoryview) -> None:
-        """Apply the last decoding step."""
+        """Apply `ShownType.normaliser`, the last decoding step, to `data`, and put the result into `out`."""
         steps = () if self.shown.normaliser is None else (self.shown.normaliser,)
         CodecChain(steps).decode_into(data, out, self.limit)
 
@@ -207,7 +207,7 @@ class TableChunks(DatasetChunks):
             else:
                 limits = self.array.file.config.limits
                 if address.size > limits.encoded_factor * len(out) + (1 << 20):
-                    raise CorruptData(f"stored chunk of {address.size} bytes for {len(out)} decoded ones")
+                    raise CorruptData(f"a stored chunk of {address.size} bytes is too large for {len(out)} decoded ones")
                 most = self.array.file.config.max_direct if chain.direct else self.limit
                 chain.decode_into(opened.read(address.address, address.size), out, most)
         except (CorruptData, Unsupported) as error:

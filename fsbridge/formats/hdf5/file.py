@@ -181,7 +181,7 @@ class HDF5File:
                 opened.check()
                 return answer, attachments, opened.stat
             except (Unreachable, TimedOut):
-                raise  # no answer about the file at all
+                raise  # this says nothing about the file
             except FsbridgeError as error:
                 if not isinstance(error, Stale) and opened.unchanged and self._is_newest(opened):
                     raise
@@ -284,7 +284,7 @@ class HDF5File:
             if self._died_opening != opened.stat.version:
                 self._died_opening = opened.stat.version
                 raise
-            raise self._fail(opened, f"open: {error}", AVOIDED_SECONDS) from None  # it may not have been the file's fault
+            raise self._fail(opened, f"open: {error}", AVOIDED_SECONDS) from None  # perhaps the file is not the cause
         except CorruptData as error:
             if opened.unchanged:
                 raise self._fail(opened, str(error)) from None

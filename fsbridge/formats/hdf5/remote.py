@@ -1,4 +1,4 @@
-"""HDF5 files that are objects of a remote store: one version of each, which every answer must confirm.
+"""HDF5 files that are objects of a remote store. Every answer of the server must confirm the version that is read.
 
 Chunk bytes are read by ranges. The child has neither network nor file, so it asks for blocks of the file while it
 answers. Not here: which blocks are requested (`blocks.py`), how a child asks (`child/block_file.py`), requests
@@ -31,7 +31,7 @@ AT_ONCE = 32
 
 
 class RemoteFile:
-    """The object `key` of a store. `folders` are URLs below which other files may be read that it names."""
+    """The object `key` of a store. `folders`: URLs below which other files that it names may be read."""
 
     readable: Sequence[str] = ()
     is_remote = True
@@ -130,7 +130,7 @@ class RemoteVersion:
 
     def read(self, address: int, size: int) -> bytes:
         if address + size > self._size:
-            raise CorruptData(f"bytes {address} to {address + size} of a file of {self._size}: truncated?")
+            raise CorruptData(f"bytes {address} to {address + size} are not in a file of {self._size}: is it truncated?")
         return self._blocks.part(address, size) if size else b""
 
     def read_into(self, address: int, out: memoryview) -> None:
@@ -153,7 +153,7 @@ class RemoteVersion:
             if self._file.store.stat(self._file.key, (0, HEAD)).version != self._version:
                 self._gone = True
                 raise Stale(f"{self._file.name}: replaced") from None
-            raise Unreachable(f"{self._file.name}: the server lacks bytes of it that it says to have") from None
+            raise Unreachable(f"{self._file.name}: the server sent fewer bytes than it says the file has") from None
         if found.version != self._version:
             self._gone = True
             raise Stale(f"{self._file.name}: replaced")
@@ -189,7 +189,7 @@ class RemoteVersion:
             start, length = numbers[0], numbers[-1]
             # Most bytes of data in one question.
             if len(numbers) != 2 or not 0 < length <= min(16 << 20, self._size - start):
-                raise CorruptData("the HDF5 process wants bytes that there are not")
+                raise CorruptData("the HDF5 process asks for bytes beyond the end of the file, or for too many")
             return {}, _together(self._fetch, start, length, deadline)
         # At most 256 blocks in one question.
         numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, 256)
@@ -225,26 +225,26 @@ class _Others:
         with self._lock:
             found = self._versions.get(place) if isinstance(place, str) else None
         if found is None:
-            raise CorruptData("the HDF5 process asks for a file that it has not been told about")
+            raise CorruptData("the HDF5 process asks for bytes of a file that it has not looked up")
         return found[1]
 
 
 def _names(found: Any) -> list[str]:
-    """Check names of files that a child sent."""
+    """Return names of files that a child sent, checked."""
     if not isinstance(found, list) or len(found) > MOST_FILES:
-        raise CorruptData("the HDF5 process asks for nonsense")
+        raise CorruptData(f"the HDF5 process sent no list of at most {MOST_FILES} file names")
     # A name has at most 4096 bytes.
     if any(not isinstance(name, str) or not name or "\0" in name or len(name) > 4096 for name in found):
-        raise CorruptData("the HDF5 process asks for what no file is called")
+        raise CorruptData("the HDF5 process sent an impossible file name")
     return found
 
 
 def _numbers(found: Any, end: int, most: int) -> list[int]:
-    """Check numbers below `end` that a child sent. The child parses hostile files, so nothing it says is believed."""
+    """Return 1 to `most` numbers below `end` that a child sent, checked, because the child parses hostile files."""
     if not isinstance(found, list) or not 0 < len(found) <= most:
-        raise CorruptData("the HDF5 process asks for nonsense")
+        raise CorruptData(f"the HDF5 process sent no list of 1 to {most} numbers")
     if any(type(number) is not int or not 0 <= number < end for number in found):
-        raise CorruptData("the HDF5 process asks for what is not in the file")
+        raise CorruptData("the HDF5 process asks for a part that the file does not have")
     return found
 
 

@@ -269,7 +269,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _up(lineage: Sequence[Ancestor], found: Ancestor) -> str | None:
-    """Return the way to `found` from a member of the last group of `lineage` if it is its own ancestor, else None."""
+    """Return the relative path from the last group of `lineage` to the group `found` in it; None if it is not in it."""
     if found.address is None or found not in lineage:
         return None
     return "/".join([".."] * (len(lineage) - 1 - lineage.index(found))) or "."

@@ -34,11 +34,11 @@ class ChunkTable:
         position, address, size, mask = columns
         cells = _product(counts)
         if len(position) and int(position.max()) >= cells:
-            raise CorruptData("a chunk outside the grid")
+            raise CorruptData("the chunk table has a chunk outside the grid")
         order = np.argsort(position, kind="stable")
         self._positions = position[order]
         if np.any(self._positions[1:] == self._positions[:-1]):
-            raise CorruptData("two chunks at one place of the grid")
+            raise CorruptData("the chunk table has two chunks at one place of the grid")
         self._addresses = address[order]
         self._sizes = _narrow(size[order])
         self._masks = _narrow(mask[order]) if mask.any() else None

@@ -89,10 +89,10 @@ def numpy_type(described: Described) -> np.dtype[Any]:
     """Return the numpy type of stored elements: void if numpy has none, compounds with their gaps as fields."""
     size = described["size"]
     if type(size) is not int or not 1 <= size <= dtypes.MAX_ITEMSIZE:
-        raise CorruptData(f"datatype of {size} bytes")
+        raise CorruptData(f"a datatype cannot have {size} bytes")
     found = _numpy_type(described, described["class"], size)
     if found is not None and found.itemsize != size:
-        raise CorruptData(f"datatype {spell(described)} of {size} bytes")
+        raise CorruptData(f"datatype {spell(described)} cannot have {size} bytes")
     return found if found is not None else np.dtype(f"V{size}")
 
 

@@ -219,7 +219,7 @@ class FileVersion:
 
     def _inside(self, address: int, size: int) -> None:
         if address + size > self.stat.size:
-            raise CorruptData(f"bytes {address} to {address + size} of a file of {self.stat.size}: truncated?")
+            raise CorruptData(f"bytes {address} to {address + size} are not in a file of {self.stat.size}: is it truncated?")
 
 
 def lasting(stat: Stat) -> bool:

@@ -28,7 +28,7 @@ GROUPS = 64
 GROUP_NODE, CHUNK_NODE = 0, 1
 """Node types of version 1 B-trees."""
 ENTRIES = {GROUP_NODE: 32, CHUNK_NODE: 64}
-"""Entries of such a node by type: HDF5's defaults."""
+"""Most entries of a B-tree node by its type: HDF5's defaults."""
 _NODE = struct.Struct("<4sBBH16x")
 
 

@@ -1,8 +1,9 @@
 """Where a dataset's chunks are stored: HDF5's chunk index as columns, checked against HDF5's own reads.
 
-Also chunks compressed with LZF or szip, perhaps after shuffling, decoded by HDF5's own libraries and refused if too
-short: HDF5 does not check how many bytes these filters decoded and would show whatever was in memory behind them. Part of
-the HDF5 child. Not here: other contents of chunks (`data.py`), the columns on the daemon's side (`tables.py`).
+This module also decodes chunks compressed with LZF or szip, perhaps after shuffling, with HDF5's own libraries, and
+refuses those that are too short: HDF5 does not check how many bytes these filters decoded and would show whatever was in
+memory behind them. Part of the HDF5 child. Not here: other contents of chunks (`data.py`), the columns on the daemon's
+side (`tables.py`).
 """
 
 from __future__ import annotations
@@ -80,12 +81,12 @@ def stored_chunks(dataset: Any, verification: TableChecks) -> ChunkColumns:
     """Return the chunks of `dataset`, some of them verified. Raises Refusal if HDF5 reads others than its index says."""
     kind = ctypes.c_int()
     if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
-        raise Refusal("corrupt", "chunk index that HDF5 cannot tell")
+        raise Refusal("corrupt", "HDF5 cannot tell the kind of the chunk index")
     edges = dataset.get_create_plist().get_chunk()
     shape = dataset.get_space().get_simple_extent_dims()
     counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
     if math.prod(counts) >= 1 << 63:
-        raise Refusal("too_large", f"grid of {math.prod(counts)} chunks")
+        raise Refusal("too_large", f"a grid of {math.prod(counts)} chunks is too large")
     # H5D_CHUNK_IDX_EARRAY (H5Dpublic.h).
     swizzle = _swizzle(dataset, edges) if kind.value == 4 else None
     blocks = [_columns(rows, edges, counts, swizzle) for rows in _rows(dataset)]
@@ -198,7 +199,7 @@ def _swizzle(dataset: Any, edges: Sequence[int]) -> _Swizzle | None:
     extents = dataset.get_space().get_simple_extent_dims(True)
     unlimited = [axis for axis, extent in enumerate(extents) if extent == h5s.UNLIMITED]
     if len(unlimited) != 1:
-        raise Refusal("corrupt", f"extensible array index with {len(unlimited)} unlimited axes")
+        raise Refusal("corrupt", f"an extensible array index needs one unlimited axis, not {len(unlimited)}")
     if unlimited[0] == 0 or not _iteration_is_swizzled():
         return None
     return _Swizzle(unlimited[0], tuple(-(-extent // edge) for extent, edge in zip(extents, edges, strict=True)))

@@ -172,7 +172,7 @@ class Datasets(Sources):
         shape = (1,) * space.get_simple_extent_ndims()
         found = self._raw(dataset, tid, (0,) * len(shape), shape)
         if self.stored(address, size) != found.tobytes():
-            raise Refusal("corrupt", "the address of contiguous data does not lead to it")
+            raise Refusal("corrupt", "contiguous data is not at the address that HDF5 gives")
 
     def read(self, request: dict[str, Any]) -> Answer:
         """Return the elements of one chunk through HDF5: `shape` from `start`, filled with `fill` outside the array."""
@@ -316,5 +316,5 @@ def _unfiltered_edges(plist: Any) -> bool:
     """Tell whether chunks that overhang the dataset are stored unfiltered. No filter mask says so."""
     options = ctypes.c_uint()
     if _get_chunk_opts(plist.id, ctypes.byref(options)) < 0:
-        raise Refusal("corrupt", "chunk options that HDF5 cannot tell")
+        raise Refusal("corrupt", "HDF5 cannot tell the options of the chunks")
     return bool(options.value & 2)

@@ -185,13 +185,13 @@ class ExactFile(Datasets):
             raise Refusal("unsupported", unreadable)
         length = space.get_simple_extent_npoints() * tid.get_size()
         if length > ITEMS_BYTES:
-            raise Refusal("too_large", f"{length} bytes of pointers")
+            raise Refusal("too_large", f"the dataset has {length} bytes of pointers, the limit is {ITEMS_BYTES}")
         memory = ctypes.create_string_buffer(max(1, length))
         if length and _read_dataset(dataset.id, tid.id, ALL, ALL, DEFAULT, memory) < 0:
             raise Refusal("corrupt", "HDF5 cannot read the elements")
         found = self._packed(elements.form(tid), tid, space, memory, length)
         if len(found) > ITEMS_BYTES:
-            raise Refusal("too_large", f"{len(found)} bytes of elements of variable length")
+            raise Refusal("too_large", f"elements of variable length take {len(found)} bytes, the limit is {ITEMS_BYTES}")
         return {}, [found]
 
     def _target(self, raw: bytes) -> elements.Target:
@@ -256,7 +256,7 @@ def _address(opened: int) -> int:
 
 def _selection(space: int) -> bytes:
     if space < 0:
-        raise ValueError("a reference to a region that is none")
+        raise ValueError("a reference leads to a damaged region")
     return bytes(h5s.SpaceID(space).encode())
 
 
@@ -264,7 +264,7 @@ def _name_of(ask: Any, memory: Any) -> bytes:
     """Call a function that returns a length first and then the text."""
     length = ask(memory, None, 0)
     if length < 0:
-        raise ValueError("a reference of which HDF5 tells nothing")
+        raise ValueError("HDF5 cannot tell where a reference leads")
     buffer = ctypes.create_string_buffer(length + 1)
     ask(memory, buffer, length + 1)
     return buffer.value

@@ -24,7 +24,7 @@ from fsbridge.children.elements import ID, SIZE, function
 
 _get_precision = function(h5p, "H5Tget_precision", ID, result=SIZE)
 _get_offset = function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)
-"""h5py offers these for integers, but not for bit fields."""
+"""Functions of HDF5 itself, because h5py offers them for integers, but not for bit fields."""
 
 MAX_DEPTH = 16
 """Most types inside each other. Real types have at most four, but a crafted file can nest without end."""
@@ -137,7 +137,10 @@ def refers(described: dict[str, Any]) -> bool:
 
 
 def unreadable(described: dict[str, Any], inside: str = "", new: bool = False) -> str | None:
-    """Return why h5py cannot read such elements, or None if it can. `new`: ask about HDF5 itself, from 1.12 on."""
+    """Return why h5py cannot read such elements, or None if it can.
+
+    `inside`: the class of the type around this one. `new`: answer for HDF5 itself (1.12 or later) instead of h5py.
+    """
     name = described["class"]
     if name == "reference" and described["kind"] == "other" and not new:
         return "references of the type H5T_STD_REF (HDF5 1.12 and later)"

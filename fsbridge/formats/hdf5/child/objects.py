@@ -368,7 +368,7 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def member_name(name: str) -> bytes:
-    """Return the stored spelling of one path component. What HDF5 would not take for exactly one name is not_found."""
+    """Return the stored spelling of one path component. Raises Refusal (not_found) for what is not one name to HDF5."""
     if name in ("", ".") or "/" in name or "\0" in name:
         raise Refusal("not_found", _NO_SUCH)
     return name.encode("utf-8", "surrogateescape")

@@ -102,7 +102,7 @@ class OpenedFile:
         return {"swmr": swmr, "user_block": self.user_block}, []
 
     def check_version(self, version: Any) -> None:
-        """Refuse (stale) a question about another version than the open one. Another request may have opened that one."""
+        """Raise Refusal (stale) if a question is not about the open version, which another request may have replaced."""
         if version != self._opening.get("version"):
             raise Refusal("stale", "another version of the file was opened before the question came")
 
@@ -180,7 +180,7 @@ def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
 
 
 def _access() -> Any:
-    """Return how files are opened, local or not."""
+    """Return the access properties (H5P) with which every file is opened."""
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_file_locking(False, False)
     access.set_fclose_degree(h5f.CLOSE_STRONG)

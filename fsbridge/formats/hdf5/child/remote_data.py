@@ -112,7 +112,7 @@ def literal(name: str) -> str:
 
 
 def expression(name: str) -> re.Pattern[str]:
-    """Return what fits a pattern: the same decimal number wherever `%b` stands."""
+    """Return a regular expression for the names that fit a pattern: `%b` stands for the same decimal number everywhere."""
     out, position, seen = "", 0, False
     for match in BLOCK.finditer(name):
         out += re.escape(name[position : match.start()])
@@ -219,7 +219,7 @@ def _contiguous(start: Sequence[int], shape: Sequence[int], extent: Sequence[int
     for begin, edge, length in zip(start, shape, extent, strict=True):
         first, last, count = first * length + begin, last * length + begin + edge - 1, count * edge
     if count and last - first + 1 != count:
-        raise Refusal("unsupported", "elements of raw files that do not follow each other")
+        raise Refusal("unsupported", "the block's elements in raw files do not follow each other")
     return first, count
 
 

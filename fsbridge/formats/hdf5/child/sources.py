@@ -32,7 +32,10 @@ MAX_LINKS = 16
 
 
 class OtherData(NamedTuple):
-    """Data in another local file, at the path by which HDF5 opens it: in a dataset of that file, or (None) raw."""
+    """Data in another local file. HDF5 opens the file by the path `place`.
+
+    `dataset`: path of the dataset that holds the data; None if the file is raw.
+    """
 
     place: str
     dataset: str | None
