@@ -94,8 +94,8 @@ def directory_as_chunk(path: Path) -> None:
     [
         (damaged_chunk, "damaged", "/a/b", [1, 1, 0], "c/1/1/0"),
         (cut_chunk, "damaged", "/a/b", [1, 1, 0], "c/1/1/0"),
-        (chunk_outside, "inconsistent", "/a/b", None, "c/9: a directory that no chunk is in"),
-        (odd_name, "inconsistent", "/a/b", None, "c/0/0/01: no chunk of a grid of [3, 3, 1]"),
+        (chunk_outside, "inconsistent", "/a/b", None, "c/9: a directory where no chunk can be"),
+        (odd_name, "inconsistent", "/a/b", None, "c/0/0/01: not a chunk of a grid of [3, 3, 1]"),
         (document, "damaged", "/a/b", None, "zarr.json"),
         (unknown_codec, "unsupported", "/a/b", None, "nonsense"),
         (stale_copy, "inconsistent", "/", None, "a copy of a/b that is not what is stored there"),

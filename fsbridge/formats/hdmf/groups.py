@@ -1,4 +1,4 @@
-"""hdmf-zarr's links (NWB): members of a group that exist only as entries in its attributes; and how its stores are known.
+"""hdmf-zarr's links (NWB): members of a group that exist only as entries in its attributes. It also recognises these stores.
 
     "zarr_link": [{"name": "timestamps", "path": "/acquisition/ts/timestamps", "source": "."}]     Zarr v2, hdmf-zarr <= 0.13
     "_LINKS":    [{"name": ..., "path": ..., "source": ...}]                                       Zarr v3, hdmf-zarr >= 0.14
@@ -273,7 +273,7 @@ class HdmfDialect(Dialect):
     def objects(
         self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
     ) -> tuple[DataType, Decoder] | None:
-        """Handle pickles, by hdmf-zarr's rules only, and references in JSON.
+        """Return the type and the decoder of pickled arrays of references, and of references in JSON; None for other codecs.
 
         hdmf-zarr marks an array of references by `zarr_dtype`, which is `str` or `scalar` for text.
         """

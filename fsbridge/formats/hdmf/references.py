@@ -52,7 +52,7 @@ def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:
     for name in stored.names or ():
         field = stored[name]
         if field.kind not in "biufcSUmMO":
-            raise Unsupported(f"a field of {field} in a pickled struct")
+            raise Unsupported(f"fields of {field} in a pickled struct are not read")
         described.append((name, f"<U{PATH_CHARACTERS}" if field.hasobject else field.newbyteorder("<")))
     return np.dtype(described)
 
@@ -91,11 +91,11 @@ class PickledStructs(CodecAbilities):
         try:
             return np.array(rows, self.stored).tobytes()
         except (TypeError, ValueError, OverflowError):
-            raise CorruptData(f"pickled structs that are none of {self.stored}") from None
+            raise CorruptData(f"pickled structs do not fit the data type {self.stored}") from None
 
     def _row(self, element: Any) -> tuple[Any, ...]:
         if not isinstance(element, tuple) or len(element) != len(self.references):
-            raise CorruptData(f"a pickled struct that has not {len(self.references)} fields")
+            raise CorruptData(f"an element is not a struct of {len(self.references)} fields")
         return tuple(
             _fixed_path(value) if reference else value for value, reference in zip(element, self.references, strict=True)
         )
@@ -122,7 +122,7 @@ def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise CorruptData(f"{text[:60]!r} is no reference") from None
+        raise CorruptData(f"{text[:60]!r} is not a reference") from None
 
 
 def _elements(data: Buffer, items: int) -> Sequence[Any]:
@@ -137,13 +137,13 @@ def _path(element: Any) -> str:
     if isinstance(element, dict):
         element = element.get("path")
         if not isinstance(element, str):
-            raise Unsupported("a dictionary that is no reference: it has no path")
+            raise Unsupported("a dictionary is not a reference: it has no path")
         return element
     if isinstance(element, str):
         return element
     if element is None or (type(element) is int and element == 0):
         return ""
-    raise Unsupported(f"a {type(element).__name__} where a reference would be")
+    raise Unsupported(f"a {type(element).__name__} is in place of a reference")
 
 
 def _fixed_path(element: Any) -> str:
@@ -157,4 +157,4 @@ def _text(path: str) -> bytes:
     try:
         return path.encode()
     except UnicodeEncodeError:
-        raise CorruptData(f"{path[:60]!r} is no text") from None
+        raise CorruptData(f"{path[:60]!r} is not valid text") from None

@@ -95,13 +95,13 @@ def _array(value: Any) -> PickledArray:
         raise Unsupported("a pickled numpy array of another version")
     version, shape, dtype, fortran, items = value.state
     if version != 1 or not _is_object_dtype(dtype) or not isinstance(items, list):
-        raise Unsupported("a pickled numpy array whose elements are no objects")
+        raise Unsupported("a pickled numpy array whose elements are not objects")
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent >= 0 for extent in shape):
-        raise CorruptData("a pickled array whose shape is none")
+        raise CorruptData("the shape of a pickled array is not a tuple of sizes")
     if len(shape) > 32 or math.prod(shape) != len(items):
         raise CorruptData(f"pickled array of shape {list(shape)} with {len(items)} elements")
     if fortran and sum(extent > 1 for extent in shape) > 1:
-        raise Unsupported("a pickled array of objects in Fortran order")
+        raise Unsupported("a pickled array of objects in Fortran order is not read")
     made: dict[int, Any] = {}  # an element that occurs often is converted once, so that work stays linear
     for item in items:
         if id(item) not in made:
@@ -128,10 +128,10 @@ def _plain(item: Any) -> Any:
 
 def _reference(item: Made | dict[str, Any]) -> dict[str, Any]:
     if isinstance(item, Made) and (item.what != _REFERENCE or item.arguments):
-        raise Unsupported(f"a pickled {item.what.module}.{item.what.name} where a reference would be")
+        raise Unsupported(f"a pickled {item.what.module}.{item.what.name} is in place of a reference")
     pairs = item.items if isinstance(item, Made) else item
     if len(pairs) > MAX_KEYS:
-        raise Unsupported(f"a pickled dictionary of {len(pairs)} keys where a reference would be")
+        raise Unsupported(f"a pickled dictionary of {len(pairs)} keys is in place of a reference")
     return {key: _leaf(value) for key, value in pairs.items()}
 
 
@@ -193,7 +193,7 @@ def _run(stream: io.BytesIO) -> Any:
 
 
 def _text(argument: str) -> str:
-    """Check an argument, because pickletools lets halves of characters pass."""
+    """Return the text. Raises UnicodeEncodeError for surrogates, which pickletools lets pass."""
     argument.encode("utf-8")
     return argument
 

@@ -237,7 +237,10 @@ class FlatChunkFiles(PlacedChunkFiles):
             yield self._with_times(prefix, coordinates)
 
     def _with_times(self, prefix: Index, coordinates: list[int]) -> Pairs:
-        """Return coordinates with mtimes: those of chunks, or for groups of chunks that of the store's directory."""
+        """Return coordinates with mtimes.
+
+        A coordinate that stands for one chunk has the mtime of that chunk, any other the mtime of the array's directory.
+        """
         if len(prefix) == len(self.counts) - 1:
             return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
         stat = self.store.stat(self.directory)

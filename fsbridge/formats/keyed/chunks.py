@@ -88,7 +88,7 @@ class KeyedChunks(ChunkAbilities):
         """Decode as many bytes as `out` has, from `start` on, into `out`. Only for a chunk with a `step`."""
         encoded = self._encoded(index, info)
         if encoded is None:
-            raise Stale(f"{self.keyed.store.describe(self.files.key(index))}: the chunk is another one by now")
+            raise Stale(f"{self.keyed.store.describe(self.files.key(index))}: the chunk was replaced")
         encoded.decode_into(start, out)
 
     def step(self, index: Index, info: ChunkInfo) -> int | None:

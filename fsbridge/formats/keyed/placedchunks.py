@@ -25,7 +25,10 @@ from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store
 
 SPREAD_NAMES = 64
-"""`ChunkKeys.spread` returns at least this many names, if the grid has so many. Longer axes than its square are thinned."""
+"""`ChunkKeys.spread` returns at least this many names, if the grid has so many.
+
+Of an axis with more coordinates than the square of this number it uses only every second, third ... coordinate.
+"""
 
 
 class ChunkKeys(NamedTuple):
@@ -201,11 +204,11 @@ class PlacedChunkFiles(ABC):
                 continue
             if not entry.is_dir:
                 if not entry.hidden and self.keys.decode(name, self.counts) is None:
-                    yield f"{self.store.describe(directory / entry.name)}: no chunk of a grid of {list(self.counts)}"
+                    yield f"{self.store.describe(directory / entry.name)}: not a chunk of a grid of {list(self.counts)}"
             elif self._leads(name):
                 yield from self._strays(directory / entry.name, f"{name}/")
             elif self.keys.decode(name, self.counts) is None:  # reading the chunk reports the directory
-                yield f"{self.store.describe(directory / entry.name)}: a directory that no chunk is in"
+                yield f"{self.store.describe(directory / entry.name)}: a directory where no chunk can be"
 
     def _leads(self, name: str) -> bool:
         """True if chunk keys can begin with the path of this directory."""

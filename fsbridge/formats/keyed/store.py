@@ -51,7 +51,7 @@ class Encoded:
             lambda: self.chain.decode_range(self.read, self.stored, self.size, start, start + len(out), out)
         )
         if found is None or len(found) != len(out):
-            raise CorruptData(f"{self.place()}: no {len(out)} bytes at {start} of {self.size}")
+            raise CorruptData(f"{self.place()}: {len(out)} bytes from {start} on are not in the chunk of {self.size}")
         view = memoryview(found).cast("B")
         if view.obj is not out.obj:
             out[:] = view

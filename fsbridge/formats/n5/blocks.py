@@ -62,7 +62,7 @@ def parse_header(data: Buffer, rank: int) -> Block:
     position = _U16.size
     mode = _field(_U16, data, 0)
     if mode not in (DEFAULT, VARLENGTH, OBJECT):
-        raise CorruptData(f"N5 block of the unknown mode {mode}")
+        raise CorruptData(f"N5 block of unknown mode {mode}")
     sizes: tuple[int, ...] | None = None
     if mode != OBJECT:
         found = _field(_U16, data, position)
@@ -197,6 +197,6 @@ def _padded(encoded: bytes, sizes: tuple[int, ...], full: tuple[int, ...]) -> by
 
 def _field(form: struct.Struct, data: Buffer, position: int) -> int:
     if position + form.size > len(data):
-        raise CorruptData(f"{len(data)} bytes are no whole N5 block header")
+        raise CorruptData(f"{len(data)} bytes are too few for the header of an N5 block")
     value: int = form.unpack_from(data, position)[0]
     return value

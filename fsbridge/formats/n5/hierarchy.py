@@ -228,11 +228,11 @@ def parse_type(fields: Fields) -> _Element:
     if name == "object":
         return _Element(data_type(np.dtype("u1"), "object"), varlength=True)
     if NUMBERS.fullmatch(name) is None:
-        raise Unsupported(f"data type {name[:60]!r}")
+        raise Unsupported(f"data type {name[:60]!r} is not known")
     try:
         stored: np.dtype[Any] = np.dtype(name).newbyteorder(">")
     except (TypeError, ValueError):
-        raise Unsupported(f"data type {name[:60]!r}") from None
+        raise Unsupported(f"data type {name[:60]!r} is not known") from None
     return _Element(data_type(stored, name))
 
 
@@ -262,10 +262,10 @@ def _parse_codecs(fields: Fields) -> tuple[Decoder, ...]:
         else:
             fields.fail("codecs", f"holds {kind(item)} where a codec is needed")
         if (name == "n5bytes") != (position == 0):
-            raise Unsupported(f"codec {name[:60]!r} at position {position} of `codecs`")
+            raise Unsupported(f"codec {name[:60]!r} cannot be at position {position} of `codecs`")
         if position == 0:
             if configuration.values.get("endian", "big") != "big":
-                raise Unsupported("n5bytes of an endianness other than big")
+                raise Unsupported("codec 'n5bytes' is not big-endian")
         else:
             decoders[:0] = _decoders(name, configuration.values)
     return tuple(decoders)

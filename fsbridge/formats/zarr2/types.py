@@ -113,7 +113,7 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
 
 def _field(item: JSON) -> tuple[Any, ...]:
     if not isinstance(item, list) or len(item) not in (2, 3) or not isinstance(item[0], str):
-        raise CorruptData("a struct's field is no list of name, type and shape")
+        raise CorruptData("a struct's field is not a list of name, type and shape")
     if len(item) == 2:
         return item[0], parse_type(item[1])
     shape = item[2] if isinstance(item[2], list) else [item[2]]
@@ -126,9 +126,9 @@ def _numpy(spelling: Any) -> np.dtype[Any]:
     try:
         dtype: np.dtype[Any] = np.dtype(spelling)
     except (TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
-        raise CorruptData(f"no data type: {str(error)[:120]}") from None
+        raise CorruptData(f"not a data type: {str(error)[:120]}") from None
     if not 0 <= dtype.itemsize <= MAX_ITEMSIZE:
-        raise CorruptData(f"data type of {dtype.itemsize} bytes an element")
+        raise CorruptData(f"data type of {dtype.itemsize} bytes an element, the limit is {MAX_ITEMSIZE}")
     return dtype
 
 
@@ -263,12 +263,12 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int, turned: bool
     name = codec.get("id") if isinstance(codec, dict) else None
     native = _spelling(stored, codec)
     if stored.fields is not None:
-        return replace(BYTES, native=native), RefusedStep(str(name), f"structs with Python objects, encoded by {name!r}")
+        return replace(BYTES, native=native), RefusedStep(str(name), f"{name!r} on structs with objects is not read")
     if codec is None:
-        return replace(BYTES, native=native), RefusedStep("object", "an array of Python objects without an object codec")
+        return replace(BYTES, native=native), RefusedStep("object", "an array of Python objects has no object codec")
     if turned and name in DOCUMENTS:
         return replace(STRING, native=native), RefusedStep(
-            name, f"{name!r} in Fortran order, which zarr-python 2 reads otherwise than it writes"
+            name, f"{name!r} in Fortran order is not read, because zarr-python 2 reads it otherwise than it writes it"
         )
     try:
         decoder, serializer = table.object_decoder(codec, items)
@@ -280,9 +280,9 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int, turned: bool
 def object_fill(value: JSON, dtype: DataType, codec: str) -> bytes | str | None:
     """Return the fill value of objects: any JSON, mostly 0, null or the empty string.
 
-    If elements are any JSON (json2, msgpack2) it is shown as they are: as JSON text unless it is a string. A number that
-    fills an array of texts (vlen-utf8) is Python's text of it, as zarr-python 3 reads it. Elsewhere it means the empty
-    element.
+    With vlen-bytes it is base64. Otherwise a string stays as it is. With json2 and msgpack2 anything else becomes JSON text,
+    because elements are shown so, too. With vlen-utf8 a number becomes the text that Python makes of it, as in zarr-python
+    3. In other cases it means the empty element.
     """
     if value is None or value == "":
         return None
@@ -304,7 +304,7 @@ def _base64(value: JSON) -> bytes | None:
 
 
 def _first_filter(config: JSON, stored: np.dtype[Any], items: int) -> Decoder:
-    """Return the decoder of the first filter. zarr-python 3.0.0 to 3.0.10 took fixed-size texts and bytes for objects."""
+    """Return the decoder of the first filter. zarr-python 3.0.0 to 3.0.10 encoded fixed-size texts and bytes as objects."""
     fixed = table.FIXED.get(stored.kind) if stored.fields is None else None
     if fixed is not None and isinstance(config, dict) and config.get("id") == fixed:
         return table.fixed_decoder(fixed, stored, items)
@@ -314,7 +314,8 @@ def _first_filter(config: JSON, stored: np.dtype[Any], items: int) -> Decoder:
 def _step(config: JSON, role: str, stored: np.dtype[Any], whole: np.dtype[Any] | None = None) -> Decoder:
     """Return the decoder of a compressor or filter. An unknown one reports its reason when a chunk is read.
 
-    `whole`: the elements for a codec of whole arrays, which only a compressor without filters can be.
+    `whole`: the array's elements, which a codec of whole arrays needs. Only a compressor without filters can be one; for
+    other steps it is None.
     """
     if not isinstance(config, dict):
         raise CorruptData(f"a {role} is {kind(config)}, not an object")

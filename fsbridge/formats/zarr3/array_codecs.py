@@ -68,7 +68,7 @@ class ArrayPhase:
     def numbers(self, fields: Fields) -> _DType:
         """Return the elements, if they are numbers that numpy has."""
         if self.stored is None or self.of.narrow or self.stored.kind not in "biufcmM":
-            raise Unsupported(f"{fields.place}: on data type {self.of.native[:80]!r}")
+            raise Unsupported(f"{fields.place} cannot be used on data type {self.of.native[:80]!r}")
         return self.stored
 
     def convert(self, step: Decoder, stored: _DType) -> ArrayPhase:
@@ -99,7 +99,7 @@ def extension(value: JSON, place: str) -> tuple[str, Fields]:
     name = Fields(value, place).string("name")
     configuration = value.get("configuration")
     if configuration is not None and not isinstance(configuration, dict):
-        raise CorruptData(f"{place}: the configuration of {name[:80]!r} is {kind(configuration)}")
+        raise CorruptData(f"{place}: the configuration of {name[:80]!r} is {kind(configuration)}, not an object")
     return name, Fields(configuration or {}, f"{place}: {name[:80]}")
 
 
@@ -127,12 +127,12 @@ def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     else:
         order = fields.integers("order", 0, max(rank - 1, 0), rank)
     if len(set(order)) != rank:
-        fields.fail("order", "is no permutation of the dimensions")
+        fields.fail("order", "is not a permutation of the dimensions")
     shape = tuple(array.shape[axis] for axis in order)
     if not array.flat or array.stored is None:
         return replace(array, shape=shape, axes=tuple(array.axes[axis] for axis in order))
     if not array.regular:
-        raise Unsupported(f"{fields.place}: in chunks of several shapes, after a codec that depends on neighbours")
+        raise Unsupported(f"{fields.place} cannot follow a codec that depends on neighbours if chunks differ in shape")
     return replace(array, shape=shape, steps=(*array.steps, filters.untranspose(shape, order, array.stored.itemsize)))
 
 
@@ -147,7 +147,7 @@ def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 def packbits(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     """Apply numcodecs' layout: the array becomes one dimension of bytes."""
     if array.numbers(fields).kind != "b":
-        raise Unsupported(f"{fields.place}: on data type {array.of.native[:80]!r}")
+        raise Unsupported(f"{fields.place} cannot be used on data type {array.of.native[:80]!r}")
     packed = array.convert(filters.packbits(), np.dtype("u1"))
     return replace(packed, shape=(1 + -(-math.prod(array.shape) // 8),), flat=True)
 
@@ -185,7 +185,7 @@ def cast_value(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     result = array.numbers(fields)
     target = parse_type(fields.value("data_type"), fields.place)
     if target.numpy is None or target.narrow or target.numpy.kind not in "iuf":
-        raise Unsupported(f"{fields.place}: to data type {target.native[:80]!r}")
+        raise Unsupported(f"{fields.place} cannot cast to data type {target.native[:80]!r}")
     out_of_range = fields.values.get("out_of_range")
     mapping = fields.fields("scalar_map").values.get("decode") if fields.values.get("scalar_map") else None
     pairs = _pairs(mapping or [], fields)
@@ -212,7 +212,7 @@ def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> No
     named = filters.number(spelling)
     kinds = {"i" if dtype.kind in "iumM" else dtype.kind for dtype in (named, result)}
     if len(kinds) > 1 or named.itemsize != result.itemsize:
-        raise Unsupported(f"{fields.place}: {key} {named} on elements of {result}")
+        raise Unsupported(f"{fields.place}: {key} {named} does not fit elements of {result}")
     if native and named.byteorder == ">":
         raise Unsupported(f"{fields.place}: {key} {named}: zarr-python itself does not read what it writes with it")
 
@@ -227,7 +227,7 @@ def _little(spelling: JSON, default: _DType) -> _DType:
 
 def _pairs(mapping: JSON, fields: Fields) -> list[tuple[JSON, JSON]]:
     if not isinstance(mapping, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in mapping):
-        fields.fail("scalar_map", "is no list of pairs")
+        fields.fail("scalar_map", "is not a list of pairs")
     return [(old, new) for old, new in mapping]
 
 

@@ -1,4 +1,4 @@
-"""The `codecs` list of a Zarr v3 array: what undoes it, and the memory order that is left to describe.
+"""Reads the `codecs` list of a Zarr v3 array: which decoders undo it, and in what memory order a decoded chunk is.
 
 Decoders come from `codecs/`. This module does the bookkeeping of the specification, in three phases: what array-to-array
 codecs make of a chunk (`array_codecs.py`), how the array becomes bytes (`SERIALIZERS`; a shard is one way, and has a
@@ -83,9 +83,9 @@ def parse_codecs(
 ) -> CodecPipeline:
     """Read a `codecs` member for stored chunks of `shape`. Raises CorruptData for an impossible list.
 
-    A codec that is not known, or not for this data type, makes every chunk Unsupported with its name. Not `regular`:
-    other chunks have other shapes. A list without an array-to-bytes codec (GDAL 3.10, zarrita.js) means little-endian
-    `bytes`.
+    A codec that is not known, or not for this data type, makes every chunk Unsupported with its name. `regular` is
+    false if chunks have different shapes. A list without an array-to-bytes codec (GDAL 3.10, zarrita.js) means
+    little-endian `bytes`.
     """
     return _read(codecs, ArrayPhase.begin(of, shape, place, regular)).pipeline()
 
@@ -93,14 +93,14 @@ def parse_codecs(
 def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
     """Read one list in three phases."""
     if len(codecs) > 64:
-        raise CorruptData(f"{array.place}: {len(codecs)} codecs")
+        raise CorruptData(f"{array.place}: {len(codecs)} codecs, the limit is 64")
     if array.depth > MAX_DEPTH:
         raise CorruptData(f"{array.place}: codecs nested deeper than {MAX_DEPTH}")
     array, rest = array_phase(array, [extension(codec, f"{array.place}: codecs") for codec in codecs])
     phase, rest = _serialize(array, rest)
     for name, fields in rest:
         if name in ARRAY_CODECS or name in SERIALIZERS:
-            raise CorruptData(f"{array.place}: codec {name!r} after the array has become bytes")
+            raise CorruptData(f"{array.place}: codec {name!r} cannot follow the codec that makes bytes")
         try:
             phase = phase.add(bytes_decoder(name, fields, phase.array.stored))
         except Unsupported as error:
@@ -150,10 +150,13 @@ def _to_bytes(array: ArrayPhase, endian: Literal["little", "big"]) -> BytesPhase
 
 
 def _swap(array: ArrayPhase, stored: np.dtype[Any]) -> Decoder | None:
-    """Return what swaps bytes: converted values and structs become little-endian, the rest is described as big-endian."""
+    """Return the decoder that makes big-endian elements little-endian, None for elements that are described as big-endian.
+
+    Converted values and structs are swapped, other elements are described.
+    """
     if stored.fields is not None:
         if _hides_order(array.of):
-            raise Unsupported(f"{array.place}: big-endian {array.of.native[:80]}")
+            raise Unsupported(f"{array.place}: big-endian {array.of.native[:80]} is not read")
         return filters.little_endian(stored.newbyteorder(">"))
     return filters.little_endian(stored.newbyteorder(">")) if array.converted else None
 
@@ -166,16 +169,16 @@ def _hides_order(of: ZarrType) -> bool:
 
 
 def _vlen(text: bool, array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """Check this encoding, which the decoded chunk keeps."""
+    """Read `vlen-utf8` or `vlen-bytes`. The decoded chunk keeps that encoding, so it is only checked."""
     if array.of.name != ("string" if text else "bytes"):
-        raise CorruptData(f"{fields.place}: for data type {array.of.native[:80]!r}")
+        raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
     return _bytes_of(array, "little", objects.vlen_utf8(array.items) if text else objects.vlen_bytes(array.items))
 
 
 def _json2(array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Decode numcodecs' document of strings (zarrita.js reads it in Zarr v3 as well)."""
     if array.of.name != "string":
-        raise CorruptData(f"{fields.place}: for data type {array.of.native[:80]!r}")
+        raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
     return _bytes_of(array, "little", table.object_decoder({**fields.values, "id": "json2"}, array.items)[0])
 
 
@@ -189,7 +192,7 @@ def _packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Decode zarr-extensions' `packbits`, which has a layout of its own."""
     of, stored = array.of, array.stored
     if stored is None or of.fields or stored.kind not in "biufcV" or (array.converted and stored.kind == "V"):
-        raise Unsupported(f"{fields.place}: on data type {of.native[:80]!r}")
+        raise Unsupported(f"{fields.place} cannot be used for data type {of.native[:80]!r}")
     parts = 2 if stored.kind == "c" or of.name.startswith("complex_") else 1
     width = stored.itemsize // parts
     bits = 8 * width if array.converted else of.bits // parts
@@ -203,7 +206,7 @@ def _packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
 def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Decode elements that may be missing: a mask, and the present elements, each with codecs of its own."""
     if array.of.element is None:
-        raise CorruptData(f"{fields.place}: for data type {array.of.native[:80]!r}")
+        raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
     mask, data = (
         _read(
             fields.sequence(name),
@@ -215,19 +218,19 @@ def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
         )
     )
     if mask.levels or data.levels:
-        raise Unsupported(f"{fields.place}: shards of optional elements")
+        raise Unsupported(f"{fields.place}: the mask and the data of optional elements cannot be in shards")
     dtype = replace(array.of.shown("little"), element=data.dtype)
     step = zarr3.optional(array.items, mask.pipeline().chain, data.pipeline().chain, data.dtype.itemsize)
     return BytesPhase(replace(array, steps=(*array.steps, step), names=(*array.names, "optional")), dtype)
 
 
 def _shard(array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """Read a shard.
+    """Read `sharding_indexed`, with the codecs of its inner chunks.
 
     `chunk_shape` refers to the array at this place, after transposes before it (TensorStore writes those).
     """
     if array.flat:
-        raise Unsupported(f"{fields.place}: after a codec that depends on neighbouring elements")
+        raise Unsupported(f"{fields.place}: shards cannot follow a codec that depends on neighbouring elements")
     shape = fields.integers("chunk_shape", 1, 2**63 - 1, len(array.shape))
     if any(outer % inner for outer, inner in zip(array.shape, shape, strict=True)):
         fields.fail("chunk_shape", f"{list(shape)} does not divide the shard's {list(array.shape)}")
@@ -260,7 +263,7 @@ def _fixed_size(chain: CodecChain, size: int, fields: Fields) -> int:
     for step in reversed(chain.steps):
         encoded = step.encoded_size(size)
         if encoded is None:
-            raise Unsupported(f"{fields.place}: index codec {step.name!r}")
+            raise Unsupported(f"{fields.place}: index codec {step.name!r} has no fixed size")
         size = encoded
     return size
 
@@ -279,7 +282,7 @@ SERIALIZERS: Mapping[str, Callable[[ArrayPhase, Fields], BytesPhase]] = {
     PREFIX + "pcodec": partial(_numbers, "pcodec"),
     PREFIX + "zfpy": partial(_numbers, "zfpy"),
 }
-"""Array-to-bytes codecs. Each raises Unsupported if it cannot."""
+"""Functions by the name of an array-to-bytes codec that return the array as bytes, or raise Unsupported."""
 
 
 def bytes_decoder(name: str, fields: Fields, stored: np.dtype[Any] | None) -> Decoder:

@@ -107,7 +107,7 @@ def _struct_fill(value: JSON, of: ZarrType, place: str) -> bytes:
 
 
 def _members(value: JSON, of: ZarrType, place: str) -> tuple[tuple[str, ZarrType], ...]:
-    """Return the fields of a struct, for each of which `value` must have a value."""
+    """Return the fields of a struct. Raises CorruptData unless `value` is an object with exactly their names."""
     if not isinstance(value, dict) or set(value) != {label for label, _ in of.fields}:
         _bad(value, of, place)
     return of.fields
@@ -185,4 +185,4 @@ def _padded(raw: bytes, of: ZarrType, value: JSON, place: str) -> bytes:
 
 
 def _bad(value: JSON, of: ZarrType, place: str) -> NoReturn:
-    raise CorruptData(f"{place}: {str(value)[:80]!r} is no fill_value of data type {of.native[:80]}")
+    raise CorruptData(f"{place}: {str(value)[:80]!r} is not a fill_value of data type {of.native[:80]}")

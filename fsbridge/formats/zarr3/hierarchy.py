@@ -222,7 +222,7 @@ def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
         check_members(configuration, ("chunk_shape",))
         return ChunkGrid(shape, configuration.integers("chunk_shape", 1, MAX_EXTENT, len(shape)))
     if name != "rectilinear":
-        raise Unsupported(f"{fields.place}: chunk_grid {name[:80]!r}")
+        raise Unsupported(f"{fields.place}: chunk_grid {name[:80]!r} is not known")
     check_members(configuration, ("kind", "chunk_shapes"))
     configuration.choice("kind", ("inline",))
     listed = configuration.sequence("chunk_shapes")
@@ -277,7 +277,7 @@ def parse_keys(fields: Fields) -> ChunkKeys:
     """
     name, configuration = extension(fields.value("chunk_key_encoding"), f"{fields.place}: chunk_key_encoding")
     if name not in ("default", "v2"):
-        raise Unsupported(f"{fields.place}: chunk_key_encoding {name[:80]!r}")
+        raise Unsupported(f"{fields.place}: chunk_key_encoding {name[:80]!r} is not known")
     check_members(configuration, ("separator",))
     separator = configuration.choice("separator", ("/", "."), "/" if name == "default" else ".")
     return ChunkKeys("/" if separator == "/" else ".", "c" if name == "default" else "")

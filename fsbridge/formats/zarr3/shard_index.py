@@ -30,7 +30,7 @@ ENTRY_BYTES = 16
 
 
 RUN_CELLS, LEAST_RUN_BYTES, MOST_RUN_BYTES = 16, 1 << 20, 4 << 20
-"""Inner chunks that are prefetched by one request, and the least and most bytes of it: as much as a large chunk."""
+"""One request prefetches the bytes of about this many inner chunks, but at least and at most this many bytes."""
 
 Entries = npt.NDArray[np.uint64]
 
@@ -41,8 +41,8 @@ class ShardLevel:
 
     `cell`: shape of what one index entry addresses (an inner chunk or a nested shard). `axes`: array axis of each axis of
     the index, which transposes before the codec permute. `index_order`: transposes among the index codecs, over those
-    axes and the last one of length 2. `index_chain` decodes an index to exactly 16 bytes an entry; `index_extra` are its
-    checksum bytes. `outer`: the bytes-to-bytes codecs around the shard.
+    axes and the last one of length 2. `index_chain` decodes an index to exactly 16 bytes an entry; `index_extra` is the
+    number of its checksum bytes. `outer`: the bytes-to-bytes codecs around the shard.
     """
 
     cell: tuple[int, ...]

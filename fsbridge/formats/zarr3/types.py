@@ -7,7 +7,8 @@ Sources: Zarr v3 core specification 3.1, the zarr-extensions registry, zarr-pyth
 A type is shown by the source's own name, and its bytes as they are stored, so that whatever reads the source reads the
 mount (P12). That holds also for bfloat16, float8_* and integers of 2 and 4 bits, which take one byte each with
 meaningless upper bits. Structs are the exception: zarr-python 3.4's `struct` is shown as `structured`, which its
-predecessors open as well, and big-endian fields as little-endian ones, because 3.1 takes them all for that.
+predecessors open as well, and big-endian fields as little-endian ones, because zarr-python 3.1 takes all fields for
+little-endian.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NARROW: Mapping[str, tuple[str, int]] = {"int2": ("i1", 2), "int4": ("i1", 4), "
 
 MINI = (*dtypes.MINIFLOATS, "bfloat16")
 TINY = (*MINI, "float16")
-"""Numbers that numpy lacks, or lacks the complex form of."""
+"""Floats that numpy lacks, and float16, which has no complex form in numpy."""
 CORE: Mapping[str, str] = {
     "bool": "?",
     **{f"{sign}int{8 * size}": f"<{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)},
@@ -131,7 +132,7 @@ def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -
     if bits_match is not None:
         bits = int(bits_match[1])
         if bits % 8:
-            raise CorruptData(f"{place}: data_type {name!r} is no whole number of bytes")
+            raise CorruptData(f"{place}: data_type {name!r} is not a whole number of bytes")
         return ZarrType(name, name, _dtype(f"V{_itemsize(bits // 8, name, place)}", place))
     if name in ("string", "variable_length_bytes", "bytes"):
         return ZarrType("string" if name == "string" else "bytes", name, None)
@@ -152,7 +153,7 @@ def _name(value: JSON, place: str) -> tuple[str, Mapping[str, JSON]]:
     if isinstance(value, str):
         return value, {}
     if not isinstance(value, dict):
-        raise CorruptData(f"{place}: 'data_type' is {kind(value)}")
+        raise CorruptData(f"{place}: 'data_type' is {kind(value)}, not an object")
     fields = Fields(value, f"{place}: data_type")
     if value.get("must_understand") is False:
         raise CorruptData(f"{place}: 'data_type' may not be optional")
@@ -169,7 +170,7 @@ def _dtype(spelling: Any, place: str) -> np.dtype[Any]:
 
 def _itemsize(size: int, name: str, place: str) -> int:
     if not 1 <= size <= dtypes.MAX_ITEMSIZE:
-        raise CorruptData(f"{place}: data_type {name!r} with elements of {size} bytes")
+        raise CorruptData(f"{place}: data_type {name!r} cannot have elements of {size} bytes")
     return size
 
 
@@ -184,7 +185,7 @@ def _fixed_length(name: str, fields: Fields) -> ZarrType:
     size = _itemsize(fields.integer("length_bytes"), name, fields.place)
     if name == "fixed_length_utf32":
         if size % 4:
-            fields.fail("length_bytes", f"is {size}, no multiple of 4")
+            fields.fail("length_bytes", f"is {size}, not a multiple of 4")
         return ZarrType(name, f"{name}[{size}]", _dtype(f"<U{size // 4}", fields.place), 4)
     return ZarrType(name, f"{name}[{size}]", _dtype(f"{'S' if name.startswith('null') else 'V'}{size}", fields.place))
 
@@ -205,7 +206,7 @@ def _struct(name: str, fields: Fields) -> ZarrType:
     members: list[tuple[str, ZarrType]] = []
     listed = fields.sequence("fields")
     if not 1 <= len(listed) <= MAX_FIELDS:
-        fields.fail("fields", f"has {len(listed)} entries")
+        fields.fail("fields", f"has {len(listed)} entries, the limits are 1 and {MAX_FIELDS}")
     for position, member in enumerate(listed):
         place = f"{fields.place} field {position}"
         if isinstance(member, list) and len(member) == 2 and isinstance(member[0], str):
@@ -216,9 +217,9 @@ def _struct(name: str, fields: Fields) -> ZarrType:
             raise CorruptData(f"{place}: neither a pair nor an object")
         of = parse_type(spelling, place)
         if of.numpy is None:
-            raise Unsupported(f"{place}: elements of variable length in a struct")
+            raise Unsupported(f"{place}: elements of variable length cannot be in a struct")
         if of.narrow:
-            raise Unsupported(f"{place}: {of.name} in a struct")
+            raise Unsupported(f"{place}: {of.name} cannot be in a struct")
         members.append((label, of))
     if len({label for label, _ in members}) != len(members) or not all(label for label, _ in members):
         fields.fail("fields", "has empty or equal names")
