@@ -1,7 +1,8 @@
 """A collection: a plain directory whose members are stores, or directories with stores in them, of any mix of formats.
 
-Each member is a group under its own name, opened when it is first used. A member that cannot be opened is its own error
-and hides nothing. Not here: what the members are (`detect.py`), how they are opened (`open.py`).
+Each member is a group under its own name, opened when it is first used. A member that cannot be opened is listed, too:
+opening it raises the reason, and its neighbours are not affected. Not here: what the members are (`detect.py`), how they
+are opened (`open.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fsbridge.workers import HungMembers
 log = logging.getLogger(__name__)
 
 LISTED_MEMBERS = 10_000
-"""Number of members with a remembered appearance, which is listed while the member does not answer."""
+"""Most members that are remembered as they were last listed, for a time when they do not answer."""
 
 
 OPEN_MEMBERS = 8192
@@ -87,7 +88,7 @@ class CollectionSource(SourceAbilities):
 
     def close(self) -> None:
         self._members.close()
-        self._shared.close()  # with what members that rest have left open
+        self._shared.close()  # closes what resting members still hold open
         self.store.close()
 
     def member(self, key: Key, form: Format) -> Node:
@@ -172,7 +173,7 @@ class CollectionGroup(GroupAbilities):
             raise TooDeep(f"{store.describe(key)}: more than {self._source.config.limits.depth} nested directories")
         form = self._recognise(Member(name, stat.is_dir, stat))
         if form is None:
-            raise NotFound(f"{store.describe(key)}: no store")
+            raise NotFound(f"{store.describe(key)}: not a store")
         self._source.listed.put(key, Appearance(True, stat.mtime_ns))
         return CollectionGroup(self._source, key) if form == COLLECTION else self._source.member(key, form)
 

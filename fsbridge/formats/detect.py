@@ -1,4 +1,4 @@
-"""Which format a directory or file is, in the one documented order, and errors that help if it is none.
+"""Finds the format of a directory or file, in the one documented order, and makes the errors for a path without a store.
 
 Each error is a SetupError that says what is at the path, and what to name or do instead. Not here: the table of formats
 (`registry.py`).
@@ -14,8 +14,8 @@ A directory is, in this order,
    any metadata; if there are none, `attributes.json` alone makes it `n5` and `.zattrs` alone `zarr2`,
 6. `collection` if there are several stores of different formats beneath it, or HDF5 files, zip files, Hangar repositories.
 
-A file that may not be read (AccessDenied: it belongs to another user, or a link leads out of the store) or cannot be read
-now never counts as absent.
+A file never counts as absent because it may not be read (AccessDenied: it belongs to another user, or a link leads out of
+the store) or because reading it fails at the moment.
 
 A file is `hdf5` or `zip` by its first bytes; beneath a collection a zip file must be named like one.
 """
@@ -62,7 +62,10 @@ def detect(store: Store, config: Config) -> Format | None:
 
 
 def only(found: set[Format]) -> Format | None:
-    """Return the format of a directory that holds stores of the `found` formats, if it is a root of one, else None."""
+    """Return the one format in `found` if it keeps its data under keys, else None.
+
+    A directory above stores of only that format counts as the root of one store; above others it is a collection.
+    """
     return next((form for form in found if form.access == "keys"), None) if len(found) == 1 else None
 
 
@@ -105,8 +108,9 @@ def promised(name: str, is_dir: bool) -> Format | None:
 def search(store: Store, config: Config, root: Key) -> set[Format]:
     """Return the formats of stores beneath `root`, searched breadth first.
 
-    The search stops at its limits, at two formats, or at one store that is no directory of keys: `root` is then a
-    collection in any case. Raises the first error if no store is found and something could not be read.
+    The search stops at its limits, and as soon as `root` must be a collection: at a second format, or at a store that
+    does not keep its data under keys (an HDF5 or zip file, a repository). Raises the first error if no store is found
+    and something could not be read.
     """
     found: set[Format] = set()
     refused: list[Exception] = []

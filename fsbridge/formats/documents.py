@@ -141,7 +141,7 @@ class DocumentReader:
         if self._immutable:
             return True
         try:
-            found = self._store.stat(key) if stat is not None else self._store.stat(key, WHOLE)  # of no directory either
+            found = self._store.stat(key) if stat is not None else self._store.stat(key, WHOLE)  # only an object counts
         except NotFound:
             return stat is None
         return stat is not None and found.version == _stored(stat)

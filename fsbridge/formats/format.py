@@ -1,4 +1,4 @@
-"""Data that passes between the table of formats and each format: its record and entry, candidates, places to open.
+"""What the table of formats and the formats tell each other: a format's entry, what to recognise, where to open it.
 
 Not here: how each is recognised and opened (`registry.py`). A format's own package imports its record from here.
 """
@@ -33,7 +33,11 @@ COLLECTION = Format("collection", access="store")
 
 @dataclass(frozen=True, slots=True)
 class CandidateDirectory:
-    """A directory of a store that may be a hierarchy. A member that cannot be read (AccessDenied, PASSING) is not absent."""
+    """A directory of a store that may be a hierarchy.
+
+    Errors of a member that may not be read, or cannot be read at the moment (AccessDenied, PASSING), are raised: such a
+    member is not absent.
+    """
 
     store: Store
     config: Config

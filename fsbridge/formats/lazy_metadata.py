@@ -94,7 +94,10 @@ _LAZY = ("attributes", "dimension_names", "native")
 
 
 class _LazyMetadata(ArrayMetadata):
-    """Metadata without attributes, dimension names and native metadata; their use calls `complete`, may block and raise."""
+    """Metadata without attributes, dimension names and native metadata.
+
+    Their use calls `complete`, so it may block and may raise.
+    """
 
     __slots__ = ("_complete",)
     _complete: Callable[[], ArrayMetadata]

@@ -143,7 +143,9 @@ class Opening:
         return source
 
     def keyed(self, form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
-        """Open the hierarchy of the format `form` at `key` of a store. A single file must be in object storage.
+        """Open the hierarchy of the format `form` at `key` of a store.
+
+        A format of single files (HDF5) is opened here only in object storage. `path` opens a local file.
 
         `owned`: closing the source closes the store.
         """
@@ -156,7 +158,7 @@ class Opening:
         return FORMATS[form].open(HierarchyPlace(path, config, self.other, shared=self._shared))
 
     def other(self, form: str, path: str, config: Config, store: Store | None = None) -> Source:
-        """Open another store for a format that consists of it or links to it (`format.Opener`)."""
+        """Open another store for a format that links to it or is made of such stores (`format.Opener`)."""
         if store is not None:
             return self.keyed(_inside(path, store, config).name if form == "auto" else form, store, config)
         if form == "auto":

@@ -206,7 +206,10 @@ class SelectedGroup(GroupAbilities):
         return self.group.contradictions()
 
     def exact(self) -> Exact | None:
-        """Return the group as HDF5 stores it, or None if that would show members that are left out, or a higher root."""
+        """Return the group as HDF5 stores it.
+
+        None if that would show members that are left out, or groups above the selected sub-tree.
+        """
         if self._chooses:
             return None
         found = self.group.exact()

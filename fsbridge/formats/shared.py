@@ -17,12 +17,12 @@ P = TypeVar("P", bound="SharedPart")
 
 
 class SharedPart:
-    """Base of what `Shared` makes."""
+    """Base of the objects that `Shared` makes: caches and pools."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Release what the end of the mount would not."""
+        """End child processes and close descriptors, if the part has any. Its memory is released with the object."""
         return
 
 

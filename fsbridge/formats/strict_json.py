@@ -22,7 +22,10 @@ MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
 
 FEW_VALUES = 10_000
-"""Up to this many separators and brackets a document is not measured exactly, if its few brackets cannot nest too deep."""
+"""A document with at most this many separators and brackets is not measured exactly.
+
+It is measured all the same if it has more opening brackets than may be nested.
+"""
 
 LARGE_VALUES = 100_000
 """Documents with more values than this are parsed one at a time, to limit the memory."""
@@ -123,7 +126,7 @@ def parse(data: bytes, place: str, limits: Limits) -> JSON:
         with _large if size.values > LARGE_VALUES else nullcontext():
             value: JSON = _DECODER.decode(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise CorruptData(f"{place}: no UTF-8 text (byte {error.start})") from None
+        raise CorruptData(f"{place}: not UTF-8 text (byte {error.start})") from None
     except RecursionError:
         raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}") from None
     except ValueError as error:  # JSONDecodeError, duplicate keys, integers of thousands of digits

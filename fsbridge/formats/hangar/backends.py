@@ -77,7 +77,7 @@ class Backends:
             try:
                 value.decode("utf-8")
             except UnicodeDecodeError:
-                raise CorruptData(f"{self.repository.place(self.path(record))}: {record.key!r} is no UTF-8") from None
+                raise CorruptData(f"{self.repository.place(self.path(record))}: {record.key!r} is not UTF-8") from None
         return value
 
     def read_rows(self, record: RowRecord, schema: Schema, out: memoryview) -> None:
@@ -162,7 +162,7 @@ def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int)
 
 
 def _same_layout(itemsize: int, dtype: np.dtype[Any]) -> bool:
-    """True if raw bytes are elements of `dtype`: x86 long double is stored as raw bytes, since Zarr has no name for it."""
+    """True if a dataset shown as raw bytes holds elements of `dtype`: long double is shown so, because Zarr lacks it."""
     return itemsize == dtype.itemsize > 8 and dtype.kind == "f"
 
 
@@ -183,19 +183,19 @@ class _Npy:
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(stream, max_header_size=NPY_HEADER_BYTES)
         except (ValueError, TypeError, LookupError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
-            raise CorruptData(f"no .npy file: {error}") from None
+            raise CorruptData(f"not a .npy file: {error}") from None
         if fortran or dtype.hasobject or not shape or any(extent < 0 for extent in shape):
-            raise Unsupported(f"a .npy file of {dtype} and shape {shape}, where Hangar writes rows in C order")
+            raise Unsupported(f"the .npy file holds {dtype} of shape {shape}, not rows in C order as Hangar writes them")
         return cls(dtype, shape, stream.tell())
 
     def check(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
         """Raise CorruptData unless the sample lies in this file."""
         if self.dtype != sample.dtype:
-            raise CorruptData(f"elements of {self.dtype}, the column has {sample.dtype}")
+            raise CorruptData(f"the file has elements of {self.dtype}, the column of {sample.dtype}")
         if len(self.shape) != sample.ndim + 1 or any(
             need > have for need, have in zip((record.index + 1, *sample.shape), self.shape, strict=True)
         ):
-            raise CorruptData(f"no row {record.index} of shape {list(sample.shape)} in {list(self.shape)}")
+            raise CorruptData(f"shape {list(self.shape)} has no row {record.index} of shape {list(sample.shape)}")
 
 
 @dataclass(frozen=True, slots=True)

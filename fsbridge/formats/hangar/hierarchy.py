@@ -306,7 +306,7 @@ def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
             raise Unsupported(ONLY_REMOTE)
         return schema.shape
     if schema.kind != {"30": "str", "31": "bytes"}[record.backend]:
-        raise Unsupported(f"backend {record.backend} in a column of {schema.kind}")
+        raise Unsupported(f"a column of {schema.kind} cannot have samples of backend {record.backend}")
     return ()
 
 

@@ -46,7 +46,7 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EXDEV, errno.ELOOP)
 Any other error may be transient and says nothing about the contents.
 """
 _NO_DAMAGE = {lmdb.ReadonlyError: "denied", lmdb.MemoryError: "unreachable"}
-"""py-lmdb's exceptions for EACCES and ENOMEM."""
+"""Kinds of answers for py-lmdb's exceptions for EACCES and ENOMEM, which say nothing about damage."""
 
 T = TypeVar("T")
 

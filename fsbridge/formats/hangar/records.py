@@ -109,7 +109,7 @@ class Schema:
         )
         if not fits:
             kind = "at most " if self.variable else ""
-            raise CorruptData(f"sample of shape {list(record.shape)} in a column of {kind}{list(self.shape)}")
+            raise CorruptData(f"sample of shape {list(record.shape)}, the column has {kind}{list(self.shape)}")
 
 
 def parse_schema(raw: bytes) -> Schema:
@@ -117,16 +117,16 @@ def parse_schema(raw: bytes) -> Schema:
     text = decode(raw, "schema")
     # A few hundred bytes in practice; `ast.literal_eval` is not safe for arbitrarily long text.
     if len(text) > (1 << 16):
-        raise CorruptData(f"schema of {len(text)} bytes")
+        raise CorruptData(f"schema of {len(text)} bytes, the limit is 65536")
     try:
         document = ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        raise CorruptData(f"{text[:80]!r} is no schema") from None
+        raise CorruptData(f"{text[:80]!r} is not a schema") from None
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise CorruptData(f"{text[:80]!r} is no schema")
+        raise CorruptData(f"{text[:80]!r} is not a schema")
     layout, kind = document.get("column_layout"), document.get("column_type")
     if layout not in ("flat", "nested") or kind not in ("ndarray", "str", "bytes"):
-        raise Unsupported(f"column of layout {layout!r} and type {kind!r}")
+        raise Unsupported(f"unknown column layout {layout!r} or type {kind!r}")
     shape, dtype = _array_type(document) if kind == "ndarray" else ((), None)
     variable = document.get("schema_type") == "variable_shape"
     return Schema(layout == "nested", kind, variable, shape, dtype, _plain(document))
@@ -135,15 +135,15 @@ def parse_schema(raw: bytes) -> Schema:
 def _array_type(document: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     shape, name = document.get("shape"), document.get("dtype")
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent > 0 for extent in shape):
-        raise CorruptData(f"schema shape {shape!r}")
+        raise CorruptData(f"impossible shape {shape!r} in a schema")
     if not isinstance(name, str) or not name.isalnum():  # numpy evaluates what has commas
-        raise CorruptData(f"schema dtype {name!r}")
+        raise CorruptData(f"impossible dtype {name!r} in a schema")
     try:
         dtype = np.dtype(name)
     except (TypeError, ValueError):
-        raise CorruptData(f"schema dtype {name!r}") from None
+        raise CorruptData(f"impossible dtype {name!r} in a schema") from None
     if dtype.kind not in "biufc":
-        raise Unsupported(f"schema dtype {name!r}")
+        raise Unsupported(f"dtype {name!r} in a schema is not numeric")
     return shape, dtype.newbyteorder("<")  # the name is the writer's native type, and Hangar writers are little-endian
 
 
@@ -297,12 +297,12 @@ def decode(raw: bytes, what: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise CorruptData(f"{what} {raw[:40]!r} is no UTF-8") from None
+        raise CorruptData(f"{what} {raw[:40]!r} is not UTF-8") from None
 
 
 def version_tuple(text: str) -> tuple[int, int]:
     """Return major and minor number of a `software_version`."""
     match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", text)
     if match is None:
-        raise CorruptData(f"software version {text[:80]!r}")
+        raise CorruptData(f"malformed software version {text[:80]!r}")
     return int(match[1]), int(match[2])

@@ -285,7 +285,7 @@ class HangarRepository:
         return self._schemas.put(digest, parse_schema(raw), 1)
 
     def record(self, digest: str) -> bytes:
-        """Return the backend record of a sample's digest. Kept while the database's file is unchanged."""
+        """Return the backend record of a sample's digest. It is kept while the database's file is unchanged."""
         stat = self.stat("hash.lmdb")
         known_version, known = self._records
         found = known.get(digest) if known_version == stat.version else None
@@ -335,7 +335,7 @@ class HangarRepository:
 def _cut(sizes: Sequence[int | None], joined: bytes | bytearray) -> Iterator[bytes | None]:
     """Yield values of the given sizes from their concatenation."""
     if sum(size for size in sizes if size is not None) != len(joined):
-        raise CorruptData("the database process answered nonsense")
+        raise CorruptData("the database process sent values that do not have the sizes it names")
     position = 0
     for size in sizes:
         if size is None:

@@ -109,13 +109,13 @@ class Table(NamedTuple):
         try:
             return None if found is None else found.decode()
         except UnicodeDecodeError:
-            raise CorruptData("a string that is no UTF-8") from None
+            raise CorruptData("a string that is not UTF-8") from None
 
     def vector(self, field: int) -> Tables:
         """Return the tables of a vector of references, none if there is no vector. Raises TooLarge for too many."""
         start, count = self.span(field, 4) or (0, 0)
         if count > MAX_TABLES:
-            raise TooLarge(f"{count} tables in one vector; fsbridge takes {MAX_TABLES}")
+            raise TooLarge(f"{count} tables in one vector, the limit is {MAX_TABLES}")
         return Tables(self.data, start, count)
 
     def columns(self, field: int) -> Iterator[TableColumns]:
@@ -165,7 +165,7 @@ class TableColumns(NamedTuple):
         starts = self.positions + offsets
         starts += _gather(self.data, starts, "<u4")
         if (_gather(self.data, starts, "<u4") != length).any():
-            raise CorruptData(f"a vector that has not {length} elements")
+            raise CorruptData(f"a vector does not have {length} elements")
         found = np.empty((len(starts), length), np.uint32)
         for number in range(length):
             found[:, number] = _gather(self.data, starts + 4 * (number + 1), "<u4")
@@ -187,7 +187,7 @@ def _gather(data: npt.NDArray[np.uint8], positions: Positions, dtype: str) -> Po
     """Return the number of type `dtype` at each position."""
     width = np.dtype(dtype).itemsize
     if len(positions) and (positions.min() < 0 or positions.max() + width > len(data)):
-        raise CorruptData(f"a reference beyond the {len(data)} bytes")
+        raise CorruptData(f"a reference leads beyond the {len(data)} bytes")
     if (positions % width).any():  # FlatBuffers are usually aligned, but need not be
         found = data[positions[:, None] + np.arange(width)].view(dtype).reshape(len(positions))
     else:
@@ -249,7 +249,7 @@ class _Reader:
             return self._map(target, below, depth)
         if kind in (_VECTOR, _BOOLS, *_TYPED):
             return self._vector(target, below, kind, depth)
-        raise CorruptData(f"a FlexBuffer value of type {kind}, which is no JSON")
+        raise CorruptData(f"a FlexBuffer value of type {kind} cannot be shown as JSON")
 
     def _map(self, target: int, width: int, depth: int) -> dict[str, JSON]:
         keys_at = target - 3 * width
@@ -296,7 +296,7 @@ class _Reader:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise CorruptData("a FlexBuffer's string that is no UTF-8") from None
+            raise CorruptData("a FlexBuffer's string that is not UTF-8") from None
 
     def _number(self, position: int, width: int) -> int:
         return int.from_bytes(self._bytes(position, width), "little")

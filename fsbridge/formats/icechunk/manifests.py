@@ -108,7 +108,7 @@ class ManifestTable:
         row = Table(self.data, int(self.rows[number]))
         inline, native, location = row.span(1), row.struct(4, ID_BYTES), self._location(row)
         if (inline is not None) + (native is not None) + (location is not None) != 1:
-            raise CorruptData(f"manifest {self.id}: a chunk that is in no place, or in two")
+            raise CorruptData(f"manifest {self.id}: a chunk has no place, or two")
         if inline is not None:
             return Inline(bytes(self.data[inline[0] : inline[0] + inline[1]]))
         start, length = row.u64(2), row.u64(3)
@@ -125,7 +125,7 @@ class ManifestTable:
                 # The URL of a virtual chunk has at most 65,536 bytes.
                 return zstd.with_dictionary(compressed, self.dictionary, 65536).decode()
             except UnicodeDecodeError:
-                raise CorruptData(f"manifest {self.id}: the location of a virtual chunk is no UTF-8") from None
+                raise CorruptData(f"manifest {self.id}: the location of a virtual chunk is not UTF-8") from None
         return location
 
 
@@ -156,7 +156,7 @@ class Manifest:
     def _parse(self, node: bytes, rank: int) -> ManifestTable:
         array = next((array for array in self._root.vector(1) if array.struct(0, NODE_ID_BYTES) == node), None)
         if array is None:
-            raise CorruptData(f"manifest {self._id} tells nothing of an array whose chunks it should hold")
+            raise CorruptData(f"manifest {self._id} lacks an array whose chunks it should hold")
         _, count = array.span(1, 4) or (0, 0)
         # A chunk takes at least three offsets and a length in a manifest, and its coordinates, which no other chunk has.
         if count * (16 + 4 * rank) > len(self._data):  # otherwise a few bytes could make a table of gigabytes
@@ -174,7 +174,7 @@ class Manifest:
             order = np.argsort(keys, kind="stable")
             keys, rows = keys[order], rows[order]
             if (keys[1:] == keys[:-1]).any():
-                raise CorruptData(f"manifest {self._id} tells of one chunk twice")
+                raise CorruptData(f"manifest {self._id} has one chunk twice")
         return ManifestTable(self._id, self._data, rank, keys, rows, self._dictionary)
 
 
@@ -256,7 +256,7 @@ class VirtualObjects:
         try:
             place = parse_url(location)
         except SetupError as error:
-            raise Unsupported(f"a virtual chunk that cannot be looked for: {error}") from None
+            raise Unsupported(f"the object of a virtual chunk cannot be reached: {error}") from None
         for allowed in self._locations:
             inside = _inside(allowed, place)
             if inside is not None:
@@ -298,7 +298,7 @@ def _refused(place: str, folder: str) -> AccessDenied:
 def _checked(chunk: Virtual, store: Store, stat: Stat) -> Stat:
     if chunk.etag is not None:
         if not store.prefixes:
-            raise Unsupported(f"a virtual chunk in {chunk.location} is checked by an ETag, which files have not")
+            raise Unsupported(f"a virtual chunk in {chunk.location} has an ETag as its version, which a file does not have")
         if not is_version(stat, chunk.etag):
             raise CorruptData(f"{chunk.location} is not the version that the repository refers to")
     if chunk.modified and stat.mtime_ns // 10**9 > chunk.modified:

@@ -61,7 +61,7 @@ def parse_id(text: str, size: int = ID_BYTES) -> bytes:
         found = (number >> 5 * length - 8 * size).to_bytes(size)
         if spell(found) == text:
             return found
-    raise NotFound(f"{text!r} is no identifier")
+    raise NotFound(f"{text!r} is not an identifier")
 
 
 _PLAIN = " !$&'()+,:;=@"
@@ -92,7 +92,7 @@ def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
     Raises CorruptData unless it is a file of that kind, Unsupported for a later version, TooLarge.
     """
     if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
-        raise CorruptData("no metadata file of Icechunk")
+        raise CorruptData("not a metadata file of Icechunk")
     version, found, compression = data[HEADER_BYTES - 3 : HEADER_BYTES]
     if version not in VERSIONS:
         raise Unsupported(f"written by version {version} of Icechunk's specification; fsbridge knows 1 and 2")
@@ -246,7 +246,7 @@ class Snapshot:
         while key not in self.members:
             self._room -= len(key) + PATH_BYTES
             if self._room < 0:
-                raise CorruptData("paths that take more than all that is said of their nodes")
+                raise CorruptData("the paths of directories take much more than the snapshot itself")
             missing.append(key)
             key = key.parent
         for key in reversed(missing):

@@ -264,7 +264,7 @@ class Repository:
         """Read a snapshot again because its parent is gone, and return its present parent."""
         try:
             return self._read_snapshot(id).commit.parent
-        except CorruptData:  # gone as well
+        except CorruptData:  # this snapshot is gone as well
             return before
 
     # ---- files that never change

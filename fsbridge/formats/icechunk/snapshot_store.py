@@ -96,7 +96,7 @@ class SnapshotStore(StoreAbilities):
             return self._document_stat(snapshot, node)
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
-            if below.prefix and not any(True for _ in self._tables(snapshot, below)):  # there are manifests
+            if below.prefix and not any(True for _ in self._tables(snapshot, below)):  # no manifest has a chunk there
                 raise self._absent(key)
             return self._directory(snapshot)
         return self._chunk_stat(snapshot, key, self._chunk(snapshot, key, below))
@@ -242,7 +242,7 @@ class SnapshotStore(StoreAbilities):
         if not found:
             raise self._absent(key)
         if len(found) > 1:
-            raise CorruptData(f"{self.describe(key)}: a chunk that two manifests tell of")
+            raise CorruptData(f"{self.describe(key)}: two manifests have this chunk")
         ((table, number),) = found
         try:
             return table.chunk(number)

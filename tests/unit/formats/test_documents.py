@@ -33,7 +33,7 @@ def test_trap_13_bare_nan_and_infinity_tokens_are_read() -> None:
     [
         (b'{"a": 1, "a": 2}', "'a' occurs twice"),
         (b'{"a": {"b": 1, "b": 1}}', "'b' occurs twice"),
-        (b'{"a": "\xff"}', "no UTF-8"),
+        (b'{"a": "\xff"}', "not UTF-8"),
         (b"", "no valid JSON"),
         (b"{} {}", "no valid JSON"),
         (b"[" * 9 + b"]" * 9, "nested deeper than 8"),

@@ -181,7 +181,7 @@ def test_text_that_is_no_utf8_is_corrupt(repository: Repository) -> None:
     backend, uid, key, _ = repository.record("text")
     path, text = repository.folder / "data" / backend / uid / "data.mdb", read_array(repository.sample("text"))[()]
     put(path, {key.encode(): b"caf\xe9"})
-    with pytest.raises(CorruptData, match="no UTF-8"):
+    with pytest.raises(CorruptData, match="not UTF-8"):
         read_array(repository.sample("text"))
     put(path, {key.encode(): text.encode()})
     assert read_array(repository.sample("text"))[()] == text

@@ -61,8 +61,8 @@ INLINE, PLACE = 8 + 2 * 1, 8 + 2 * 4
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({PLACE: bytes(2)}, "in no place, or in two"),
-        ({INLINE: struct.pack("<H", 4)}, "in no place, or in two"),
+        ({PLACE: bytes(2)}, "has no place, or two"),
+        ({INLINE: struct.pack("<H", 4)}, "has no place, or two"),
         ({LAST + 8: struct.pack("<Q", 2**62 + 1)}, "impossible size"),
         ({LAST + 16: struct.pack("<Q", 2**64 - 1)}, "impossible size"),
     ],
