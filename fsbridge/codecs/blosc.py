@@ -127,7 +127,7 @@ class Frame:
         compressor = self.flags >> 5
         if compressor not in KNOWN:
             known = COMPRESSORS[compressor] if compressor < len(COMPRESSORS) else f"number {compressor}"
-            raise Unsupported(f"Blosc's inner compressor {known}")
+            raise Unsupported(f"Blosc's inner compressor {known} is not read")
         if self.blocksize % self.typesize and self.streams(0) > 1:
             raise CorruptData(f"Blosc blocks of {self.blocksize} bytes cannot be split by elements of {self.typesize}")
         if not self.blocks:

@@ -83,7 +83,7 @@ def data_type(stored: np.dtype[Any], native: str | None = None, keep_arrays: boo
 def raw(itemsize: int, native: str, stored: np.dtype[Any] | None = None) -> DataType:
     """Return the raw-bytes type for elements that Zarr has no type for. `native` is the source's name of their type."""
     if not 1 <= itemsize <= MAX_ITEMSIZE:
-        raise CorruptData(f"data type {native} of {itemsize} bytes an element")
+        raise CorruptData(f"data type {native} cannot have elements of {itemsize} bytes")
     return DataType(_raw(itemsize), itemsize, None, native, stored if stored is not None else np.dtype(f"V{itemsize}"))
 
 

@@ -139,7 +139,7 @@ class TableChunks(DatasetChunks):
         counts = self.grid.counts
         cells = math.prod(counts)
         if cells > MAX_EXTENT:
-            raise TooLarge(f"{self.array.place}: grid of {cells} chunks")
+            raise TooLarge(f"{self.array.place}: a grid of {cells} chunks is too large")
         outside, columns = self._small() or self._ask()
         if outside:
             path = "/".join(self.array.path)
@@ -249,7 +249,7 @@ class SlabChunks(DatasetChunks):
     def find(self, index: Index) -> ChunkInfo:
         self.find_prefix(index)
         if len(index) != len(self.grid.shape):
-            raise NotFound("no chunk index")
+            raise NotFound("an index needs one number for each dimension")
         return self.info(self._inside(index) * self.array.dataset.dtype["size"], None)
 
     def find_prefix(self, prefix: Index) -> int:

@@ -153,15 +153,15 @@ def _fill(found: Dataset, kind: ShownType) -> bytes | str | None:
         try:
             return found.fill.decode("utf-8")
         except UnicodeDecodeError:
-            raise Unsupported("fill value that is no UTF-8") from None
+            raise Unsupported("the fill value is not UTF-8") from None
     if kind.dtype.serializer == "vlen-bytes":
         return found.fill
     size = kind.dtype.itemsize
     if len(found.fill) != size * math.prod(kind.dims):
-        raise CorruptData(f"fill value of {len(found.fill)} bytes")
+        raise CorruptData(f"a fill value of {len(found.fill)} bytes does not fit the elements")
     element = found.fill[:size]
     if element * math.prod(kind.dims) != found.fill:
-        raise Unsupported("fill value of an array type whose elements differ")
+        raise Unsupported("the elements of a fill value of an array type differ")
     steps = () if kind.normaliser is None else (kind.normaliser,)
     return bytes(CodecChain(steps).decode(element, size, size))
 

@@ -153,7 +153,7 @@ class HdmfGroup(KeyedGroup):
         if target is not None:
             return Link(target)
         if self.nested == MAX_NESTED:
-            raise TooDeep(f"{self._place()}: link {name!r} inside {MAX_NESTED} others")
+            raise TooDeep(f"{self._place()}: link {name!r} is inside {MAX_NESTED} others, and no more are followed")
         if self._is_here(entry):
             root: Node = HdmfGroup(self.hierarchy, self._file(), self.opener)
         else:

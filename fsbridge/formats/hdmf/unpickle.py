@@ -157,7 +157,7 @@ class _Machine:
         """Take the top of the stack, which must not be a mark."""
         value = self.stack.pop()
         if value is _MARK:
-            raise CorruptData("a pickle that takes a mark for a value")
+            raise CorruptData("the pickle is damaged: it uses a mark as a value")
         return value
 
     def pop_mark(self) -> list[Any]:
@@ -188,7 +188,7 @@ def _run(stream: io.BytesIO) -> Any:
     else:
         raise TooLarge(f"a pickle of more than {MAX_STEPS} opcodes")
     if len(machine.stack) != 1:
-        raise CorruptData(f"a pickle that leaves {len(machine.stack)} values")
+        raise CorruptData(f"the pickle is damaged: it leaves {len(machine.stack)} values")
     return machine.stack[0]
 
 
@@ -206,7 +206,7 @@ def _integer(argument: int) -> int:
 
 def _global(module: Any, name: Any) -> Global:
     if not isinstance(module, str) or not isinstance(name, str) or (module, name) not in _ALLOWED:
-        raise Unsupported(f"a pickle that names {str(module)[:60]}.{str(name)[:60]}: only arrays of references are read")
+        raise Unsupported(f"the pickle names {str(module)[:60]}.{str(name)[:60]}: only arrays of references are read")
     return Global(module, name)
 
 
@@ -219,7 +219,7 @@ def _make(machine: _Machine) -> Made:
     """Record the call of REDUCE or NEWOBJ."""
     arguments, what = machine.pop(), machine.pop()
     if not isinstance(what, Global) or not isinstance(arguments, tuple):
-        raise Unsupported("a pickle that calls something other than a name")
+        raise Unsupported("the pickle calls something other than a name")
     return Made(what, arguments)
 
 
@@ -227,14 +227,14 @@ def _build(machine: _Machine) -> None:
     state = machine.pop()
     target = machine.stack[-1]
     if not isinstance(target, Made) or target.state is not None:
-        raise Unsupported("a pickle that changes something it did not make")
+        raise Unsupported("the pickle changes something it did not make")
     target.state = state
 
 
 def _append(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
     if not isinstance(target, list):
-        raise Unsupported("a pickle that appends to something other than a list")
+        raise Unsupported("the pickle appends to something other than a list")
     target.extend(items)
 
 
@@ -242,19 +242,19 @@ def _set_items(machine: _Machine, items: list[Any]) -> None:
     target = machine.stack[-1]
     mapping = target.items if isinstance(target, Made) else target
     if not isinstance(mapping, dict):
-        raise Unsupported("a pickle that sets items of something other than a dictionary")
+        raise Unsupported("the pickle sets items of something other than a dictionary")
     mapping.update(_dict(items))
 
 
 def _dict(items: list[Any]) -> dict[str, Any]:
     if len(items) % 2 or not all(isinstance(key, str) for key in items[::2]):
-        raise Unsupported("a pickled dictionary whose keys are no text")
+        raise Unsupported("a pickled dictionary whose keys are not text")
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
 def _memoize(machine: _Machine, index: int) -> None:
     if machine.stack[-1] is _MARK:
-        raise CorruptData("a pickle that remembers a mark")
+        raise CorruptData("the pickle is damaged: it remembers a mark")
     machine.memo[index] = machine.stack[-1]
 
 

@@ -240,7 +240,7 @@ class VirtualObjects:
             name, _, path = location[len(CONTAINER) :].partition("/")
             url = self._containers().get(name)
             if url is None:
-                raise CorruptData(f"a virtual chunk in the container {name!r}, of which the repository says nothing")
+                raise CorruptData(f"a virtual chunk is in the container {name!r}, which the repository lacks")
             location = f"{url.rstrip('/')}/{path}"
         return self._file(location) if location.lower().startswith(FILE) else self._object(location)
 

@@ -321,5 +321,5 @@ def _unpacked(value: bytes) -> JSON:
         found = msgpack.unpackb(value, strict_map_key=True, max_array_len=10_000, max_map_len=10_000)
         json.dumps(found, allow_nan=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise CorruptData(f"no JSON value in MessagePack ({type(error).__name__})") from None
+        raise CorruptData(f"not a JSON value in MessagePack ({type(error).__name__})") from None
     return found

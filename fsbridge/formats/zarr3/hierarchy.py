@@ -266,7 +266,7 @@ def _inner_grid(outer: ChunkGrid, pipeline: CodecPipeline, fields: Fields) -> Ch
     """Return the grid of inner chunks. Shards of a rectilinear grid may differ, but hold whole numbers of inner chunks."""
     for edges, inner in zip(outer.edges, pipeline.levels[0].cell, strict=True):
         if any(edge % inner for edge in (edges if isinstance(edges, tuple) else (edges,))):
-            fields.fail("chunk_grid", f"has shards that are no whole number of chunks of {inner}")
+            fields.fail("chunk_grid", f"has shards that are not a whole number of chunks of {inner}")
     return ChunkGrid(outer.shape, pipeline.chunk_shape)
 
 

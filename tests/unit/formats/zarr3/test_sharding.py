@@ -481,7 +481,7 @@ def test_rectilinear_shards_that_hold_no_whole_number_of_chunks_are_refused(tmp_
     configuration = {"kind": "inline", "chunk_shapes": [[2, 3, 2]]}
     document |= {"chunk_grid": {"name": "rectilinear", "configuration": configuration}, "shape": [7]}
     write(tmp_path, document)
-    with pytest.raises(CorruptData, match="no whole number of chunks"):
+    with pytest.raises(CorruptData, match="not a whole number of chunks"):
         root_array(tmp_path)
 
 
