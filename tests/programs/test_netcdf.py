@@ -127,7 +127,7 @@ def test_a_dimension_without_a_name_costs_the_others_nothing(tmp_path: Path, mou
 def test_hangar_repositories_have_files_of_groups_and_of_the_whole(tmp_path: Path, mount: MountFunction) -> None:
     unpack("main", tmp_path / "hangar")
     mount_ = mount(tmp_path / "hangar", "--layout", "files")
-    mount_.allow("text with zero characters, where HDF5's texts end")
+    mount_.allow("texts contain zero characters, at which HDF5 would end them")
     mounted = mount_.path
     commit = next((mounted / "commits").iterdir()).name
     with h5py.File(mounted / "commits" / f"{commit}.h5") as file:

@@ -40,7 +40,11 @@ class Labelled(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """`datasets` are to be added. `made`: path and name of each scale; `attached`: path, dimension and the scale's path."""
+    """What to do about scales.
+
+    `datasets`: scales to be added to the file, as `Specification.add` takes them. `made`: path and name of each scale.
+    `attached`: path of a dataset, number of its dimension, and path of the scale.
+    """
 
     datasets: list[dict[str, JSON]]
     made: list[list[str]]
@@ -75,13 +79,13 @@ def scales(arrays: Mapping[str, Labelled]) -> Scales:
 
 
 def _is_coordinate(path: str, array: Labelled) -> bool:
-    """True if a 1-D array is called like its dimension."""
+    """True if the array has one dimension and is called like it."""
     axes = array.axes
     return not array.from_hdf5 and axes is not None and len(axes) == 1 and axes[0].name == path.rpartition("/")[2]
 
 
 def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: str | None) -> str | None:
-    """The path of the 1-D dataset that is called like a dimension of `path`, and has its extent."""
+    """Return the path of a 1-D dataset with the name and extent of a dimension of the array at `path`; None without one."""
     folder = path.rpartition("/")[0]
     while label is not None:
         candidate = f"{folder}/{label}"
@@ -95,7 +99,7 @@ def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: s
 
 
 class _Dimensions:
-    """Scales that are added to the file. Arrays of a group share one for equal dimensions that have a name."""
+    """The scales that are added to the file. Arrays of a group share the scale of equal dimensions with a name."""
 
     def __init__(self, arrays: Mapping[str, Labelled]) -> None:
         self._taken = set(arrays)
@@ -128,7 +132,7 @@ class _Dimensions:
 
 
 def spaced(path: str, extent: int, axis: Axis) -> dict[str, JSON]:
-    """The dataset of a coordinate that is made from an axis' spacing."""
+    """Describe the dataset of a coordinate that is made from an axis' spacing."""
     values = axis.offset + (axis.scale or 1.0) * np.arange(extent, dtype="<f8")
     return valued(path, values, {"units": symbol(axis.unit) or axis.unit} if axis.unit else {})
 
@@ -136,7 +140,7 @@ def spaced(path: str, extent: int, axis: Axis) -> dict[str, JSON]:
 def valued(
     path: str, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], attributes: Mapping[str, JSON]
 ) -> dict[str, JSON]:
-    """A dataset with its elements in the skeleton."""
+    """Describe a dataset with its elements in the skeleton."""
     return {
         "kind": "dataset",
         "path": path,

@@ -29,7 +29,7 @@ a time, so that others would wait, too.
 
 
 class Making:
-    """One file while it is made. `make` makes the file, and passes each `Walk` that it begins to its argument."""
+    """One file while it is made. `make` makes the file; its argument is a function to call with each `Walk` it begins."""
 
     def __init__(self, name: str, make: Callable[[Callable[[Walk], None]], Walked], room: Room) -> None:
         """`name`: of the file, for the log."""
@@ -77,7 +77,7 @@ class Making:
             self._error = error.anew()
             if self._late:
                 log.warning("%s cannot be made: %s", self._name, error)
-        except Exception as error:  # `wait` raises it
+        except Exception as error:  # `wait` raises the error
             self._error = error
         finally:
             self._over.set()

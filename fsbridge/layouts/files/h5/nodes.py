@@ -53,7 +53,7 @@ class H5Array(SingleFile):
         size = array_size(self.view)
         texts = items and self.view.selection.size > MAX_TEXTS
         if array.metadata.varlength or texts or size >= 2**62:
-            raise NotFound(f"{self.view.name}.h5: elements of different sizes, or too many of them")
+            raise NotFound(f"{self.view.name}.h5: the blocks have varying numbers of elements, or the elements are too many")
         self._size = None if items else size
         self._lock = threading.Lock()
         self._twin: Twin | None = None
@@ -81,7 +81,7 @@ class H5Array(SingleFile):
         with self._lock:
             if self._twin is None:
                 twin = array_twin(self.array, self.view, self.array.current(self._token), self._token)
-                self.array.current(self._token)  # what was asked of an HDF5 file meanwhile is of that version, too
+                self.array.current(self._token)  # the HDF5 file has not changed while it was asked
                 self._twin = twin
             return self._twin
 
@@ -142,7 +142,7 @@ class _Slot:
             if file is not None and (not file.making.over or file.current()):
                 return file
             if file is not None and file.making.found is not None and file.making.found.current():
-                making = file.making  # elements have changed, and no more
+                making = file.making  # only elements have changed, so the skeleton is still good
             else:
                 making = start()
             self._file = H5Group(making, patience)
@@ -160,8 +160,8 @@ class H5Group(SingleFile):
         self._is_current = Kept[bool]()
         self._is_current.put(True)
         self._lock = threading.Lock()
-        self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays with elements that were read
-        self._left: dict[int, _Left] = {}  # those of them that were forgotten: some 500 bytes
+        self._read: OrderedDict[int, Opened] = OrderedDict()  # by offset, arrays that were read
+        self._left: dict[int, _Left] = {}  # arrays that were read and then dropped: some 500 bytes each
 
     @property
     def walked(self) -> Walked:
@@ -173,11 +173,11 @@ class H5Group(SingleFile):
         return self.making.found is not None and self._is_current.get(self._look)
 
     def _look(self) -> bool:
-        before_waiting()  # it looks at all that the file was made of
+        before_waiting()  # because everything that the file was made of is checked
         return self.walked.current() and self._unread()
 
     def _unread(self) -> bool:
-        """True if all arrays that were read are unchanged and none of them was dropped from memory."""
+        """True if no array that was read has changed, and none was dropped from memory."""
         with self._lock:
             read = list(self._read.values())
         try:
@@ -206,7 +206,7 @@ class H5Group(SingleFile):
     def _settled(self) -> bool:
         if self.making.found is not None and self._look():
             return True
-        self._is_current = Kept[bool]()  # the next look-up makes another one
+        self._is_current = Kept[bool]()  # so that the next look-up makes another file
         return False
 
     def _opened(self, part: Part) -> Opened:
@@ -222,7 +222,7 @@ class H5Group(SingleFile):
                 left.resumed(found)
             with self._lock:
                 if self._left.get(part.start) is not left:
-                    continue  # read and forgotten meanwhile
+                    continue  # another thread has read and dropped the array meanwhile
                 known = self._read.setdefault(part.start, found)
                 if len(self._read) > _READ_PARTS:
                     start, forgotten = self._read.popitem(last=False)
@@ -269,7 +269,7 @@ class H5Handle:
     def __init__(
         self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened], known: Callable[[Part], Opened | None]
     ) -> None:
-        """`opener`: the array of a part, one version for all readers of the file; `known`: the same, if it is open now.
+        """`opener` returns the array of a part, in one version for all readers of the file; `known` does if it is open now.
 
         A handle must not keep an array of its own: all readers share the kernel's pages, which must not mix versions.
         """
@@ -278,7 +278,7 @@ class H5Handle:
         self._known = known
         self.size = twin.size
         self.version = version
-        self._lock = threading.Lock()  # while an array is opened, for as long as its store takes
+        self._lock = threading.Lock()  # held while an array is opened, as long as its store takes
         self._sources: OrderedDict[int, tuple[Opened, ElementSource]] = OrderedDict()
         self._closed = False
 
@@ -331,7 +331,7 @@ class H5Handle:
 
     def _leave(self, most: int) -> None:
         """Close the least recently used readers until `most` are left."""
-        with contextlib.suppress(KeyError):  # others do so, too
+        with contextlib.suppress(KeyError):  # another thread may have closed it
             while len(self._sources) > most:
                 self._sources.popitem(last=False)[1][1].close()
 

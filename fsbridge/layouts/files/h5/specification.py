@@ -22,20 +22,20 @@ from fsbridge.metadata import JSON, Axis
 from fsbridge.tree import escape
 
 _PYTHONS = frozenset(("encoding-type", "neurodata_type", ".specloc"))
-"""Attributes of AnnData's and NWB's objects."""
+"""Attributes that mark objects of AnnData and NWB, which Python programs read."""
 
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
 """xarray's names of dimensions in Zarr v2; in HDF5 the scales have them."""
 
 BATCH_OBJECTS, BATCH_BYTES = 200, 1 << 20
-"""Objects, and bytes of elements, that are sent together."""
+"""Objects, or bytes of elements, from which on a batch is sent."""
 
 
 class Specification:
     """The writer's input: objects in the order of their making, each `{"kind", "path", ...}`, the root first.
 
     An object of an HDF5 file comes with what HDF5 says of it: "typed" is `exact.Exact.described`, "file" the number of its
-    file. "blob" in a dataset: where in its batch the elements are that belong to the skeleton just as HDF5 has them.
+    file. "blob" in a dataset: the place in its batch of elements that the skeleton holds, as bytes in HDF5's own form.
     """
 
     def __init__(self, send: Callable[[Batch], None]) -> None:
@@ -48,7 +48,7 @@ class Specification:
         self.count = 0
 
     def add(self, kind: str, path: str, elements: bytes | None = None, **described: JSON) -> int:
-        """Add an object and return its number. `elements`: those that the skeleton holds, just as HDF5 has them."""
+        """Add an object and return its number. `elements`: those that the skeleton holds, in HDF5's own form."""
         if len(self._objects) >= BATCH_OBJECTS or len(self._blob) >= BATCH_BYTES:
             self._send(self.rest())
         if elements is not None:
@@ -125,7 +125,7 @@ def spell(dtype: np.dtype[Any]) -> JSON:
 
 
 def dataset(view: View, path: str) -> dict[str, JSON]:
-    """The dataset that shows an array."""
+    """Describe the dataset that shows an array."""
     shown = stored(view)
     described: dict[str, JSON] = {
         "kind": "dataset",
@@ -144,12 +144,12 @@ def dataset(view: View, path: str) -> dict[str, JSON]:
 
 
 def items_of(view: View, items: NDArray[Any]) -> list[str]:
-    """An array's elements in HDF5's order, where they are part of the skeleton."""
+    """Return the elements that are part of the skeleton, as JSON, from an array in HDF5's order."""
     return [_item(value, stored(view).dtype) for value in items.reshape(-1).tolist()]
 
 
 def _labels(view: View, order: tuple[int, ...]) -> list[JSON]:
-    """The labels of the dimensions that an HDF5 file has. Of other arrays the scales tell the names."""
+    """Return the dimension labels of an HDF5 file's array. Other arrays need none, because their scales have names."""
     if "hdf5" not in view.metadata.native:
         return []
     labels = _scales(view).get("DIMENSION_LABELS")
@@ -163,7 +163,7 @@ def _item(value: Any, dtype: JSON) -> str:
 
 
 def attributes(view: View) -> dict[str, JSON]:
-    """The array's own attributes, and what its axes or its type would lose."""
+    """Return the array's attributes, with more for facts that HDF5 has no place for: missing value, sizes, type of dates."""
     found = dict(view.attributes)
     if "hdf5" not in view.metadata.native:
         found.pop(_DIMENSIONS, None)
@@ -171,7 +171,7 @@ def attributes(view: View) -> dict[str, JSON]:
     if dtype is not None and dtype.kind in "mM":
         found.setdefault("numpy_dtype", dtype.str)
     missing = missing_value(view.metadata)
-    # A fill value of 0 is mostly what a Zarr v2 writer puts there by itself: netCDF's readers would show no zeros any more.
+    # Zarr v2 writers put a fill value of 0 there without meaning anything, and netCDF's readers would show zeros as missing.
     told = FILL_VALUE in found or missing
     if told and missing is not None and not isinstance(found.get(FILL_VALUE), list | int | float):
         found[FILL_VALUE] = missing
@@ -194,7 +194,7 @@ def component(name: str) -> str:
 
 
 def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
-    """A link's relative target, of a group at `names`, as a path in the file with the group at `root` as its root."""
+    """Convert a link's target, relative to the group at `names`, to a path in the file of the group at `root`."""
     here = list(names)
     for part in target.split("/"):
         here = here[:-1] if part == ".." else here if part in (".", "") else [*here, part]
@@ -203,7 +203,7 @@ def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
 
 
 def labelled(view: View, name: str) -> Labelled | None:
-    """What the dataset `name` has to do with dimension scales; None if nothing."""
+    """Return what dimension scales need to know about the dataset `name`; None if it needs no scales and can be none."""
     order, own, from_hdf5 = stored(view).order, _scales(view), "hdf5" in view.metadata.native
     scale = str(own.get("NAME") or name) if own.get("CLASS") == "DIMENSION_SCALE" else None
     axes: tuple[Axis, ...] | None

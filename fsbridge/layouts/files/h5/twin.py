@@ -37,7 +37,7 @@ from fsbridge.metadata import JSON, Axis, Exact
 from fsbridge.model import Array, Group
 
 ATTRIBUTE_CHARACTERS = 1024
-"""Most characters of a coordinate's attribute and its name: the file's size is fixed before the attribute is read."""
+"""Most characters of a coordinate's attribute and its name, because the file's size is fixed before they are read."""
 
 MEANING = frozenset(("units", "calendar", "bounds", "climatology", "standard_name", "axis", "positive", "_FillValue"))
 """Attributes of CF that change the meaning of a coordinate's values."""
@@ -142,7 +142,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """A virtual file: `pieces` of the skeleton by offset, over which the elements of `parts` lie, which do not overlap."""
+    """A virtual file. `pieces`: the skeleton's bytes by offset; `parts`: elements, which lie over it and do not overlap."""
 
     size: int
     pieces: tuple[tuple[int, bytes], ...]
@@ -229,7 +229,8 @@ def array_size(view: View) -> int:
 def array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hashable) -> Twin:
     """The file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name.
 
-    A region of a dataset in an HDF5 file has its attributes as they are, all of it its type and dataspace, too.
+    If the array comes from an HDF5 file, its attributes are copied exactly. If all of it is shown and not only a region, so
+    are its type and dataspace.
     """
     known = known_exactly(array.array)
     try:
@@ -237,7 +238,7 @@ def array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hasha
     except ChildDied as error:
         if known is None:
             raise
-        log.warning("described as other formats are in the virtual HDF5 file: %s", error)
+        log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
         return _array_twin(array, view, version, token, None)
 
 
@@ -270,15 +271,15 @@ def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hash
 
 
 def known_exactly(node: Group | Array) -> Exact | None:
-    """Return HDF5's exact description of a node; None outside HDF5 files, or if only the mount's own one exists."""
+    """Return HDF5's exact description of a node; None outside HDF5 files, or if HDF5 cannot give one, which is logged."""
     try:
         return node.exact()
     except (CorruptData, Unsupported, TooLarge) as error:
-        log.warning("described as other formats are in the virtual HDF5 file: %s", error)
+        log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
         return None
 
 
 def fits(total: int) -> None:
     """Raise TooLarge if a file cannot hold so many bytes."""
     if total > MAX_SIZE // 2:
-        raise TooLarge(f"{total} bytes are no file")
+        raise TooLarge(f"a file cannot have {total} bytes")

@@ -73,7 +73,7 @@ class Walked:
     mtime_ns: int
 
     def current(self) -> bool:
-        """True if all that the file was made of is as it was; elements in chunks are not looked at."""
+        """True if nothing that the file was made of has changed. Elements in chunks are not looked at."""
         try:
             return all(watch.current() for watch in self.watched)
         except FsbridgeError:
@@ -99,11 +99,11 @@ class Walk:
         self._shown: dict[int, Shown] = {}
         self._labelled: dict[str, dimensions.Labelled] = {}
         self._objects: dict[tuple[str, JSON], str] = {}
-        self._around: dict[OpenGroup, Around] = {}  # of the groups that are being gone through
+        self._around: dict[OpenGroup, Around] = {}  # contexts of the groups that the walk is in
         self._mtime_ns = 0
         self._variable = 0
         self._total = 0
-        self._excerpt = False  # whether the root is not the root of the HDF5 file that it lies in
+        self._excerpt = False  # True if the new file is a part of one HDF5 file
 
     def file(self, group: OpenGroup, depth: int) -> Walked:
         """The virtual file of a group and all below it."""
@@ -142,7 +142,7 @@ class Walk:
             except NotFound:
                 continue  # removed meanwhile
             except (WriterDied, *PASSING):
-                raise  # what is not known now would be left out for as long as nothing else changes
+                raise  # else the member would be left out until something else changes
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
                 log.warning("%s/%s is left out of the virtual HDF5 file: %s", path, name, error)
@@ -164,9 +164,9 @@ class Walk:
         path: str,
         depth: int,
     ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield each member's name and how it is added. `told` gets members that an HDF5 file describes exactly.
+        """Yield each member's name, and a function that adds it. `told` gets members that an HDF5 file describes exactly.
 
-        If the file does not describe all, the others are added as members of other formats are.
+        If HDF5 cannot describe all of them, the others are added in the same way as members of other formats.
         """
         if known is not None:
             try:
@@ -177,7 +177,7 @@ class Walk:
                 return
             except (CorruptData, Unsupported, TooLarge) as error:
                 told.alone = False
-                log.warning("described as other formats are in the virtual HDF5 file: %s", error)
+                log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
         children = (child for child in group.group.children() if child.name not in told.names) if listed is None else listed
         for child, opener in openers(group.group, children, group.path.member.context.config.is_remote):
             yield spec.component(child.name), partial(self._child, group, child, opener, path, depth)
@@ -187,7 +187,7 @@ class Walk:
 
     def _room(self) -> None:
         if self.specification.count > MAX_OBJECTS:
-            raise TooLarge(f"more than {MAX_OBJECTS} groups and arrays for one HDF5 file")
+            raise TooLarge(f"the virtual HDF5 file has room for at most {MAX_OBJECTS} groups and arrays")
 
     def _child(self, group: OpenGroup, child: Child, opener: Opener, path: str, depth: int) -> None:
         node: Node = Link(child.link) if child.link is not None else opener()
@@ -203,17 +203,17 @@ class Walk:
             self._array(group, name, group.opened(name, array, self._around[group]), path, known)
             return
         if depth <= 0:
-            raise TooLarge("too many nested groups")
+            raise TooLarge("the group is nested too deeply")
         below = group.directory(name, cast(Group, node)).present()
         self._group(cast(OpenGroup, below), path, depth - 1)
 
-    # ---- what HDF5 says of itself
+    # ---- members of HDF5 files
 
     def _exact_member(self, group: OpenGroup, known: Exact, member: ExactMember, path: str, depth: int) -> None:
-        """A member of a group of an HDF5 file, links and types as they are."""
+        """Add a member of an HDF5 file's group. Links and types become what they are in that file."""
         full = f"{path}/{member.name}"
         if member.kind == "user-defined":
-            raise Unsupported("a user-defined link")
+            raise Unsupported("user-defined links of HDF5 cannot be copied")
         if member.kind == "soft":
             self.specification.add("soft", full, target=self._soft_target(group, known, str(member.target), path))
             return
@@ -258,7 +258,7 @@ class Walk:
     def _array(self, group: OpenGroup, name: str, array: OpenArray, path: str, known: Facts | None) -> None:
         view = array.view(name=path.rpartition("/")[2])
         if array.metadata.varlength:
-            raise TooLarge("its elements have different sizes")
+            raise TooLarge("the blocks have varying numbers of elements")
         item, elements = spec.dataset(view, path), None
         if known is not None:
             described = dimensions.excerpt(known.described) if self._excerpt else known.described
@@ -295,7 +295,7 @@ class Walk:
     def _items(self, array: OpenArray, view: View) -> list[JSON]:
         """Return the elements of an array that must lie in the skeleton (`Stored.items`)."""
         if view.selection.size > MAX_TEXTS:
-            raise TooLarge(f"more than {MAX_TEXTS} elements of variable length")
+            raise TooLarge(f"the array has more than {MAX_TEXTS} elements of variable length")
         token = array.settled()
         items = array.elements(array.current(token), view.selection, spec.stored(view).order)
         self._add_variable(sum(len(item) for item in items.reshape(-1).tolist()))
@@ -304,7 +304,7 @@ class Walk:
 
     def _add_variable(self, count: int) -> None:
         if self._variable + count > VARIABLE_BYTES:
-            raise TooLarge(f"more than {VARIABLE_BYTES} bytes of elements of variable length")
+            raise TooLarge(f"elements of variable length have more than {VARIABLE_BYTES} bytes altogether")
         self._variable += count
 
 
@@ -317,7 +317,7 @@ def group_file(group: OpenGroup, names: tuple[str, ...], depth: int, began: Call
     except WriterDied as error:
         if not walk.specification.is_typed:
             raise
-        log.warning("objects are described as those of other formats are in the virtual HDF5 file: %s", error)
+        log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
     walk = Walk(names, exactly=False)
     began(walk)
     return walk.file(group, depth)
@@ -346,7 +346,7 @@ class _ToldMembers:
 
 
 class Facts(NamedTuple):
-    """What an HDF5 file says of an object of its own."""
+    """What an HDF5 file says of one of its objects. `file`: the HDF5 file; `described`: see `exact.Exact.described`."""
 
     file: str
     described: Mapping[str, JSON]

@@ -3,12 +3,12 @@
 Run as `python -P -m fsbridge.layouts.files.h5.writer`, it is the process that forks such children, one for each skeleton.
 Requests and their attachments:
 
-    objects    objects (`specification.py`) as JSON, the elements that they speak of
+    objects    objects (`specification.py`) as JSON, and the bytes to which their "blob" members refer
     finish     `{"left_out", "scales"}` as JSON
 
-The answer to the last one is `{"end", "offsets", "pieces", "failed", "plain"}` and the bytes of all pieces, each of which is
-`[offset, length]`. "offsets": one for each object, in the order of their coming; "failed": the paths of those that the file
-lacks, and why; "plain": the numbers of those that are as JSON describes them, not as another HDF5 file has them. Not here:
+The answer to the last one is `{"end", "offsets", "pieces", "failed", "plain"}` and the bytes of all pieces. "pieces": offset
+and length of each; "offsets": one for each object, in the order of the requests; "failed": the paths of those that the file
+lacks, and why; "plain": the numbers of those that could not be copied exactly from another HDF5 file. Not here:
 the writing (`child/`), anything the daemon runs.
 """
 

@@ -21,7 +21,7 @@ from fsbridge.metadata import JSON
 
 WRITER = Program(
     "fsbridge.layouts.files.h5.writer",
-    (("HDF5_USE_FILE_LOCKING", "FALSE"), ("HDF5_PLUGIN_PRELOAD", "::")),  # as the child that reads HDF5 without plug-ins
+    (("HDF5_USE_FILE_LOCKING", "FALSE"), ("HDF5_PLUGIN_PRELOAD", "::")),  # as in the process that reads HDF5
     without="HDF5_",
 )
 
@@ -37,7 +37,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 class Batch(NamedTuple):
-    """Objects in the order of their making, and the elements that they speak of."""
+    """Objects in the order of their making. `blob`: the elements to which their "blob" members refer."""
 
     objects: Sequence[Mapping[str, JSON]]
     blob: bytes
@@ -98,7 +98,7 @@ class SkeletonWriter:
         try:
             self._batches.put(batch, timeout=2 * PATIENCE_SECONDS)
         except Full:
-            raise TimedOut("the HDF5 skeleton is not written on") from None
+            raise TimedOut("the process that writes the HDF5 skeleton takes no more objects") from None
 
     def _send_all(self) -> None:
         try:
@@ -113,7 +113,7 @@ class SkeletonWriter:
         if self._error is None:
             try:
                 step()
-            except Exception as error:  # the next call that sends raises it
+            except Exception as error:  # the next call of `send` or `finish` raises the error
                 self._error = anew(error)
 
     def _ask(self, batch: Batch) -> None:

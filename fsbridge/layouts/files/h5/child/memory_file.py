@@ -26,7 +26,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
-        self._numbers: list[int] = []  # of the pages, in order
+        self._numbers: list[int] = []  # numbers of the written pages, ascending
         self.position = 0
         self.end = 0
 
@@ -85,7 +85,7 @@ class Pages:
         del self._numbers[first:last]
 
     def pieces(self) -> list[tuple[int, bytes]]:
-        """Runs of written pages."""
+        """Return each run of written pages as its offset and its bytes."""
         runs: list[tuple[int, bytearray]] = []
         for number in self._numbers:
             if runs and runs[-1][0] + len(runs[-1][1]) == number * PAGE:
@@ -97,7 +97,7 @@ class Pages:
 
 UNSIGNED = ctypes.c_uint64
 
-# all by their numbers: for each of many thousand datasets, h5py's objects for what is only used once take most of the time
+# Called with HDF5's numbers of objects: for many thousand datasets, making h5py's objects would take most of the time.
 _open = function(h5p, "H5Dopen2", ID, TEXT, ID, result=ID)
 _close = function(h5p, "H5Dclose", ID)
 _type = function(h5p, "H5Dget_type", ID, result=ID)
@@ -126,7 +126,7 @@ class Allocation:
     def __init__(self, file: h5f.FileID) -> None:
         self._file = file
         self._access = h5p.create(h5p.DATASET_ACCESS)
-        self._access.set_chunk_cache(1, 0, 1.0)  # else HDF5 would write the whole chunk
+        self._access.set_chunk_cache(1, 0, 1.0)  # no cache: HDF5 would write a whole chunk from it
         self._single = h5s.create(h5s.SCALAR)
 
     def allocate(self, path: bytes, count: int) -> int:
@@ -139,7 +139,7 @@ class Allocation:
                 _select(space, _SET, _FIRST, None, _ONE, None)
             element = bytes(_type_size(kind))
             if _write(dataset, kind, self._single.id, space, DEFAULT, element) < 0:
-                raise ValueError("HDF5 makes no room for the elements")
+                raise ValueError("HDF5 cannot allocate space for the elements")
             offset, stored = _offset(dataset), _stored(dataset)
         if offset == _NOWHERE:
             offset = self._of_chunk(path)
@@ -158,7 +158,7 @@ class Allocation:
 def _held(stack: contextlib.ExitStack, opened: int, close: Any) -> int:
     """Close an object of HDF5 when the stack ends, and return its number; ValueError if HDF5 could not open it."""
     if opened < 0:
-        raise ValueError("HDF5 does not open what it has written")
+        raise ValueError("HDF5 cannot open an object that it has written")
     stack.callback(close, opened)
     return opened
 

@@ -40,7 +40,7 @@ _close_attribute = function(h5p, "H5Aclose", ID)
 def attribute(value: Any) -> Any:
     """Return a JSON value as an attribute's value: numbers, texts and rectangular lists as they are, others as JSON text."""
     if value == []:
-        return np.zeros(0)  # as h5py and AnnData write it; a reader of a list of names would take a text for its letters
+        return np.zeros(0)  # as h5py and AnnData write it: a reader of names would split a text into letters
     if isinstance(value, bool):
         return np.bool_(value)
     if isinstance(value, int):
@@ -111,7 +111,7 @@ def _set_attribute(owner: Any, name: str, value: Any, characters: bool = False) 
 def _write(owner: Any, name: str, kind: Any, shape: tuple[int, ...], memory: Any) -> None:
     """Write an attribute from elements that lie in memory in its HDF5 type."""
     if "\0" in name:
-        raise ValueError("a zero character, where HDF5's names end")
+        raise ValueError("the name contains a zero character, at which HDF5 would end it")
     created = checked(_create_attribute(owner.id, raw(name), kind.id, _space(shape).id, DEFAULT, DEFAULT))
     try:
         checked(_write_attribute(created, kind.id, memory))
@@ -178,13 +178,13 @@ def _descr(described: Any) -> Any:
 
 
 def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
-    """Create a dataset. If HDF5 refuses its elements, the dataset is removed, because it would have wrong ones."""
+    """Create a dataset. If HDF5 refuses its elements, the dataset is removed, because it would show wrong ones."""
     space = _space(tuple(item["shape"]))
     kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item)
     found = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
     labels = [label if label and "\0" not in label else None for label in item.get("labels") or ()]
     try:
-        if any(labels):  # as H5DSset_label writes them, one by one
+        if any(labels):  # the same attribute as H5DSset_label writes, in one call
             _write(found, "DIMENSION_LABELS", _text(False), (len(labels),), _pointers(labels))
         if "items" in item:
             _fill(h5py.Dataset(found), item)
@@ -196,7 +196,7 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
 
 @functools.lru_cache(_DISTINCT)
 def _forms(described: str, fill: str | None, inside: bool) -> tuple[Any, Any]:
-    """Return a dataset's type and creation properties. `described`: its dtype in JSON; `inside`: its elements are here."""
+    """Return a dataset's type and creation properties. `described`: dtype in JSON; `inside`: skeleton has the elements."""
     dtype, creation = json.loads(described), untimed(h5p.DATASET_CREATE)
     creation.set_layout(h5d.CONTIGUOUS)
     if fill:
@@ -210,7 +210,7 @@ def _set_fill(creation: Any, fill: NDArray[Any]) -> None:
     """Set one element as the fill value. Empty text is not set: HDF5 has it anyway, and netCDF 4.9 and 4.10 crash on it."""
     if fill.dtype.kind != "S":
         creation.set_fill_value(fill)
-    elif fill.tobytes().strip(b"\0"):  # h5py takes text of a fixed size for a pointer, as which it must come
+    elif fill.tobytes().strip(b"\0"):  # h5py reads the value of any text type as a pointer
         creation.set_fill_value(np.array(fill[0], h5py.string_dtype("ascii")))
 
 
@@ -223,7 +223,7 @@ def _fill(dataset: h5py.Dataset, item: Mapping[str, Any]) -> None:
         return
     if item["dtype"] == "text":
         if any("\0" in content for content in items):
-            raise ValueError("text with zero characters, where HDF5's texts end")
+            raise ValueError("texts contain zero characters, at which HDF5 would end them")
         values = np.array([encodable(content) for content in items], dtype=object)
     else:
         values = np.frombuffer(base64.b64decode(items), np.dtype(_descr(item["dtype"])))

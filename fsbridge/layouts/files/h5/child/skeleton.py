@@ -53,9 +53,9 @@ class Skeleton:
         self._pages = Pages()
         self._file: Any = None
         self._typed: Any = None
-        self._waiting: list[SkeletonObject] = []  # objects from the first one on with a committed type that has not come yet
-        self._elements: list[SkeletonObject] = []  # their elements may refer to any object
-        self._attributes: list[SkeletonObject] = []  # their attributes may, or are of types that have not come yet
+        self._waiting: list[SkeletonObject] = []  # all objects since the first that lacks its committed type
+        self._elements: list[SkeletonObject] = []  # elements that may refer to any object
+        self._attributes: list[SkeletonObject] = []  # attributes that may, or that lack their types
         self._outside: list[tuple[int, bytes, int]] = []  # number, path and bytes of elements that are not in the file
         self._groups: set[str] = set()
         self._count = 0
@@ -172,7 +172,7 @@ class Skeleton:
     def _bounds(self, low: int) -> None:
         """Set the version of new object headers. Those of before HDF5 1.8 cannot hold attributes of 64 KiB and more."""
         if _set_bounds(self._file.id, low, h5f.LIBVER_LATEST) < 0:
-            raise RuntimeError("HDF5 does not take bounds of its versions")
+            raise RuntimeError("HDF5 refuses to set the version of object headers")
 
     def _object(self, entry: SkeletonObject) -> Any:
         """Create an object, and return it if it can have attributes."""

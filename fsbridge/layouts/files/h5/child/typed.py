@@ -39,7 +39,7 @@ try:
     _create_region = function(h5p, "H5Rcreate_region", ID, TEXT, ID, ID, MEMORY)
     _create_attribute_reference = function(h5p, "H5Rcreate_attr", ID, TEXT, TEXT, ID, MEMORY)
     _destroy = function(h5p, "H5Rdestroy", MEMORY)
-except AttributeError:  # before HDF5 1.12, which makes no types of such references
+except AttributeError:  # HDF5 before 1.12 has no such references
     _create_object = None
 _commit = function(h5p, "H5Tcommit_anon", ID, ID, ID, ID)
 _create_properties = function(h5p, "H5Pcreate", ID, result=ctypes.c_int64)
@@ -96,7 +96,7 @@ class Typed:
                 if "type" in described and _refers(_type(described["type"])[1]):
                     return True
             except (ValueError, TypeError, RuntimeError):
-                continue  # it is refused when it is written
+                continue  # writing the attribute will report the error
         return False
 
     def commit(self, entry: Any) -> None:
@@ -131,7 +131,7 @@ class Typed:
         memory, shape = _type(typed["type"])
         kind, space = self._stored_type(item["file"], typed, memory), h5s.decode(decoded(typed["space"]))
         if item["bytes"] and memory.get_size() * space.get_simple_extent_npoints() != item["bytes"]:
-            raise ValueError(f"elements of another size than the {item['bytes']} bytes that are shown")
+            raise ValueError(f"HDF5's elements do not have the {item['bytes']} bytes that the array has")
         plist = untimed(h5p.DATASET_CREATE)
         plist.set_attr_creation_order(typed["order"])
         if "fill" in typed:
@@ -150,7 +150,7 @@ class Typed:
         count = found.get_space().get_simple_extent_npoints()
         if count:
             with self._references(item["file"]) as references:
-                unpacker = Unpacker(items, references)  # its elements live as long as it does
+                unpacker = Unpacker(items, references)  # kept, because it owns the memory of the elements
                 checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
 
     def attributes(self, owner: Any, item: Described) -> list[str]:
@@ -214,7 +214,7 @@ class _References:
         if path is None or not target.kind:
             return buffer.raw
         if _create_object is None:
-            raise ValueError("references of HDF5 1.12")
+            raise ValueError("this HDF5 library cannot write references of HDF5 1.12")
         if target.kind == _NEW_OBJECT:
             checked(_create_object(self._file.id, path, DEFAULT, buffer))
         elif target.kind == _NEW_REGION:
@@ -223,7 +223,7 @@ class _References:
         elif target.kind == _NEW_ATTRIBUTE:
             checked(_create_attribute_reference(self._file.id, path, target.part, DEFAULT, buffer))
         else:
-            raise ValueError(f"references of the kind {target.kind}")
+            raise ValueError(f"references of the kind {target.kind} are not known")
         self._made.append(buffer)
         return buffer.raw
 
@@ -231,7 +231,7 @@ class _References:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for buffer in self._made:  # each holds the file open
+        for buffer in self._made:  # an unfreed reference would keep the file open
             _destroy(buffer)
 
 
@@ -265,7 +265,7 @@ def _type_creation() -> int:
 
 @functools.cache
 def link_creation() -> Any:
-    """How links are made."""
+    """Return creation properties of links."""
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5t.CSET_UTF8)
@@ -298,5 +298,5 @@ def _shaped(plist: Any, space: Any, size: int, chunks: list[int] | None, outside
 def checked(status: int) -> int:
     """Return what a function of HDF5 returned; RuntimeError if it failed."""
     if status < 0:
-        raise RuntimeError("HDF5 refuses it")
+        raise RuntimeError("HDF5 reported an error")
     return status
