@@ -64,7 +64,7 @@ class ArrayFiles(ArrayDirectory):
             yield [Entry(PAGE.encode(), attrs, partial(self.chunk, PAGE.encode()))]
 
     def _page(self) -> bytes:
-        before_waiting()  # coordinates are read
+        before_waiting()  # because coordinates are read
         return array_page(self._opened, self._store, self.path.member.context.format_at(()).name)
 
     def _page_again(self) -> bytes | None:
@@ -81,25 +81,25 @@ class ArrayFiles(ArrayDirectory):
 
 def no_array(name: str) -> Array:
     """Raise NotFound, because the root's array is the only one."""
-    raise NotFound(f"{name!r}: there is only one array")
+    raise NotFound(f"{name!r} is not found: the root of the source is the only array")
 
 
 log = logging.getLogger(__name__)
 
 
 def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
-    """The file `NAME[region].suffix` or `NAME@region.suffix`; NotFound for a bad region, which the log explains."""
+    """Return the array's file `NAME.suffix`, or `NAME[region].suffix`. NotFound for a bad region, which the log explains."""
     selection = None
     if region is not None:
         try:
             selection = parse_region(region, array.metadata.shape)
         except ValueError as error:
-            log.debug("%s: no region of %s: %s", name, array.name, error)
+            log.debug("%s names no region of %s: %s", name, array.name, error)
             raise NotFound(f"{name}: {error}") from None
     if suffix == SLICES:
         return SlicesDirectory(PlaneSpace(array, selection))
     if suffix not in FILE_TYPES:
-        raise NotFound(f"{name!r}: no such file type")
+        raise NotFound(f"{name!r} does not end with a known file type")
     at = name.startswith(f"{array.name}@")
     full = None if region is None else f"{array.name}@{region}" if at else f"{array.name}[{region}]"
     return H5Array(array, selection, full) if suffix == "h5" else ArrayFile(array, suffix, selection, full)

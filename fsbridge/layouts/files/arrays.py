@@ -42,7 +42,7 @@ COORDINATE_VALUES = 65536
 """Most elements of a coordinate that is read. A longer coordinate gives its unit, but no spacing."""
 
 _WHOLE_BYTES = 256 * MIB
-"""Most bytes of elements in memory at once: a small document can declare elements of a GB each (P6)."""
+"""Most bytes of elements in memory at once. A limit is needed because a document can declare elements of a GB each (P6)."""
 
 _KEPT_ARRAYS = 256
 """Arrays kept although the kernel no longer refers to them, so that a second look-up gives the same object."""
@@ -70,7 +70,7 @@ class Shared:
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
         self.made = MadeFiles(config.cache_size)
         self.alike: LRU[Hashable, tuple[ArrayMetadata, Axes, object]] = LRU(_KEPT_ARRAYS)
-        """What listings have found for arrays that share their metadata and axes (`listing.py`)."""
+        """Cache of `listing.py`: what it found for one array holds for all that share its metadata and axes."""
         self.numbers = itertools.count(1)
         """A number for each version of an array, and of its chunks, that is met."""
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class Shared:
             return known
 
     def named(self, names: tuple[str, ...], version: Hashable) -> tuple[Hashable, Hashable]:
-        """Return `identity` and `token` of that version of the array at the path `names`, whether it is open or not."""
+        """Return what `OpenArray.identity` and `token` are for a version of the array at the path `names`, open or not."""
         with self._lock:
             known = self._known.get(names)
             if known is not None and known.array.version == version:
@@ -129,7 +129,7 @@ class Surroundings:
         self._context = context
         self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
         self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
-        self._lock = threading.RLock()  # of this group alone: what is looked for may hang
+        self._lock = threading.RLock()  # one for each group, because a look-up may hang
         self._above: Sequence[GroupAbove] | None = None
         self._impartial: bool | None = None
 
@@ -180,7 +180,7 @@ class Surroundings:
         except PASSING:
             raise
         except FsbridgeError:
-            return None  # see `_read`
+            return None  # an unreadable coordinate is an error only where it is shown itself
 
     def _values(self, array: Array) -> NDArray[np.generic] | None:
         """Return all elements of an array in C order; None if they are not numbers, or too many to read."""
@@ -203,13 +203,13 @@ class Surroundings:
             values = None if metadata.shape > (COORDINATE_VALUES,) else self._values(array)
             return None if values is None else values.astype(np.float64).reshape(-1), metadata.attributes
         except PASSING:
-            raise  # a header without what it tells would stay
+            raise  # else a header would lack the coordinate for good
         except FsbridgeError:
-            return None  # a coordinate that cannot be read is its own error, not its neighbours'
+            return None  # an unreadable coordinate is an error only where it is shown itself
 
 
 class OpenArray:
-    """One version of an array's metadata. Thread-safe."""
+    """An array with one version of its metadata, and what its files need besides: axes, regions, elements. Thread-safe."""
 
     def __init__(
         self,
@@ -286,7 +286,7 @@ class OpenArray:
         try:
             self.current(self.token)
         except Stale:
-            self.current(self.token)  # another token, if only chunks have changed
+            self.current(self.token)  # passes if only chunks have changed: the token is new
         return self.token
 
     @cached_property
@@ -300,10 +300,10 @@ class OpenArray:
         return None if self.above.impartial else image_of(self.above.groups, self.names)
 
     def mtime_ns(self) -> int:
-        """The later time of the metadata and the directory of chunks. A chunk rewritten in place may not change it."""
+        """Return the later mtime of metadata and directory of chunks, which a chunk rewritten in place may not change."""
         try:
             return max(self.array.mtime_ns, self.array.chunks.touched_ns())
-        except FsbridgeError:  # it is not known
+        except FsbridgeError:  # the time of the chunks is not known
             return self.array.mtime_ns
 
     def view(self, selection: Selection | None = None, name: str | None = None) -> View:
@@ -354,7 +354,7 @@ class OpenArray:
         """
         nbytes = selection.size * self.metadata.dtype.itemsize
         if nbytes > _WHOLE_BYTES:
-            raise TooLarge(f"{nbytes} bytes of elements, of which {_WHOLE_BYTES} can be in a file that is made as a whole")
+            raise TooLarge(f"the elements have {nbytes} bytes, and a file that is made as a whole holds {_WHOLE_BYTES}")
         reader, supply = self.reader(version, selection, order)
         try:
             if not self.metadata.dtype.itemsize:

@@ -33,7 +33,7 @@ _PLACEHOLDER = "\ua66e".encode()
 """Placeholder for a plain name in cached text. It is spelled the same way in JSON, Python and C, too."""
 
 _NAMING = frozenset(("name", "files", "h5", "region", "raw"))
-"""JSON members that contain the array's name. All other text in them, such as field names, is in other members as well."""
+"""JSON members that contain the array's name. Their other text, such as field names, is also in members without it."""
 
 
 def description(view: View, collisions: Sequence[str]) -> bytes:
@@ -81,7 +81,7 @@ def _parts(alike: Described) -> tuple[_Around, bytes, bytes] | None:
         return None
     try:
         return _around(alike), _compact(_axes(view)).encode(), _compact(dict(view.attributes)).encode()
-    except (ValueError, TypeError):  # NaN, which JSON has not, text that UTF-8 has not, or what cannot be compared
+    except (ValueError, TypeError):  # NaN is no JSON, lone surrogates are no UTF-8, some values cannot be compared
         return None
 
 
@@ -94,7 +94,7 @@ class _Around(NamedTuple):
 
 
 class Described(Alike):
-    """A view that is equal to another when they differ in their name, the axes' spacing and units, and attributes only."""
+    """A key for a view: equal keys differ at most in the name, in the axes' spacing and units, and in attributes."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
@@ -114,7 +114,7 @@ def _around(key: Described) -> _Around:
     bare = replace(view, name=_PLACEHOLDER.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
     members = _members(_document(bare, ()))
     if any(_PLACEHOLDER.decode() in text for name, text in members.items() if name not in _NAMING):
-        raise ValueError("somebody is called like that")
+        raise ValueError("the description contains the placeholder")
     begin, axes, rest = _lines(members).encode().partition(b'\n  "axes": ')
     between, attributes, end = rest[rest.index(b",\n") :].partition(b'\n  "attributes": ')
     texts = begin + axes, between + attributes, end.removeprefix(b"{}")
@@ -160,7 +160,7 @@ def _text(document: dict[str, JSON]) -> bytes:
     """Encode one line per member with the standard library, because it is fast and a listing encodes every array."""
     try:
         return _lines(_members(document)).encode()
-    except (ValueError, TypeError):  # NaN, which JSON has not, and text that UTF-8 has not
+    except (ValueError, TypeError):  # NaN is no JSON, and lone surrogates are no UTF-8
         return encode(document)
 
 
@@ -195,7 +195,7 @@ def _pictures(view: View) -> str:
 def reading_lines(view: View) -> Mapping[str, JSON]:
     """Return code that reads the raw file, by language; only Python's if the name must be quoted in the others."""
     name, dtype = f"{view.file_name}.raw", view.dtype
-    if dtype is None or dtype.names is not None:  # as np.dtype takes it: fields are tuples
+    if dtype is None or dtype.names is not None:  # np.dtype takes fields as tuples
         kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else np.lib.format.dtype_to_descr(dtype)
         return {"python": f"np.memmap({name!r}, {kind!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"}
     code = f"{dtype.kind}{dtype.itemsize}"

@@ -27,11 +27,11 @@ MAX_SIZE = 2**63 - 1
 
 
 class Unfit(Exception):
-    """The file type cannot hold the array; the sentence says why, as `NAME.json` shows it."""
+    """The file type cannot hold the array. The text says why; `NAME.json` shows it."""
 
 
 def no_coordinate(name: str) -> None:
-    """Find no coordinate."""
+    """Return None, because a view without a `coordinate` of its own has no arrays beside it."""
 
 
 @dataclass(frozen=True)

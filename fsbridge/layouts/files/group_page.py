@@ -41,7 +41,7 @@ _NAME, _AXES = "fsbridge-NAME-7d1f", "fsbridge-AXES-7d1f"
 """Placeholders for an array's name and axes in a remembered row. No other text of the row contains them."""
 
 _LONGEST = 200
-"""Most characters of a name that leave room for every suffix."""
+"""Most characters of a name that can be followed by any suffix without becoming too long for a file name."""
 
 
 class _Seen(NamedTuple):

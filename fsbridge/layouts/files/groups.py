@@ -72,7 +72,7 @@ class SourceTree:
         return node
 
     def groups_above(self, names: Sequence[str]) -> list[GroupAbove]:
-        """The groups that lead to `names`, the nearest first."""
+        """Return the group at `names` and those above it, the nearest first."""
         found: list[GroupAbove] = []
         for level in range(len(names), max(-1, len(names) - 1 - _GROUPS_ABOVE), -1):
             try:
@@ -80,9 +80,9 @@ class SourceTree:
                 group = None if isinstance(node, Link) or as_array(node) else cast(Group, node)
                 found.append(_NO_GROUP if group is None else GroupAbove(group.attributes(), group))
             except PASSING:
-                raise  # a header that does not tell what they say would stay
+                raise  # else a header would lack what the attributes say for good
             except FsbridgeError:
-                found.append(_NO_GROUP)  # damaged attributes are an error where they are shown
+                found.append(_NO_GROUP)  # damaged attributes are an error only where they are shown themselves
         return found
 
 
@@ -146,7 +146,7 @@ class OpenGroup(GroupDirectory):
             return described(images(attributes, self.below), self.path.member.names)
         except PASSING:
             raise
-        except FsbridgeError as error:  # of a level: it is no reason to say nothing of the group
+        except FsbridgeError as error:  # the error of one level must not hide the group's description
             return {"not_possible": str(error)}
 
     def fresh(self) -> Around:
@@ -156,7 +156,7 @@ class OpenGroup(GroupDirectory):
     def _look_around(self) -> Around:
         try:
             return self.around(self.group.children())
-        except (AccessDenied, CorruptData, Unsupported):  # nothing tells which names are taken; files are found by theirs
+        except (AccessDenied, CorruptData, Unsupported):  # without a listing no name counts as taken
             return self.around(())
 
     def last_around(self) -> Around:

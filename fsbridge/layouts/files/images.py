@@ -1,4 +1,4 @@
-"""OME-NGFF's images: their names, their channels, and which arrays are their levels. Only `images` opens any.
+"""OME-NGFF's images: their names, their channels, and which arrays are their levels. Only the function `images` opens any.
 
 OME-NGFF (0.1 to 0.6) and COSEM list levels in `multiscales`; N5 and BigDataViewer's N5 and HDF5 call them `s0`, `s1`, ...
 Channels are those of `omero` (0.4 and 0.5). Not here: axes (`axes.py`), headers that tell it to programs (`filetypes/`), the

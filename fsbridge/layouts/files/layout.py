@@ -113,7 +113,7 @@ class FilesGroup(OpenGroup):
     def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group, layout.shared, layout.tree)
         self._files = layout
-        self._unopened: set[str] = set()  # members of the last listing that could not be opened: what they are is unknown
+        self._unopened: set[str] = set()  # members that the last listing could not open, of unknown kind
 
     def members(self, group: Group) -> Iterable[Child]:
         """Return the members, after finding which of their names could be those of an array's files.
@@ -154,7 +154,7 @@ class FilesGroup(OpenGroup):
                 rows.group(child.name, cast(Group, node))
             entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
             return [entry, *self._listed_files(group, child, name, cast(Group, node))]
-        around = self.last_around()  # that of this listing, however long it takes
+        around = self.last_around()  # the context of this listing, however old it is by now
         opened = self.opened(child.name, array, around)
         again = partial(self._again, child.name)
         files = listed_files(opened, self._files.wanted, name, around.neighbours, again, rows)
@@ -186,7 +186,7 @@ class FilesGroup(OpenGroup):
         try:
             node = child_or_none(group, f"{name}.json")
         except FsbridgeError:
-            return False  # it is listed, and an error
+            return False  # the member is listed under this name, and opening it is an error
         found = self._tree.resolve(self.path.member.names, node) if isinstance(node, Link) else node
         return node is None or (found is not None and as_array(found) is not None)
 
@@ -212,7 +212,7 @@ class FilesGroup(OpenGroup):
         return listed_briefly(self._shared, found, names, axes, x_first, coordinate, wanted, name, others, opener, rows)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
-        """A file that was listed without opening its array."""
+        """Return a file that was listed without opening its array, which is opened now."""
         opened = self.opened(name, self.member_array(name))
         return self._description(opened, name) if suffix == "json" else file_of(opened, None, suffix, name)
 
@@ -230,12 +230,12 @@ class FilesGroup(OpenGroup):
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 
     def found(self, group: Group, name: str) -> AnyNode:
-        """A group, a link, or the file that the name stands for.
+        """Return the group or the link of that name, or the file that the name stands for.
 
         If each look-up needs requests (`Group.costly`), members that were not listed are looked for last. If the name may be
         that of an array's file, the group is listed, which opening the array needs anyway.
         """
-        group.foresee()  # the axes of an array are told by the groups above it
+        group.foresee()  # an array needs the groups above it, because they describe its axes
         lacks = group.lacks if group.costly else None
         if lacks is not None and self.path.member.context.config.is_remote and next(readings(name), None) is not None:
             self.fresh()
@@ -253,7 +253,7 @@ class FilesGroup(OpenGroup):
             return self._page_file()
         if (file := plate_file(self, name, self._files.root_name)) is not None:
             return file
-        if name in self._unopened:  # a program that copies what is listed must not take it for removed
+        if name in self._unopened:  # NotFound would tell a program that the member was removed
             raise Stale(f"{name!r} could not be opened when it was listed: list it again")
         raise NotFound(f"{name!r} is no file of this group")
 
@@ -271,7 +271,10 @@ class FilesGroup(OpenGroup):
         return None
 
     def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
-        """Return what a member's exact name shows: mostly nothing (None) for an array, or a link to one."""
+        """Return the node at a member's exact name.
+
+        None for an array, unless its name is that of a file, and None for a link to an array.
+        """
         if isinstance(node, Link):
             resolved = self._tree.resolve(self.path.member.names, node)
             if resolved is None or as_array(resolved) is None:
@@ -283,7 +286,7 @@ class FilesGroup(OpenGroup):
         suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FILE_TYPES}, key=len)
         if not suffixes:
             return None
-        opened = self.opened(name, array)  # it is called like a file
+        opened = self.opened(name, array)  # the array has the name of a file
         fits = reasons(opened.view())
         chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
         return file_of(opened, None, chosen[-1], name)
@@ -317,7 +320,7 @@ class FilesGroup(OpenGroup):
         if not self.path.member.names and "h5" in files.wanted:
             name = files.full_root_name if has_child(group, files.root_name) else files.root_name
             yield [listed_group(escape(name), "h5", mtime_ns, self._as_h5)]
-        rows = Rows() if "html" in files.wanted else None  # of this listing alone: several go on at the same time
+        rows = Rows() if "html" in files.wanted else None  # one for each listing, because several may run at once
         yield from self.listing(partial(self.listed, rows=rows))
         if rows is not None and PAGE not in self.last_around().neighbours.names:
             yield [self._page_file(rows).entry(PAGE.encode())]
@@ -345,13 +348,13 @@ class FilesGroup(OpenGroup):
         return self._as_pyramid() if suffix == OME.suffix else self._as_h5()
 
     def _as_pyramid(self) -> PyramidFile:
-        """The levels of the image that the group is."""
+        """Return the file with all levels of the image that the group is."""
         name = f"{'/'.join(self.path.member.names) or self._files.root_name}.{OME.suffix}"
         levels = images(self.group.attributes(), self.below)
         return PyramidFile(name, levels, lambda: cast(FilesGroup, self.path.present())._as_pyramid())
 
     def _as_h5(self) -> H5Group:
-        """The group and all below it as one HDF5 file."""
+        """Return the HDF5 file of the group and all below it."""
         names, depth = self.path.member.names, self.path.member.context.config.limits.depth
         name = f"{'/'.join(names) or self._files.root_name}.h5"
         files = self._files.groups

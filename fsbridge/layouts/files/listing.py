@@ -32,7 +32,9 @@ Again: TypeAlias = Callable[[], DescriptionFile | None]
 
 
 class _SharedLengths(NamedTuple):
-    """Sizes that arrays with plain names and the same metadata and axes share: of the description, and by suffix.
+    """Sizes of files that arrays share if they have plain names and the same metadata and axes.
+
+    `description`: of `NAME.json`; `files`: of the other files, by suffix.
 
     A length is None if it must be found for each array. `alike`: the key of one of the arrays.
     """
@@ -160,7 +162,7 @@ def _lengths(key: _Headed, wanted: tuple[str, ...]) -> tuple[tuple[str, Length |
 def _length(view: View, suffix: str) -> Length | None:
     """Return a file's size by the length of the array's name; None if the size depends on anything else."""
     if suffix == "h5":
-        return None  # it has room for the array's own attributes
+        return None  # the file has a place for the array's own attributes
     if not FILE_TYPES[suffix].names_array:
         size = planned(view, suffix).size
         return None if size is None else Length(size, 0)

@@ -50,7 +50,7 @@ class Room:
 
     @contextmanager
     def taken(self, needed: int, progress: Callable[[], int] = int) -> Iterator[None]:
-        """Return a context for making a file, which takes `needed` of the room. It waits until others leave that.
+        """Return a context for making a file, which takes `needed` of the room. Entering it waits until that much is free.
 
         `progress` returns another number whenever making the file has got on.
         """
@@ -103,13 +103,13 @@ class MadeFiles:
 
     def handle(self, content: memoryview, version: Hashable) -> MadeHandle:
         """Return a handle of a finished file; OutOfBudget if the open files take too much memory."""
-        key = id(content.obj)  # stays what it is while a handle has it
+        key = id(content.obj)  # unique while a handle has the content
         with self._lock:
             handles, size = self._open.get(key, (0, len(content)))
             held = sum(size for _, size in self._open.values())
             if not handles and held + size > self._most:
                 raise OutOfBudget(
-                    f"{held} bytes of files that are made in memory are open, {size} more are too many: close some, "
+                    f"open files that are made in memory take {held} bytes, and {size} more are too many: close some, "
                     f"or --cache-size {-(-2 * (held + size) // MIB)}M permits it"
                 )
             self._open[key] = handles + 1, size

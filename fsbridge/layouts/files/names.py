@@ -73,7 +73,7 @@ class Neighbours:
     def collisions(self, name: str) -> tuple[str, ...]:
         """Return sentences for `NAME.json` about members that have the names of files of the array."""
         claimed = self.claims.get(name, ())
-        return tuple(f"{other} is a member of this group: its name is not that of a file of {name}" for other in claimed)
+        return tuple(f"{other} is a member of this group, so {name} has no file of that name" for other in claimed)
 
 
 def full_store_name(source: str) -> str:

@@ -74,7 +74,7 @@ class DescriptionFile(SingleFile):
         """Open it; Stale when the array is no longer what this file describes."""
         found = self._again()
         if found is None or found.version != self.version:
-            raise Stale("the metadata changed")
+            raise Stale("the array's description has changed since the file was looked up")
         return BytesHandle(found._content(), self.version)
 
 
@@ -89,7 +89,7 @@ def file_version(suffix: str, selection: Selection | None, token: Hashable) -> H
 
 
 class ArrayFile(SingleFile):
-    """An array or a region of it in some format. One inode per version of the array as a whole."""
+    """An array, or a region of it, as a file of one type. Another version of the array has another inode."""
 
     __slots__ = ("_plan", "_token", "array", "selection", "suffix", "version", "view")
 
@@ -164,17 +164,17 @@ class ArrayFile(SingleFile):
             return found, key[-1]
         taken = selection.size * max(1, itemsize)
         if taken > limit:
-            raise TooLarge(f"{self.view.name}.{self.suffix} is made in memory, at most {limit} bytes; take a region")
+            raise TooLarge(f"{self.view.name}.{self.suffix} needs over {limit} bytes of memory; take a region")
 
         def make() -> bytes | bytearray:
-            content = plan.make(elements.pop(), labels, limit)  # no longer held here: they may be as large as the file
+            content = plan.make(elements.pop(), labels, limit)  # popped, because they may be as large as the file
             if len(content) > limit:
-                raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, at most {limit} are made")
+                raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, and the limit is {limit}")
             return content
 
         most = plan.size or plan.work or (min(limit, selection.size * max(CELL_BYTES, 2 * itemsize)) if itemsize else limit)
         with array.shared.made.room.taken(taken + 2 * most):
-            found = cache.peek(key)  # others had their turn meanwhile
+            found = cache.peek(key)  # another request may have made it meanwhile
             if found is None:
                 # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.
                 elements = [array.elements(version, selection, plan.order, limit)]

@@ -99,7 +99,7 @@ def fields_of(attributes: Mapping[str, JSON]) -> list[tuple[str, ...]]:
 def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tuple[str, Pyramid]]]]) -> bytes:
     """Return the OME-XML. `name`: of the plate; `fields`: for each well, the path and the plan of each field's file."""
     if sum(len(images) for _, images in fields) > MOST_FIELDS:
-        raise TooLarge(f"a plate of more than {MOST_FIELDS} fields")
+        raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
     ElementTree.register_namespace("", _OME)
     own = uuid5(NAMESPACE_OID, repr((name, [path for _, images in fields for path, _ in images])))
     root = ElementTree.Element(f"{{{_OME}}}OME", UUID=f"urn:uuid:{own}", Creator="fsbridge")
@@ -225,7 +225,7 @@ def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
     for well, paths in _fields(shown, plate):
         count += len(paths)
         if count > MOST_FIELDS:
-            raise TooLarge(f"a plate of more than {MOST_FIELDS} fields")
+            raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
         files = []
         for path in paths:
             field = shown.at(path)

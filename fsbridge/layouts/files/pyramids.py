@@ -53,7 +53,7 @@ class PyramidFile(SingleFile):
 
     def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
         """`again` makes a node of the present file, to detect changes at an open. NotFound if TIFF cannot hold the image."""
-        before_waiting()  # the header asks for a library
+        before_waiting()  # because the header needs a library
         if not images:
             raise NotFound(f"{name}: the group is no image of several levels")
         try:

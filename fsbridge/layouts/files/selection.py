@@ -45,7 +45,7 @@ class Selection:
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Numbers of the array's dimensions that are not dropped."""
+        """The dimensions of the array that are not dropped, by number."""
         return tuple(i for i, pick in enumerate(self.picks) if not pick.dropped)
 
     @property
@@ -79,7 +79,7 @@ def parse_region(text: str, shape: tuple[int, ...]) -> Selection:
     """Parse what numpy's `array[text]` selects by integers, slices and one `...`. ValueError says what is wrong."""
     items = text.split(",")
     if len(items) > 1 and not items[-1].strip():
-        items.pop()  # as in a[1:2,]
+        items.pop()  # a trailing comma is allowed, as in a[1:2,]
     dots = [i for i, item in enumerate(items) if item.strip() == "..."]
     if len(dots) > 1:
         raise ValueError("more than one '...'")
@@ -104,7 +104,7 @@ def _pick(item: str, length: int) -> Pick:
         return Pick(position % length, 1, 1, True)
     numbers = [None if number is None else int(number) for number in (start, stop, step)]
     if numbers[2] == 0:
-        raise ValueError("a step of 0")
+        raise ValueError("the step is 0")
     chosen = range(length)[slice(*numbers)]
     count = (chosen.stop - chosen.start + chosen.step - (1 if chosen.step > 0 else -1)) // chosen.step
     most = max(length, LONGEST_STEP)

@@ -111,12 +111,12 @@ class SlicesDirectory(NodeAbilities):
         at = (*self._at, self._coordinate(number))
         if self._deeper:
             if dot:
-                raise NotFound(f"{name!r}: these are directories of planes")
+                raise NotFound(f"{name!r} has a suffix, but this directory holds only directories of planes")
             return SlicesDirectory(self.space, at)
         if suffix not in _SUFFIXES:
             raise NotFound(f"{name!r} is no plane")
         space = self.space
-        if space.array.token != space.token:  # chunks have changed, and this directory is still in use
+        if space.array.token != space.token:  # chunks have changed since this directory was made
             return ArrayFile(space.array, suffix, space.selection(at), number)
         return PlaneFile(space, at, suffix)
 
@@ -145,7 +145,7 @@ class SlicesDirectory(NodeAbilities):
             coordinate = int(text)
             if text == self.space.spelled(len(self._at), coordinate):
                 return coordinate
-        raise NotFound(f"{text!r} is no plane of {self.extent}")
+        raise NotFound(f"{text!r} is not the number of one of the {self.extent} members")
 
 
 class PlaneFile(NodeAbilities):

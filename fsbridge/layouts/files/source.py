@@ -70,11 +70,11 @@ def _narrowed(found: NDArray[Any], shown: np.dtype[Any]) -> NDArray[Any]:
 
 
 WINDOW_BYTES, SMALL_WINDOW_BYTES = 16 * MIB, 4 * MIB
-"""Most bytes of a window for small chunks, and for large ones. A large window contains larger parts of small chunks; of a
-small window, more is still in the processor's cache when the kernel copies it."""
+"""Most bytes of a window for small chunks, and for large ones. A large window contains larger parts of small chunks. More of
+a small window is still in the processor's cache when the kernel copies it."""
 
 PART_BYTES = 64 * 1024
-"""Bytes of a chunk's part in a window from which on the calls for that part cost little in comparison."""
+"""Least bytes of a chunk's part in a window for which the calls cost little in comparison with the copying."""
 
 WINDOW_PART = 16
 """A window takes at most this part (a sixteenth) of the cache."""
@@ -93,7 +93,8 @@ _OVERTAKEN_BYTES = 2 * MIB
 """Most bytes by which the kernel's requests are out of order. A window this far behind the reader is no longer needed."""
 
 _PASSED_BYTES = 4 * WINDOW_BYTES
-"""Bytes before the reader's position in which chunks may still be in the cache, because windows finish in any order."""
+"""Most bytes before the reader's position whose chunks are given up at once. Only these chunks may still be in the cache,
+because windows finish in any order."""
 
 _FEW = 16 * 1024
 """Most bytes of a request that the event loop assembles itself from chunks in memory: enough for a page of `mmap`."""
@@ -136,9 +137,9 @@ class ElementSource:
         self._convert = None if native is None else conversion(native, shown)
         self._cache = cache
         self._width = shown.itemsize
-        self._progress = 0  # bytes that were read without a window
-        self._end = self._run = 0  # where the last such read ended, and how many bytes were read up to there
-        self._behind = 0  # the element up to which chunks have been given up
+        self._progress = 0  # number of bytes that were read without a window
+        self._end = self._run = 0  # end of the last such read, and bytes read in a row up to it
+        self._behind = 0  # first element whose chunks have not been given up
         self._last = -2  # the last window that was assembled
         self._closed = False
         self._ahead: dict[int, bool] = {}  # windows that are in the cache (True), or are being assembled
@@ -182,7 +183,7 @@ class ElementSource:
                 if start >= _OVERTAKEN_BYTES:
                     self._forget(number)
                 return view[start:stop]
-            self._ahead.pop(number, None)  # it had to make room
+            self._ahead.pop(number, None)  # the cache has evicted the window
         return None
 
     def _peek_few(self, start: int, stop: int) -> Buffer | None:
@@ -216,7 +217,7 @@ class ElementSource:
             return self._within(start // self.window if self.window else 0, start, stop)
         out = np.empty(stop - start, np.uint8).data
         position = start
-        while position < stop:  # each window is let go before the next is waited for: all of them may be the whole cache
+        while position < stop:  # one window at a time, because several may fill the whole cache
             number = position // self.window
             end = min(stop, (number + 1) * self.window)
             out[position - start : end - start] = self._within(number, position, end)
@@ -227,7 +228,7 @@ class ElementSource:
         """Bytes [start, stop), all of one window."""
         coming = number in self._ahead and self._cache.holds((self, number))
         if coming or (number == self._last + 1 and number not in self._ahead):  # waiting is faster than many small parts
-            with contextlib.suppress(FsbridgeError):  # of other bytes, perhaps
+            with contextlib.suppress(FsbridgeError):  # the damage may be in other bytes
                 return self._assembled(number)[start - number * self.window : stop - number * self.window]
         self._progress += stop - start
         if self._supply.far:
@@ -293,7 +294,7 @@ class ElementSource:
         for number in list(self._ahead):
             if number < before:
                 self._ahead.pop(number, None)
-                self._cache.discard((self, number))  # views live on until they have been sent
+                self._cache.discard((self, number))  # the memory stays valid until its bytes have been sent
 
     def close(self) -> None:
         """Drop the assembled windows and free the disk space of spilled chunks."""

@@ -120,10 +120,10 @@ class TableFile(SingleFile):
         if found is not None:
             return found
         if taken > limit:
-            raise TooLarge(f"{self._directory.path.member}: a table of more than {limit} bytes is not made in memory")
+            raise TooLarge(f"{self._directory.path.member}: a table of over {limit} bytes is too large to make")
         with shared.made.room.taken(taken + 2 * most):
             found = cache.peek(key)
-            if found is None:  # elements first, as for an array's file
+            if found is None:  # the elements are read first, because making room for the text evicts chunks
                 reader = Reader(limit)
                 read = [cells for column in self._columns for cells in column.read(reader)]
                 found = cache.get_all(key, lambda: self._text(read, limit), min(most, cache.budget // 2))
@@ -132,12 +132,12 @@ class TableFile(SingleFile):
     def _text(self, read: Sequence[Cells], limit: int) -> bytearray:
         lengths = {cells.rows for cells in read}
         if len(lengths) != 1:
-            raise CorruptData(f"{self._directory.path.member}: columns have {sorted(lengths)} rows")
+            raise CorruptData(f"{self._directory.path.member}: columns have different lengths: {sorted(lengths)}")
         content, step = bytearray(rows_of([[cells.name for cells in read]])), max(1, _BATCH_CELLS // len(read))
         for start in range(0, read[0].rows, step):
             content += rows_of(zip(*(cells.of(slice(start, start + step)) for cells in read), strict=True))
             if len(content) > limit:
-                raise TooLarge(f"{self._directory.path.member}: a table of more than {limit} bytes is not made in memory")
+                raise TooLarge(f"{self._directory.path.member}: a table of over {limit} bytes is too large to make")
         return content
 
 
@@ -156,14 +156,14 @@ def _columns(directory: OpenGroup) -> list[Column]:
     else:
         wanted = _along_one_dimension(directory)
     if not wanted:
-        raise NotFound(f"{place}: no arrays of one dimension that are a table")
+        raise NotFound(f"{place}: the group has no one-dimensional arrays that form a table")
     if len(wanted) > MAX_COLUMNS:
-        raise NotFound(f"{place}: a table of more than {MAX_COLUMNS} columns")
+        raise NotFound(f"{place}: the table would have more than {MAX_COLUMNS} columns")
     columns = [_column(directory, name) for name in dict.fromkeys(wanted)]
     views = [array.view() for column in columns for array in column.arrays]
     for most, kind, count in ((MAX_CELLS, "cells", elements), (MAX_TEXTS, "texts", texts)):
         if sum(map(count, views)) > most:
-            raise NotFound(f"{place}: a table of more than {most} {kind}; read the arrays one by one")
+            raise NotFound(f"{place}: the table would have more than {most} {kind}; read the arrays one by one")
     return columns
 
 
@@ -204,9 +204,9 @@ def _column(directory: OpenGroup, name: str) -> Column:
     place = f"{directory.path.member}/{name}"
     node = _child(directory.group, name)
     if node is None:
-        raise NotFound(f"{place}: a column that is not there")
+        raise NotFound(f"{place}: the group lists this column, but does not have it")
     if isinstance(node, Link):
-        raise NotFound(f"{place}: a column that is a link; read it by itself")
+        raise NotFound(f"{place}: the column is a link; read it by itself")
     array = as_array(node)
     if array is None:
         return _encoded(directory, name, cast(Group, node), place)
@@ -235,14 +235,14 @@ def _cells(name: str, values: NDArray[Any], missing: Sequence[int | float] = ())
 def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: str) -> Column:
     """Return a column with a list in each cell: `NAME_index` has the end of each row's elements (hdmf's VectorIndex)."""
     if _child(group, f"{name}_index_index") is not None:
-        raise NotFound(f"{place}: a column of lists of lists; read it by itself")
+        raise NotFound(f"{place}: the column has lists of lists; read it by itself")
     _fits(data.array, place, 1)
     _fits(index.array, f"{place}_index", 1)
 
     def read(values_of: Reader) -> list[Cells]:
         elements, ends = values_of(data), np.append(0, values_of(index).astype(np.int64))
         if (ends[1:] < ends[:-1]).any() or ends[-1] > len(elements):
-            raise CorruptData(f"{place}_index: ends of rows that do not ascend within {len(elements)} elements")
+            raise CorruptData(f"{place}_index: the ends of rows do not ascend, or are beyond the {len(elements)} elements")
 
         def lists(rows: slice) -> list[str]:
             bounds = ends[rows.start : rows.stop + 1].tolist()
@@ -263,7 +263,7 @@ def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Colum
     kind = group.attributes().get("encoding-type")
     parts = {"categorical": ("codes", "categories")}.get(str(kind), ("values", "mask"))
     if kind not in ("categorical", "nullable-integer", "nullable-boolean", "nullable-string-array"):
-        raise NotFound(f"{place}: a group that is no column")
+        raise NotFound(f"{place}: the group is no column of a known encoding")
     arrays = tuple([below.opened(part, below.member_array(part)) for part in parts])
     for array in arrays:
         _fits(array.array, place, 1)
@@ -272,7 +272,7 @@ def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Colum
         first, second = (values_of(array) for array in arrays)
         if kind != "categorical":
             if len(first) != len(second):
-                raise CorruptData(f"{place}: {len(first)} values, and a mask of {len(second)}")
+                raise CorruptData(f"{place}: there are {len(first)} values, but {len(second)} elements in the mask")
 
             def masked(rows: slice) -> list[str]:
                 return [
@@ -280,9 +280,9 @@ def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Colum
                 ]
 
             return [Cells(name, len(first), masked)]
-        words, codes = [*cells_of(second), ""], first.astype(np.int64)  # -1 is the last one
+        words, codes = [*cells_of(second), ""], first.astype(np.int64)  # -1 (missing) picks the last word, which is empty
         if ((codes < -1) | (codes >= len(second))).any():
-            raise CorruptData(f"{place}: a code without a category")
+            raise CorruptData(f"{place}: the codes name a category that does not exist")
         return [Cells(name, len(codes), lambda rows: [words[code] for code in codes[rows].tolist()])]
 
     return Column(name, arrays, read)
@@ -291,6 +291,6 @@ def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Colum
 def _fits(array: Array, place: str, most: int) -> None:
     metadata = array.metadata
     if not 1 <= len(metadata.shape) <= most:
-        raise NotFound(f"{place}: a column of {len(metadata.shape)} dimensions; read it by itself")
+        raise NotFound(f"{place}: the column has {len(metadata.shape)} dimensions; read it by itself")
     if metadata.refused or (metadata.dtype.numpy is None and metadata.dtype.serializer == "bytes"):
-        raise NotFound(f"{place}: a column of type {metadata.dtype.native}, which text cannot show")
+        raise NotFound(f"{place}: text cannot show elements of type {metadata.dtype.native}")

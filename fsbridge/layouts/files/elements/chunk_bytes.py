@@ -46,7 +46,7 @@ class Arrangement:
         self._native = native_order(metadata)
         self._inverse = tuple(order.index(i) for i in range(len(order)))
         edges = [edge for i in order if isinstance(edge := metadata.grid.edges[i], int)]
-        self._extents = edges if len(edges) == len(order) else None  # of every chunk, where they are all the same
+        self._extents = edges if len(edges) == len(order) else None  # None if chunks differ in their extents
         self._bits = bits(metadata.dtype.itemsize)
 
     @property

@@ -3,8 +3,8 @@
 A plane then needs only the slabs that it touches, and a band of planes takes little memory. A slab is a range of positions
 along the slowest dimension of a chunk in memory, so that its elements are contiguous.
 
-Measured in pairs: one plane of 1024 x 1024 as a region of chunks of 8 MiB in Blosc-LZ4 takes 0.4 times as long with it, and
-0.3 times the processor time (row `files XY large chunks` of `scripts/bench`).
+Measured: with slabs, reading one plane of 1024 x 1024 from chunks of 8 MiB in Blosc-LZ4 takes 0.4 times as long, and 0.3
+times the processor time (row `files XY large chunks` of `scripts/bench`).
 
 Not here: how slabs and chunks get into memory (`supply.py`), decoding itself.
 """
@@ -50,7 +50,7 @@ class FoundChunks:
         """Return the wanted chunks of this version; None for one that is not stored. Stale if the array has changed."""
         found: dict[Index, DecodedChunk | None] = {}
         for index in wanted:
-            if (before := self.known.get(index, self)) is not self:  # itself: nothing is known
+            if (before := self.known.get(index, self)) is not self:  # `self`: an unknown chunk
                 found[index] = cast("DecodedChunk | None", before)
         missing = [index for index in dict.fromkeys(wanted) if index not in found]
         if missing:
@@ -59,13 +59,13 @@ class FoundChunks:
             found.update(opened)
             self.known.update(opened)
             while len(self.known) > REMEMBERED_CHUNKS:
-                with contextlib.suppress(KeyError):  # others use it too
+                with contextlib.suppress(KeyError):  # another thread may have emptied it
                     self.known.popitem(last=False)
         return found
 
 
 def stored_chunks(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
-    """Grid positions of stored chunks, at most that many."""
+    """Yield the indices of stored chunks whose first coordinates are `prefix`, `most` at most."""
     if len(prefix) == rank:
         yield prefix
         return
@@ -95,7 +95,7 @@ _FEW = 4
 """A reader of at most this part (a quarter) of a chunk's slowest extent counts as a reader of few slabs."""
 
 _LONG_BYTES = 16 * MIB
-"""Bytes of a file from which on its chunks are decoded in slabs, because they are not all needed at once."""
+"""Least bytes of a file for which large chunks are decoded in slabs, because it does not need a whole chunk at once."""
 
 
 @runtime_checkable

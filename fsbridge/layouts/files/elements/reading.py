@@ -67,12 +67,12 @@ class ElementReader:
         self._dimensions = tuple(kept[i] for i in order)
         self._shape = tuple(selection.picks[i].length for i in self._dimensions)
         self._lock = threading.Lock()
-        self._coming: tuple[int, deque[Index]] = -1, deque()  # the next band, and what may have to be decoded of it
+        self._coming: tuple[int, deque[Index]] = -1, deque()  # next band: first element, chunks to decode
         self._size = metadata.dtype.itemsize
         self.chunks_across = math.prod(min(metadata.grid.counts[i], selection.picks[i].length) for i in self._dimensions[1:])
         """Chunks that one position of the slowest dimension touches."""
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
-        self._cached = max(1, room // largest)  # chunks
+        self._cached = max(1, room // largest)  # number of chunks in the cache
         self._group = min(max(1, self._cached // _GROUP_PART), _GROUP_CHUNKS)
         self.most_sent = max(_SENT_CHUNKS, min(_SENT_BYTES // largest, _MOST_SENT))
         """Most chunks, and so bands, that are prefetched ahead of a reader."""
@@ -81,7 +81,7 @@ class ElementReader:
         self._steps = tuple(
             _GROUP_CHUNKS * max(1, metadata.grid.shape[i] // max(1, metadata.grid.counts[i]) // abs(selection.picks[i].step))
             for i in self._dimensions
-        )  # positions that so many chunks have, about
+        )  # along each dimension, about how many positions `_GROUP_CHUNKS` chunks have
         self._least_step = min(self._steps, default=0)
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
         axes = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
@@ -90,7 +90,7 @@ class ElementReader:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents, slowest first."""
+        """The region's extents, slowest dimension first."""
         return self._shape
 
     def index(self, position: Sequence[int]) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ class ElementReader:
         return tuple(found)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Elements [start, stop) as opaque bits."""
+        """Return elements [start, stop), each as bits without a number type (`chunk_bytes.bits`)."""
         out = np.empty(stop - start, bits(self._size))
         self.read_into(start, stop, out.view(np.uint8).data)
         return out
@@ -125,14 +125,14 @@ class ElementReader:
         return out
 
     def read_into(self, start: int, stop: int, out: memoryview) -> None:
-        """Elements [start, stop) into a buffer of just their size."""
+        """Read elements [start, stop) into `out`, which has exactly their size."""
         elements = np.frombuffer(out, bits(self._size))
         for first, box in boxes(self._shape, start, stop):
             shape = [high - low for low, high in box]
             self._fill(elements[first - start : first - start + math.prod(shape)].reshape(shape), box)
 
     def read_box(self, box: tuple[Span, ...]) -> NDArray[Any]:
-        """The elements within spans of all dimensions, as opaque bits."""
+        """Return the elements of a box, which has a span for each dimension, as `read` does."""
         out = np.empty([high - low for low, high in box], bits(self._size))
         self._fill(out, box)
         return out
@@ -143,13 +143,13 @@ class ElementReader:
         The next band is the one behind the band that holds `element`. Does nothing if the store is local.
         """
         if not self._supply.far:
-            return  # the next window reads that band soon enough, and its chunks would take the memory of this one's
+            return  # local chunks are decoded in time, and now they would take the memory of this band's
         start = self._band(element)[1]
         if start is None:
             return
         self.send(start, self.most_sent)
         with self._lock:
-            if start != self._coming[0]:  # what is not stored counts, too
+            if start != self._coming[0]:  # chunks that are not stored count, too
                 self._coming = start, deque(part.chunk for part in islice(self._parts(self._band(start)[0]), self._group))
             chunks = self._coming[1]
         self._supply.prefetch(chunks, most)
@@ -199,10 +199,10 @@ class ElementReader:
             items = np.empty(math.prod(shape), object)
             items[:] = decode_items(kind, piece.chunk.decoded(), len(items))
             items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))
-            found = items[part.source]  # the element itself where no dimension is left
+            found = items[part.source]  # without dimensions this is the element, not an array
             left -= sum(map(len, found.reshape(-1).tolist() if self._shape else [found]))
             if left < 0:
-                raise TooLarge(f"more than {most} bytes of elements of variable length")
+                raise TooLarge(f"the elements of variable length have more than {most} bytes")
             out[part.target] = found.transpose(self._transposed) if self._shape else found
         return out
 
@@ -233,7 +233,7 @@ class ElementReader:
             supply.send([part.chunk for part in parts])
         missing: list[tuple[_ChunkPart, Piece]] = []
         pieces = supply.find_all([part.chunk for part in parts])
-        for part, piece in zip(parts, pieces, strict=True):  # what is there is let go before the rest, which needs the room
+        for part, piece in zip(parts, pieces, strict=True):  # first the decoded ones: the others need their room
             if piece is None:
                 out[part.target] = self._filling()
             elif (view := supply.peek(piece)) is not None:

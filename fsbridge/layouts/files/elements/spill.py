@@ -29,7 +29,7 @@ class Spill:
         self.limit = limit
         self._changed = threading.Condition()
         self._taken = 0
-        self._leaving = 0  # files that are about to give back what they took
+        self._leaving = 0  # number of files that are about to free their space
 
     @property
     def free(self) -> int:
@@ -37,7 +37,7 @@ class Spill:
         return self.limit - self._taken
 
     def take(self, amount: int) -> bool:
-        """Count `amount` bytes as taken if there is room, or will be soon; else return False."""
+        """Take `amount` bytes; False if there is no room for them, also after waiting for files that are being closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._taken + amount <= self.limit or not self._leaving, LEAVING_SECONDS)
             if self._taken + amount > self.limit:
@@ -85,9 +85,9 @@ class SpillFile:
         free, directory = self._spill.free, self._spill.directory
         if needed > free:
             enough = -(-(self._spill.limit - free + needed) // MIB)
-            words = f"and --spill-size has {free} bytes left: --spill-size {enough}M permits it, or a larger --cache-size"
+            words = f"but --spill-size has {free} bytes left: --spill-size {enough}M permits it, or a larger --cache-size"
         else:
-            words = f"{directory} has no room for them ({error.strerror or error}): name another --spill-dir"
+            words = f"but {directory} has no room for them ({error.strerror or error}): name another --spill-dir"
         return TooLarge(f"{needed} bytes of decoded chunks must be kept beside the cache, {words}")
 
     def _grow(self, slots: int) -> bool:
@@ -105,7 +105,7 @@ class SpillFile:
         except BaseException:
             self._spill.give(amount)
             raise
-        self._free, self._count = free, count  # both or none: a slot that is there twice would have two chunks in it
+        self._free, self._count = free, count  # together, because a slot listed twice would get two chunks
         return True
 
     @contextlib.contextmanager
@@ -114,7 +114,7 @@ class SpillFile:
         with self._lock:
             slot, found = self._used.get(key), None
             if slot is not None:
-                with contextlib.suppress(OSError):  # no memory for it: then it is decoded again
+                with contextlib.suppress(OSError):  # without memory to map it, the chunk is decoded again
                     found = mmap.mmap(self._file, self._slot, prot=mmap.PROT_READ, offset=slot * self._slot)
                     self._used.move_to_end(key)
                     self._pinned[slot] = self._pinned.get(slot, 0) + 1
@@ -126,7 +126,7 @@ class SpillFile:
                     self._unpin(slot)
 
     def holds(self, key: Hashable) -> bool:
-        """True if the chunk is there."""
+        """True if the file has the chunk."""
         return key in self._used
 
     def put(self, key: Hashable, data: memoryview) -> None:
@@ -136,7 +136,7 @@ class SpillFile:
                 return
             try:
                 file = os.dup(self._file)
-            except OSError:  # no descriptor for it: then it is decoded again
+            except OSError:  # without a descriptor, the chunk is decoded again
                 return
         try:
             self._put(file, key, data)
@@ -151,7 +151,7 @@ class SpillFile:
             self._pinned[slot] = 1
             self._free.pop()
         done = 0
-        with contextlib.suppress(OSError):  # a disk that fails: then it is decoded again
+        with contextlib.suppress(OSError):  # if the disk fails, the chunk is decoded again
             while done < len(data):
                 done += os.pwrite(file, data[done:], slot * self._slot + done)
         with self._lock:

@@ -105,7 +105,10 @@ class ChunkSupply:
         return math.prod(edges) * self._metadata.dtype.itemsize
 
     def _band(self, selection: Selection, order: Sequence[int]) -> int:
-        """Return how many chunks a spill file must hold: 0 if half of the cache holds a band, or not even one chunk."""
+        """Return how many chunks a spill file must hold from the start.
+
+        It is 0 if half of the cache holds a band, and also if half of the cache does not hold even one chunk.
+        """
         grid = self._metadata.grid
         kept = [i for i in order if not selection.picks[i].dropped]
         while kept and grid.edges[kept[0]] == 1:
@@ -113,7 +116,7 @@ class ChunkSupply:
         touched = [min(grid.counts[i], selection.picks[i].length) for i in kept[1:]]
         chunk = max(1, self._largest())
         if chunk > self._cache.budget // 2:
-            return 0  # such chunks are read by ranges, or are alone in memory and spilt when they are decoded again
+            return 0  # such chunks are read by ranges, or one at a time, and spilled if they are decoded again
         room = self._cache.budget // 2 // chunk
         band = math.prod(touched)
         if band <= room:
@@ -125,11 +128,11 @@ class ChunkSupply:
         return 0 if stored <= room else min(band, stored) if stored <= most else band
 
     def find(self, index: Index) -> Piece | None:
-        """The piece in this version of the array; None if its chunk is not stored. Raises Stale if that has changed."""
+        """Return the piece of this version of the array; None if its chunk is not stored. Stale if the array has changed."""
         return self.find_all([index])[0]
 
     def find_all(self, indices: Sequence[Index]) -> list[Piece | None]:
-        """Look for several pieces at once, which costs less."""
+        """Return what `find` returns for each of several pieces, which costs less than single calls."""
         wanted = [self._slabs.chunk(index) for index in indices]
         known = self._found.all(wanted)
         pairs = [(index, known[chunk]) for index, chunk in zip(indices, wanted, strict=True)]
@@ -140,7 +143,7 @@ class ChunkSupply:
 
         A piece is ready if its decoded bytes are in memory, or if it is known to be absent from the store (bytes: None).
         """
-        chunk = self._found.known.get(self._slabs.chunk(index), self)  # itself: nothing is known
+        chunk = self._found.known.get(self._slabs.chunk(index), self)  # `self`: an unknown chunk
         if chunk is self or chunk is None:
             return chunk is None, None
         view = self.peek(self._slabs.piece(index, cast(DecodedChunk, chunk)))
@@ -189,7 +192,7 @@ class ChunkSupply:
         wanted = [
             piece for piece in pieces
             if piece.index not in self._damaged and (slots is None or not slots.holds(self._key(piece)))
-            and piece.size <= self._cache.budget // 2  # else one would evict the other before either is used
+            and piece.size <= self._cache.budget // 2  # two larger ones would evict each other unused
         ]  # fmt: skip
         if len(wanted) > 1:
             self._helpers.share([partial(self._quietly, piece) for piece in wanted])
@@ -261,7 +264,7 @@ class ChunkSupply:
     def _extra(self, piece: Piece) -> int:
         """Bytes that decoding a piece takes besides its own."""
         if piece.is_slab:
-            return 2 * piece.size  # what is stored of it, and its blocks as a frame of their own
+            return 2 * piece.size  # its stored bytes, and a copy of them as a frame that the codec can decode
         return piece.chunk.info.stored + (piece.size if self._reordered else 0)
 
     def _fits(self, piece: Piece) -> bool:

@@ -24,7 +24,7 @@ def envi(view: View) -> FileMap:
 
 
 def envi_header(view: View) -> FileMap:
-    """`NAME.envi.hdr`."""
+    """Return the plan of the header, `NAME.envi.hdr`."""
     dtype = plain(view, *_TYPES)
     bands, lines, samples = (1,) * (3 - len(view.shape)) + view.picture_shape
     text = [
@@ -66,7 +66,7 @@ def _band_names(view: View, bands: int) -> list[str]:
 
 
 def _plain(char: str) -> str:
-    """Return a character that is safe in a name, because braces and commas would end the name."""
+    """Return the character, or a space for commas and braces, which would end the name, and for all but plain ASCII."""
     return char if char.isascii() and char.isprintable() and char not in ",{}" else " "
 
 

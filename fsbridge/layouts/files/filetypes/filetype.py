@@ -85,11 +85,11 @@ class FileType:
 
     def _check(self, view: View) -> None:
         if view.metadata.dtype.element is not None:
-            raise Unfit("elements that may be missing")
-        if view.metadata.varlength:  # nothing says where an element of such an N5 block is
-            raise Unfit("blocks with varying numbers of elements")
+            raise Unfit("the elements may be missing, which the file cannot show")
+        if view.metadata.varlength:  # N5 does not say where in the array the elements of such a block are
+            raise Unfit("the blocks have varying numbers of elements")
         if self.can_name is not None and not self.can_name(view.name):
-            raise Unfit("a detached header cannot name such a data file")
+            raise Unfit("the header cannot name a data file that is called like this array")
         if self.types is not None:
             (narrowed if self.narrows else plain)(view, *self.types)
         if self.ranks is not None:
@@ -151,9 +151,9 @@ def ranked(view: View, least: int, most: int) -> None:
     rank = len(view.shape)
     if not least <= rank <= most:
         wanted = f"{least}" if least == most else f"{least} to {most}"
-        raise Unfit(f"the format holds {wanted} dimensions, the array has {rank}")
+        raise Unfit(f"the format needs {wanted} dimensions, and the array has {rank}")
     if 0 in view.shape:
-        raise Unfit("the format cannot say that a dimension is empty")
+        raise Unfit("the format cannot hold an array without elements")
 
 
 def extent(view: View) -> int:
@@ -181,5 +181,5 @@ def planes(view: View) -> int:
     return math.prod(view.picture_shape[:-2])
 
 
-TOO_LARGE = Limit(nbytes, MAX_SIZE - 2**32, "2^63 bytes and more are no file")
+TOO_LARGE = Limit(nbytes, MAX_SIZE - 2**32, "the file would have 2^63 bytes or more")
 """Limit of all file types. The difference to `MAX_SIZE` is room for headers."""

@@ -172,13 +172,13 @@ def georeference(view: View) -> list[Tag]:
     if plain and (system is None or system.geographic):
         system = system or System(_WGS84, True)
     elif system is None or system.geographic or not (_is_projected(view, y, "y") and _is_projected(view, x, "x")):
-        return []  # a rotated pole has degrees, too
+        return []  # the degrees of a rotated pole are no latitudes and longitudes
     (left, width), (top, height) = _edge(x), _edge(y)
     tags: list[Tag] = []
     if height < 0 < width:
         tags.append((_PIXEL_SCALE, "d", 3, (width, -height, 0.0), False))
         tags.append((_TIE_POINT, "d", 6, (0.0, 0.0, 0.0, left, top, 0.0), False))
-    else:  # a scale below zero is not honoured by GDAL
+    else:  # GDAL ignores the sign of a scale
         matrix = (width, 0.0, 0.0, left, 0.0, height, 0.0, top, *(0.0,) * 4, 0.0, 0.0, 0.0, 1.0)
         tags.append((_TRANSFORMATION, "d", 16, matrix, False))
     if system.code is not None:

@@ -20,9 +20,9 @@ H5 = FileType(
     "h5",
     plan=None,
     limits=(
-        Limit(_texts, MAX_TEXTS, f"more than {MAX_TEXTS} elements of variable length"),
-        Limit(nbytes, 2**61 - 1, "too large for an HDF5 file"),
+        Limit(_texts, MAX_TEXTS, f"the array has more than {MAX_TEXTS} elements of variable length"),
+        Limit(nbytes, 2**61 - 1, "the array is too large for an HDF5 file"),
     ),
     groups=True,
-    aliases=("nc",),  # by which GDAL, QGIS, ncview and Panoply choose their netCDF reader
+    aliases=("nc",),  # GDAL, QGIS, ncview and Panoply choose their netCDF reader by it
 )

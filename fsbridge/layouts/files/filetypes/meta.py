@@ -38,7 +38,7 @@ def _header(view: View, data: str, skip: int = 0) -> bytes:
     order, packed = volume(view)[::-1], view.packing
     axes = [view.axes[i] for i in order]
     rank = len(axes)
-    sign = [-1.0 if spacing(axis, None) < 0 else 1.0 for axis in axes]  # a negative step is a direction
+    sign = [-1.0 if spacing(axis, None) < 0 else 1.0 for axis in axes]  # a negative spacing is written as a direction
     matrix = " ".join(number(sign[i]) if i == j else "0" for i in range(rank) for j in range(rank))
     lines = [
         "ObjectType = Image",
@@ -59,5 +59,5 @@ def _header(view: View, data: str, skip: int = 0) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-MHA = FileType("mha", mha, types=tuple(_TYPES), ranks=(1, 10))  # MetaObject has arrays of ten
+MHA = FileType("mha", mha, types=tuple(_TYPES), ranks=(1, 10))  # the library MetaObject has room for ten
 MHD = replace(MHA, suffix="raw.mhd", plan=mhd, can_name=nameable, names_array=True, beside=("raw",))

@@ -28,7 +28,7 @@ MAX_EXTENT = 2**31 - 1
 
 
 def mrc(view: View) -> FileMap:
-    """A picture, a volume, or a stack of volumes."""
+    """Return the plan of a picture, a volume, or a stack of volumes."""
     import numpy as np
 
     dtype = narrowed(view, *_MODES)
@@ -62,7 +62,7 @@ def _sections(view: View) -> int:
     return math.prod(view.shape[i] for i in volume(view)[:-2])
 
 
-_TOO_LONG = f"MRC has no dimension above {MAX_EXTENT}"
+_TOO_LONG = f"MRC has at most {MAX_EXTENT} elements along a dimension"
 MRC = FileType(
     "mrc",
     mrc,
@@ -72,6 +72,6 @@ MRC = FileType(
     limits=(
         Limit(extent, MAX_EXTENT, _TOO_LONG),
         Limit(_sections, MAX_EXTENT, _TOO_LONG),
-        Limit(nbytes, 2**62 - 2**32, "2^63 bytes and more are no file"),  # bytes are shown as 16 bit
+        Limit(nbytes, 2**62 - 2**32, "the file would have 2^63 bytes or more"),  # 8 bits may become 16
     ),
 )

@@ -43,7 +43,7 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
     header.set_zooms([abs(step) for step in steps])
     affine = np.diag([-1.0, -1.0, 1.0, 1.0])  # NIfTI's x and y run to the right and to the front
     for i, axis in enumerate(axes[:3]):
-        affine[i, 3] = affine[i, i] * offset(axis, unit) + 0.0  # no minus zero
+        affine[i, 3] = affine[i, i] * offset(axis, unit) + 0.0  # turns -0.0 into 0.0
         affine[i, i] *= steps[i]
     header.set_qform(affine, code=1, strip_shears=True)
     header.set_sform(affine, code=1)
@@ -87,6 +87,6 @@ NII = FileType(
     nii,
     types=_TYPES,
     ranks=(1, MAX_RANK),
-    limits=(Limit(extent, MAX_EXTENT, f"NIfTI-1 has no dimension above {MAX_EXTENT}"),),
+    limits=(Limit(extent, MAX_EXTENT, f"NIfTI-1 has at most {MAX_EXTENT} elements along a dimension"),),
     narrows=True,
 )

@@ -1,4 +1,4 @@
-"""NPY, numpy's own format: axis, byte and memory order are the source's own. And raw: nothing but the elements."""
+"""NPY, numpy's own format, with the source's axis, byte and memory order; and raw files of nothing but the elements."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def npy(view: View) -> FileMap:
-    """What `np.load` reads without pickle, also with `mmap_mode`."""
+    """Return the plan of a file that `np.load` reads without pickle, also with `mmap_mode`."""
     assert view.dtype is not None
     return whole_file(view, header(view.shape, view.dtype, view.fortran), view.natural, view.dtype)
 
 
 def _loaded(view: View) -> None:
     if view.dtype is None:
-        raise Unfit(f"numpy has no type for {view.metadata.dtype.native} without pickle")
+        raise Unfit(f"numpy has no type for {view.metadata.dtype.native}, except with pickle")
 
 
 @lru_cache(maxsize=1024)
@@ -36,7 +36,7 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes
     stream = io.BytesIO()
     try:
         np.lib.format.write_array_header_1_0(stream, described)
-    except (ValueError, UnicodeEncodeError):  # more than 64 KiB, or names beyond latin1
+    except (ValueError, UnicodeEncodeError):  # the header has more than 64 KiB, or names beyond Latin-1
         text = repr(described).encode("utf-8")
         text += b" " * (-(len(text) + 13) % 64) + b"\n"
         return b"\x93NUMPY\x03\x00" + struct.pack("<I", len(text)) + text
@@ -44,7 +44,7 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes
 
 
 def raw(view: View) -> FileMap:
-    """The elements alone; `NAME.json` tells how to read them."""
+    """Return the plan of a file of the elements alone; `NAME.json` tells how to read them."""
     import numpy as np
 
     return whole_file(view, b"", view.natural, view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize)))
@@ -52,7 +52,7 @@ def raw(view: View) -> FileMap:
 
 def _same_size(view: View) -> None:
     if not view.metadata.dtype.itemsize:
-        raise Unfit("elements of different sizes are no raw file")
+        raise Unfit("a raw file cannot hold elements of different sizes")
 
 
 NPY = FileType("npy", npy, check=_loaded, quick=True, instead=("txt", "csv"))

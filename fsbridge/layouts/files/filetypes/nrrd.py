@@ -44,7 +44,7 @@ def nhdr(view: View) -> FileMap:
 
 def nameable(name: str) -> bool:
     """True if a detached header can name the data file of the array `name`."""
-    drive = name[1:2] == ":"  # teem takes it for a path of Windows, and does not look beside the header
+    drive = name[1:2] == ":"  # teem reads it as a Windows path, and does not look beside the header
     return name.isprintable() and not (drive or "%" in name or name.startswith(("LIST", " ")))
 
 
@@ -66,7 +66,7 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
         f"sizes: {' '.join(sizes)}",
     ]
     quoted = [_quoted(_UNITS.get(one or "", one or "")) for one in units]
-    parts = int(dtype.kind == "c")  # of a complex number: the fastest axis of the file
+    parts = int(dtype.kind == "c")  # the two parts of a complex number are the fastest axis
     if all(is_space(axis) for axis in axes) and len(axes) <= MAX_SPACE:
         directions = [_direction(scale, row, len(axes)) for row, scale in enumerate(scales)]
         lines += [
@@ -76,7 +76,7 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
         ]
         if any(units):
             lines.append("space units: " + " ".join(quoted))
-    else:  # ITK opens no file where only some axes have directions: then each has a spacing, and where its first element is
+    else:  # ITK opens no file in which only some axes have directions, so each has a spacing and a start
         lines += [
             "spacings: " + " ".join(["nan"] * parts + [number(scale) for scale in scales]),
             "axis mins: " + " ".join(["nan"] * parts + starts),
@@ -95,10 +95,10 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
 
 
 def _quantized(view: View, dtype: np.dtype[Any]) -> list[str]:
-    """Return header lines for packed numbers: the range of unpacked values, half a step beyond the least and greatest."""
+    """Return header lines for packed numbers: the unpacked values at half a step beyond the least and greatest number."""
     packed = view.packing
     if packed is None or dtype.kind != "u" or dtype.itemsize > 4:
-        return []  # teem unpacks no others
+        return []  # teem unpacks only those types
     factor, start = packed
     least = start - factor / 2
     most = least + factor * 2 ** (8 * dtype.itemsize)
@@ -116,10 +116,10 @@ def _quoted(text: str) -> str:
 
 
 def _dimensions(view: View) -> None:
-    if plain(view, *_TYPES).kind == "c":  # its parts are a dimension
+    if plain(view, *_TYPES).kind == "c":  # the two parts are a dimension
         ranked(view, 1, MAX_RANK - 1)
 
 
 NRRD = FileType("nrrd", nrrd, types=tuple(_TYPES), ranks=(1, MAX_RANK), check=_dimensions, narrows=True)
-# Detached headers are not called `NAME.nhdr`: Bio-Formats looks for that beside every picture, and would read it instead.
+# Detached headers are not called `NAME.nhdr`: Bio-Formats looks for such a file beside every picture, and prefers it.
 NHDR = replace(NRRD, suffix="raw.nhdr", plan=nhdr, can_name=nameable, names_array=True, beside=("raw",))

@@ -35,7 +35,7 @@ _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
 
 
 def pgm(view: View) -> FileMap:
-    """A PGM of 8 or 16 bits, binary."""
+    """Return the plan of a binary PGM of 8 or 16 bits."""
     dtype = plain(view, "u1", "u2")
     height, width = view.picture_shape
     header = f"P5\n{width} {height}\n{255 if dtype.itemsize == 1 else 65535}\n".encode()
@@ -43,7 +43,7 @@ def pgm(view: View) -> FileMap:
 
 
 def png(view: View) -> Generated:
-    """A PNG, grey of 8 or 16 bits or colour of 8. It is made as a whole, because its checksums need every element."""
+    """Return the plan of a PNG: grey with 8 or 16 bits, or colour with 8. Its checksums need every element at once."""
     color, raw = color_axis(view), _raw_bytes(view)
     order = view.picture if color is None else color_order(view, color)
     stream = 2 + raw + 5 * max(1, -(-raw // _STORED_BYTES)) + 4
@@ -70,13 +70,13 @@ def _png(elements: NDArray[Any], limit: int) -> bytes:
     height, width, samples = (*elements.shape, 1)[:3]
     size, shown = elements.dtype.itemsize, elements.dtype.newbyteorder(">")
     if elements.nbytes + height > limit:
-        raise TooLarge(f"a PNG of {elements.nbytes} bytes, the limit is {limit}; take a region")
-    rows = np.zeros((height, 1 + width * samples * size), np.uint8)  # each row begins with its filter: none
+        raise TooLarge(f"the PNG would have {elements.nbytes} bytes of pixels, and the limit is {limit}; take a region")
+    rows = np.zeros((height, 1 + width * samples * size), np.uint8)  # each row begins with a 0: no filter
     for first in range(0, height, _BAND_ROWS):
         band = elements[first : first + _BAND_ROWS]
         shown_band = np.ascontiguousarray(band.astype(shown, copy=False))
         rows[first : first + _BAND_ROWS, 1:] = shown_band.view(np.uint8).reshape(len(band), -1)
-    del elements, band, shown_band  # as large as the rows
+    del elements, band, shown_band  # they take as much memory as the rows
     data = rows.reshape(-1).data
     stream: list[Buffer] = [b"\x78\x01"]
     for start in range(0, len(data), _STORED_BYTES):
@@ -100,8 +100,8 @@ PNG = FileType(
     png,
     types=_TYPES,
     limits=(
-        Limit(extent, MAX_EXTENT, f"PNG has no dimension above {MAX_EXTENT}"),
-        Limit(_raw_bytes, MAX_BYTES, "a PNG of that size is not made in memory; take a region"),
+        Limit(extent, MAX_EXTENT, f"PNG has at most {MAX_EXTENT} rows and columns"),
+        Limit(_raw_bytes, MAX_BYTES, "the PNG is too large to be made in memory; take a region"),
     ),
     check=_picture,
 )

@@ -17,7 +17,7 @@ _WORK_BYTES = 16 * MIB
 
 
 def preview_png(view: View) -> Generated:
-    """The picture of one plane, or curves."""
+    """Return the plan of a PNG with the picture of one plane, or with curves."""
     from fsbridge.layouts.files.previews.curves import curves
     from fsbridge.layouts.files.previews.drawing import figure_png
     from fsbridge.layouts.files.previews.picture import picture
@@ -28,7 +28,7 @@ def preview_png(view: View) -> Generated:
 
 
 def preview_svg(view: View) -> Generated:
-    """Curves."""
+    """Return the plan of an SVG with curves."""
     from fsbridge.layouts.files.previews.curves import curves
     from fsbridge.layouts.files.previews.drawing import svg
 
@@ -43,7 +43,7 @@ def _chunk_bytes(view: View) -> int:
 
 
 def _check(view: View) -> None:
-    from fsbridge.layouts.files.previews.sampling import drawable  # it needs other modules of this package
+    from fsbridge.layouts.files.previews.sampling import drawable  # imported late, because it imports this package
 
     drawable(view)
 
@@ -62,7 +62,7 @@ PICTURE = FileType("preview.png", preview_png, limits=(_CHUNKS,), check=_check, 
 CURVES = FileType(
     "preview.svg",
     preview_svg,
-    limits=(_CHUNKS, Limit(_is_picture, 0, "it is a picture, not curves")),
+    limits=(_CHUNKS, Limit(_is_picture, 0, "the array is drawn as a picture (preview.png), not as curves")),
     check=_check,
     chosen=False,
 )

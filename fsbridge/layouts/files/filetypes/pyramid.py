@@ -167,12 +167,12 @@ class Pyramid:
 
     @property
     def _order(self) -> str:
-        """The byte order, as `struct` has it."""
+        """The byte order, as `struct` spells it."""
         return ">" if self.levels[0].dtype.byteorder == ">" else "<"
 
     @property
     def _width(self) -> str:
-        """An offset, as `struct` has it."""
+        """The type of an offset, as `struct` spells it."""
         return "Q" if self.big else "L"
 
     @cached_property
@@ -183,7 +183,7 @@ class Pyramid:
         return total + self._ifd_bytes(self.images[0], 0, True) - self._ifd_bytes(self.images[0], 0, False)
 
     def _ifd_bytes(self, image: Sequence[Level], one: int, told: bool) -> int:
-        """Return the size of the IFD, with its values, of a plane in level number `one`. `told`: with the description."""
+        """Return the bytes of the IFD of a plane in level `one`, with its values. `told`: it also has the description."""
         size, room = (8, 8) if self.big else (4, 4)
         values = [size * math.prod(image[one].grid), 2 * image[one].samples] * 2
         values += [2] if image[one].samples == _RGBA else []
@@ -216,12 +216,12 @@ class Pyramid:
         for tag, number in each_sample.items():
             packed[tag] = (_SHORT, level.samples, struct.pack(f"{order}{level.samples}H", *[number] * level.samples))
         if level.samples == _RGBA:
-            packed[338] = (_SHORT, 1, struct.pack(order + "H", 2))  # the fourth does not darken the others
+            packed[338] = (_SHORT, 1, struct.pack(order + "H", 2))  # alpha was not multiplied into the colours
         each = np.full(count, level.tile_bytes).astype(long).tobytes()
         return packed | {324: (kind, count, offsets.astype(long).tobytes()), 325: (kind, count, each)}
 
     def _packed(self, tags: dict[int, tuple[int, int, bytes]], at: int, following: int) -> bytes:
-        """The IFD at `at`, and the values that do not fit in it, which follow it."""
+        """Return the bytes of an IFD at the offset `at`, and after it the values that do not fit into its entries."""
         order, room = self._order, 8 if self.big else 4
         begin = at + _aligned(16 + 20 * len(tags) if self.big else 6 + 12 * len(tags))
         body, values = bytearray(struct.pack(order + ("Q" if self.big else "H"), len(tags))), bytearray()
@@ -252,9 +252,9 @@ def pyramid(images: Sequence[Sequence[View]], path: str = "") -> Pyramid:
     pages = sum(level.planes for level in whole.levels)
     tiles = sum(level.planes * math.prod(level.grid) for level in whole.levels)
     if pages > MAX_PAGES or tiles > MAX_TILES:
-        raise Unfit(f"{pages} pages of {tiles} tiles; a TIFF here has at most {MAX_PAGES} and {MAX_TILES}")
+        raise Unfit(f"the TIFF would have {pages} pages and {tiles} tiles; the limits are {MAX_PAGES} and {MAX_TILES}")
     if sum(level.nbytes for level in whole.levels) > MAX_SIZE // 2:
-        raise Unfit("too large for a TIFF")
+        raise Unfit("the image is too large for a TIFF")
     return whole
 
 
@@ -284,7 +284,7 @@ def _level(view: View, first: View) -> Level:
     planes = order if color is None else order[:-1]
     sides = [_side(chunks[i], view.shape[i]) for i in planes[-2:]]
     dtype = narrowed(view, *OME.types or ())
-    dtype = dtype.newbyteorder(">" if first.dtype.byteorder == ">" else "<")  # one for the whole file
+    dtype = dtype.newbyteorder(">" if first.dtype.byteorder == ">" else "<")  # a TIFF has one byte order
     samples = 1 if color is None else view.shape[color]
     return Level(view, order, tuple(view.shape[i] for i in planes), (sides[0], sides[1]), dtype, samples)
 

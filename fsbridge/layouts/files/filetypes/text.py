@@ -62,19 +62,19 @@ def txt_lines(view: View) -> Generated:
 def _table(view: View) -> None:
     _known(view)
     if not 1 <= len(view.shape) <= 2:
-        raise Unfit(f"a table has 1 or 2 dimensions, the array has {len(view.shape)}")
+        raise Unfit(f"a table needs 1 or 2 dimensions, and the array has {len(view.shape)}")
     if view.dtype is None:
         return
     if _width(view.dtype) > MAX_COLUMNS:
-        raise Unfit(f"more than {MAX_COLUMNS} columns")
+        raise Unfit(f"the table would have more than {MAX_COLUMNS} columns")
     if view.dtype.names is not None and len(view.shape) != 1:
-        raise Unfit("a table of compounds has 1 dimension")
+        raise Unfit(f"a table of compounds needs 1 dimension, and the array has {len(view.shape)}")
 
 
 def _lines(view: View) -> None:
     _known(view)
     if len(view.shape) > 1:
-        raise Unfit(f"lines have 1 dimension, the array has {len(view.shape)}")
+        raise Unfit(f"lines of text need at most 1 dimension, and the array has {len(view.shape)}")
     if view.dtype is not None and view.dtype.kind not in "SU":
         raise Unfit("the elements are no text")
 
@@ -216,7 +216,7 @@ def _spelled(values: NDArray[Any]) -> list[str]:
         return _numbers(repr(n) if n.is_integer() else str(value) for n, value in zip(exact, values, strict=True))
     if kind == "b":
         return ["true" if value else "false" for value in values.tolist()]
-    if kind == "M" and np.datetime_data(values.dtype)[0] == "generic":  # a count without a unit, which numpy cannot spell
+    if kind == "M" and np.datetime_data(values.dtype)[0] == "generic":  # without a unit, numpy cannot write it as a date
         return list(map(str, values.astype(np.int64).tolist()))
     return _words(values)
 
@@ -233,7 +233,7 @@ def _words(values: NDArray[Any]) -> list[str]:
     if values.dtype.kind == "U" and values.dtype.itemsize:
         codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
         if ((codes > _LAST_CHARACTER) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
-            raise CorruptData("a text holds what is no character of Unicode")
+            raise CorruptData("a text has a code point that is not in Unicode")
     return [_word(value) for value in values]
 
 
@@ -242,7 +242,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise CorruptData("a text holds what is no character of Unicode") from None
+        raise CorruptData("a text has a code point that is not in Unicode") from None
 
 
 def _word(value: Any) -> str:
@@ -262,7 +262,7 @@ def _txt(elements: NDArray[Any], limit: int) -> bytearray:
 
 def _within(size: int, limit: int) -> None:
     if size > limit:
-        raise TooLarge(f"a text of more than {limit} bytes is not made in memory; take a region")
+        raise TooLarge(f"the file would have more than {limit} bytes, too many to make in memory; take a region")
 
 
 def _across(view: View) -> int:
@@ -271,9 +271,9 @@ def _across(view: View) -> int:
 
 
 _LIMITS = (
-    Limit(elements, MAX_ELEMENTS, f"more than {MAX_ELEMENTS} elements; take a region"),
-    Limit(texts, MAX_TEXTS, f"more than {MAX_TEXTS} elements; take a region"),
+    Limit(elements, MAX_ELEMENTS, f"the array has more than {MAX_ELEMENTS} elements; take a region"),
+    Limit(texts, MAX_TEXTS, f"the array has more than {MAX_TEXTS} elements of variable length; take a region"),
 )
-_COLUMNS = Limit(_across, _MAX_ACROSS, f"more than {_MAX_ACROSS} columns; take a region")
+_COLUMNS = Limit(_across, _MAX_ACROSS, f"the table would have more than {_MAX_ACROSS} columns; take a region")
 CSV = FileType("csv", csv_table, groups=True, limits=(*_LIMITS, _COLUMNS), check=_table)
 TXT = FileType("txt", txt_lines, limits=_LIMITS, check=_lines)

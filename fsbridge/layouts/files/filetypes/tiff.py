@@ -74,7 +74,7 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
         metadata["unit"] = {"micrometer": "um"}.get(unit) or (symbol(unit) or unit).encode("ascii", "replace").decode()
     if color is None:
         letters = letters_of(view.picture_axes)
-        places = sorted(range(len(letters)), key=lambda i: "TZCYX".index(letters[i]))  # the dialect has no other order
+        places = sorted(range(len(letters)), key=lambda i: "TZCYX".index(letters[i]))  # ImageJ accepts no other order
         order = tuple(view.picture[i] for i in places)
         metadata["axes"] = "".join(letters[i] for i in places) + "S"
         shape: tuple[int, ...] = (*(view.shape[i] for i in order), 1)
@@ -108,7 +108,7 @@ def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
     """Return the description that ImageJ reads in any TIFF."""
     from tifffile import imagej_description
 
-    told = {key: value for key, value in metadata.items() if key not in ("Labels", "LUTs", "Ranges")}  # other tags
+    told = {key: value for key, value in metadata.items() if key not in ("Labels", "LUTs", "Ranges")}  # these have tags
     return imagej_description(shape, **{**told, "axes": metadata["axes"][: len(shape)]})
 
 
@@ -162,7 +162,7 @@ def ome(view: View) -> FileMap:
     letters = letters_of(tuple(view.axes[i] for i in order)) if color is None else ["Y", "X", "S"]
     shape = tuple(view.shape[i] for i in shown)
     metadata = {"axes": "".join(letters), **ome_metadata(view, shown, letters, shape)}
-    metadata["UUID"] = f"urn:uuid:{uuid5(NAMESPACE_OID, repr((metadata, shape, dtype.str)))}"  # the same header each time
+    metadata["UUID"] = f"urn:uuid:{uuid5(NAMESPACE_OID, repr((metadata, shape, dtype.str)))}"  # same bytes each time
     pages = math.prod(shape[:-2])
     big = view.selection.size * dtype.itemsize + pages * PAGE_BYTES > CLASSIC_BYTES
     return _written(
@@ -273,8 +273,11 @@ def outside(pieces: tuple[tuple[int, bytes], ...], start: int, stop: int) -> tup
     return tuple(left)
 
 
-_SIZES = (Limit(extent, MAX_EXTENT, "too large for a TIFF"), Limit(nbytes, MAX_SIZE // 2, "too large for a TIFF"))
-_PAGES = f"more than {MAX_PAGES} pages; take a region"
+_SIZES = (
+    Limit(extent, MAX_EXTENT, "the array is too large for a TIFF"),
+    Limit(nbytes, MAX_SIZE // 2, "the array is too large for a TIFF"),
+)
+_PAGES = f"the file would have more than {MAX_PAGES} pages; take a region"
 TIF = FileType(
     "tif",
     tif,
@@ -282,7 +285,7 @@ TIF = FileType(
     ranks=(2, 5),
     limits=(
         *_SIZES,
-        Limit(_plane_bytes, MAX_PLANE_BYTES, "planes of 4 GiB and more"),
+        Limit(_plane_bytes, MAX_PLANE_BYTES, "a plane has 4 GiB or more"),
         Limit(_headed_pages, MAX_PAGES, _PAGES),
     ),
     narrows=True,

@@ -218,7 +218,7 @@ def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
 
 def _places(values: NDArray[np.float64], ends: tuple[float, float], first: float, last: float) -> NDArray[np.float64]:
     """Convert numbers to pixel positions between `first` and `last`."""
-    half = ends[0] / 2, ends[1] / 2  # the difference of the ends themselves may be infinite
+    half = ends[0] / 2, ends[1] / 2  # halved, because their difference may be infinite
     return first + (values / 2 - half[0]) / (half[1] - half[0]) * (last - first)
 
 
@@ -271,7 +271,7 @@ def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
 
 
 def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any], Real]]:
-    """Title and elements of each column, and what makes them real numbers."""
+    """Yield for each column its title, its elements, and the function that makes them real numbers."""
     if elements.dtype.names is not None:
         fields = [name for name in elements.dtype.names if is_number(elements.dtype[name])]
         for name in fields[:MOST_COLUMNS]:
@@ -286,7 +286,10 @@ def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[
 
 
 def _units(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None:
-    """Where each unit's events end, if the array has times of events: NWB's `spike_times` and its index."""
+    """Return the number of the element at which each unit's events end; None if the array has no times of events.
+
+    Such an array is NWB's `spike_times`. Its index says which times belong to which unit.
+    """
     view = how.view
     if elements.ndim != 1 or elements.dtype.kind != "f" or not view.name.endswith("spike_times"):
         return None
@@ -299,7 +302,7 @@ def _units(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None
 
 
 def _begin(how: _DrawnTable) -> int:
-    """The position in the region of the first element that is shown."""
+    """Return the position in the region of the first element that is shown."""
     if not how.view.shape:
         return 0
     place = how.view.selection.kept[0]

@@ -50,7 +50,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def _outlines(band: Band) -> Iterator[str]:
-    """Yield an outline for each run of parts that are not missing: along their tops, and back along their bottoms."""
+    """Yield an SVG path for each run of parts that are not missing: along their tops, and back along their bottoms."""
     there = np.isfinite(band.top) & np.isfinite(band.x)
     borders = np.flatnonzero(np.diff(np.concatenate([[False], there, [False]]).astype(np.int8)))
     for begin, stop in borders.reshape(-1, 2).tolist():

@@ -71,7 +71,7 @@ def stretched(found: NDArray[np.float64], ends: tuple[float, float] | None) -> N
     if ends is None:
         return np.zeros(found.shape, np.uint8)
     low, high = ends
-    scale = 2.0 ** -max(0, int(np.frexp(max(abs(low), abs(high)))[1]) - 1000)  # the difference of ends may be infinite
+    scale = 2.0 ** -max(0, int(np.frexp(max(abs(low), abs(high)))[1]) - 1000)  # keeps the difference of both ends finite
     with np.errstate(invalid="ignore", over="ignore"):
         level = (found * scale - low * scale) / (high * scale - low * scale)
         return np.rint(np.nan_to_num(np.clip(level, 0.0, 1.0)) * 255).astype(np.uint8)
@@ -87,14 +87,14 @@ def viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def labelled(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Return red, green, blue and alpha of labels: unlike colours for neighbouring numbers, 0 is transparent."""
-    found = values.astype(np.uint64)  # -1 is the largest number
-    mixed = found * np.uint64(0x9E3779B97F4A7C15)  # the 64-bit golden ratio spreads numbers that follow on each other
+    found = values.astype(np.uint64)  # -1 becomes the largest number
+    mixed = found * np.uint64(0x9E3779B97F4A7C15)  # the 64-bit golden ratio: neighbouring numbers become distant
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0xD6E8FEB86659FD93)
     mixed ^= mixed >> np.uint64(32)
     out = np.empty((*found.shape, 4), np.uint8)
     for part in range(3):
-        out[..., part] = 64 + ((mixed >> np.uint64(8 * part)) & np.uint64(255)) * 191 // 255  # none is too dark to be seen
+        out[..., part] = 64 + ((mixed >> np.uint64(8 * part)) & np.uint64(255)) * 191 // 255  # 64 and more: none is too dark
     out[..., 3] = np.where(found == 0, 0, 255)
     return out
 
@@ -229,7 +229,7 @@ def _resized(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
 
 
 def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str | None) -> NDArray[np.uint8]:
-    """The map above a strip of its colours, with the values at both ends and the unit."""
+    """Return the map with a strip of its colours below it, the values at both ends of the strip, and the unit."""
     height, width = pixels.shape[:2]
     wide = max(width, _LEGEND_COLUMNS)
     out = np.zeros((height + _LEGEND_ROWS, wide, 4), np.uint8)

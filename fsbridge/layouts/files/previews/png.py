@@ -21,7 +21,7 @@ _COLOR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
     """Return the file. `pixels`: rows, columns, 1 to 4 samples; `texts`: by keyword, which is Latin-1."""
     height, width, samples = pixels.shape
-    rows = np.zeros((height, 1 + width * samples), np.uint8)  # each row begins with its filter: none
+    rows = np.zeros((height, 1 + width * samples), np.uint8)  # each row begins with a 0: no filter
     rows[:, 1:] = pixels.reshape(height, -1)
     head = struct.pack(">IIBBBBB", width, height, 8, _COLOR_TYPES[samples], 0, 0, 0)
     chunks = [_chunk(b"IHDR", head), *(_text(keyword, text) for keyword, text in texts.items())]

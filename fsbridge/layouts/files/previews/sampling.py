@@ -57,11 +57,11 @@ def drawable(view: View) -> np.dtype[Any]:
     dtype = view.dtype
     fields = [] if dtype is None or dtype.names is None else [dtype[name] for name in dtype.names]
     if dtype is None or not any(map(is_number, fields or [dtype])):
-        raise Unfit(f"elements of type {view.metadata.dtype.native} are not drawn")
+        raise Unfit(f"a preview cannot show elements of type {view.metadata.dtype.native}")
     if fields and len(view.shape) > 1:
-        raise Unfit("compounds are drawn as curves, of one dimension")
+        raise Unfit("compounds are only drawn as curves, which need one dimension")
     if 0 in view.shape:
-        raise Unfit("an array without elements is not drawn")
+        raise Unfit("the array has no elements to draw")
     return dtype
 
 
@@ -215,7 +215,7 @@ def _selection(
     at: Mapping[int, int],
     kept: Mapping[int, tuple[int, int]],
 ) -> Selection:
-    """Every `step`-th of [start, stop) in the dimensions of `parts`, as picks of the array itself."""
+    """Return picks of the array: every `step`-th of [start, stop) for `parts`; `at` and `kept` are those of `sampled`."""
     picks = list(region.picks)
     for dimension, place in enumerate(region.kept):
         pick = picks[place]
