@@ -48,7 +48,7 @@ LAYOUTS: Mapping[str, Callable[[Config], Layout]] = {"zarr3": _zarr3, "zarr2": _
 
 
 def parse_layouts(text: str) -> tuple[str, ...]:
-    """The names in `zarr3,n5`; SetupError for an unknown one, or one that is named twice."""
+    """Split a list such as `zarr3,n5` into names. SetupError if a name is unknown, or occurs twice."""
     names = tuple(text.split(","))
     for name in names:
         if name not in LAYOUTS:
@@ -64,7 +64,7 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
     from fsbridge.layouts.members import Context, SourceMember
     from fsbridge.model import as_array
 
-    cheaply: Together = source.together  # of sources that know more than to answer one question
+    cheaply: Together = source.together  # a context in which many questions to the source cost less
     context = Context(source.format_at, config, cache, cheaply)
     roots = {
         name: PathDirectory(LAYOUTS[name](config), SourceMember(context, lambda: source.root))

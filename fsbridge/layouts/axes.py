@@ -58,7 +58,7 @@ def axes_of(
 
 
 def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool) -> Axes | None:
-    """OME-NGFF 0.4 to 0.6: `multiscales` of a group above."""
+    """Return the axes that `multiscales` of a group above describes (OME-NGFF 0.4 to 0.6)."""
     found = _ome_level(groups, names)
     return None if found is None else _ome_axes(*found, rank, x_first)
 
@@ -152,7 +152,10 @@ def _transformations(scales: Attributes, dataset: Attributes) -> Iterator[Attrib
 def _cosem(
     metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool
 ) -> Axes | None:
-    """COSEM's `transform`, of the array or of the multi-scale group above; its own `axes` are slowest first."""
+    """Return the axes of COSEM's `transform`, which lists them slowest first.
+
+    It is an attribute of the array, or of its entry in the multi-scale group above.
+    """
     transform = metadata.attributes.get("transform")
     if not isinstance(transform, dict) and groups and names:
         for scales in _dicts(groups[0], "multiscales"):
@@ -173,9 +176,10 @@ def _cosem(
 
 
 def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], rank: int) -> Axes | None:
-    """N5: `axes`, `units`, `resolution` (Neuroglancer), `pixelResolution` (n5-viewer, BigDataViewer), x first.
+    """Return the axes from N5's attributes of the array, or of a group above it, which list x first.
 
-    They are attributes of the array or of a group above it. A group's resolution is that of the full-size level.
+    They are `axes`, `units`, `resolution` (Neuroglancer) and `pixelResolution` (n5-viewer, BigDataViewer). A group's
+    resolution is that of the full-size level.
     """
     own = metadata.attributes
     factors = _numbers(own.get("downsamplingFactors"), rank)
@@ -202,15 +206,15 @@ def _of_its_level(scale: Sequence[float], factors: Sequence[float], groups: Sequ
 
     That is so if it equals the resolution of a group above times the factors.
 
-    If no group above has a resolution, the level's own is taken for that of full size, as n5-viewer
-    (`N5SingleScaleMetadata`) does, and Neuroglancer for an array that is opened by itself.
+    If no group above has a resolution, the answer is False: the level's own resolution then counts as that of the full size.
+    n5-viewer (`N5SingleScaleMetadata`) does the same, and so does Neuroglancer for an array that is opened by itself.
     """
     full = next((found for above in groups if (found := _resolution(above, len(scale))[0]) is not None), None)
     return full is not None and np.allclose(scale, np.multiply(full, factors), rtol=1e-6, atol=0)
 
 
 def _resolution(attributes: Attributes, rank: int) -> tuple[list[float] | None, Sequence[JSON]]:
-    """Scale and units of one object's attributes."""
+    """Return the scale (None: there is none) and the units that N5's attributes of one group or array give."""
     units = _list(attributes.get("units"), rank)
     scale = _numbers(attributes.get("resolution"), rank)
     if scale is not None:
@@ -222,7 +226,7 @@ def _resolution(attributes: Attributes, rank: int) -> tuple[list[float] | None, 
 
 
 def _level(attributes: Attributes, name: str, rank: int) -> list[float] | None:
-    """The factors of level `sN` in a group's `scales` or `downsamplingFactors`."""
+    """Return the downsampling factors that a group's `scales` or `downsamplingFactors` lists for its level `sN`."""
     if not (name.startswith("s") and name[1:].isascii() and name[1:].isdigit()):
         return None
     for key in ("scales", "downsamplingFactors"):
@@ -233,7 +237,10 @@ def _level(attributes: Attributes, name: str, rank: int) -> list[float] | None:
 
 
 def _sizes(attributes: Attributes, rank: int, x_first: bool) -> Axes | None:
-    """`element_size_um` (ilastik, BigDataViewer's HDF5), slowest first; `resolution` of an array without units."""
+    """Return axes from other attributes of sizes; None if there are none.
+
+    They are `element_size_um` (ilastik, BigDataViewer's HDF5), which is slowest first, or else `resolution` and `units`.
+    """
     scale = _numbers(attributes.get("element_size_um"), rank)
     if scale is not None:
         axes = tuple(Axis(None, "micrometer", step) for step in scale)
@@ -259,20 +266,23 @@ def _by_coordinate(axis: Axis, length: int, coordinate: Coordinate) -> Axis:
 
 
 def regular(values: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Step and first value of regularly spaced coordinates; None for others, and for fewer than two."""
+    """Return step and first value of coordinates; None if they are not regularly spaced, or are fewer than two."""
     if len(values) < 2 or not np.isfinite(values).all():
         return None
     first, step = float(values[0]), float(values[-1] - values[0]) / (len(values) - 1)
     if not step or not math.isfinite(step):
         return None
     away = np.abs(values - (first + step * np.arange(len(values))))
-    rounding = abs(float(np.abs(values).max())) * 2.0**-22  # float32 coordinates
+    rounding = abs(float(np.abs(values).max())) * 2.0**-22  # coordinates may have been rounded to float32
     regular = float(away.max()) <= abs(step) * REGULAR_TOLERANCE + rounding and rounding < abs(step) / 4
     return (step, first) if regular else None
 
 
 def _nwb(axes: Axes, group: Attributes, names: Sequence[str], coordinate: Coordinate) -> Axes:
-    """NWB: the first axis of a TimeSeries' `data` is time; `starting_time` has its start, and the `rate` in Hz."""
+    """Return the axes with time as the first one, if the array is `data` of a TimeSeries of NWB.
+
+    `starting_time` beside the array has the start, and the `rate` in Hz as an attribute; or else `timestamps` has all times.
+    """
     if not axes or not names or names[-1] != "data" or "neurodata_type" not in group or axes[0].scale is not None:
         return axes
     start = coordinate("starting_time")
@@ -304,6 +314,6 @@ def _list(value: JSON, rank: int) -> list[JSON]:
 
 
 def _sensible(axis: Axis) -> Axis:
-    """The axis without what makes no sense of its spacing and its offset."""
+    """Return the axis without its scale or its offset where that is beyond `LEAST` or `MOST`."""
     scale = axis.scale if axis.scale is not None and LEAST <= abs(axis.scale) <= MOST else None
     return axis._replace(scale=scale, offset=axis.offset if abs(axis.offset) <= MOST else 0.0)

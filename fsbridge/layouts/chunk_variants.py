@@ -1,8 +1,8 @@
-"""What chunk files of Zarr v2 and N5 have in other ways: they lie in one directory, or are there although nothing is stored.
+"""Two variants of chunk files for Zarr v2 and N5: all in one flat directory, and files of chunks that are not stored.
 
-In a flat directory, files are named by their coordinates with a separator between them. Chunks that are not stored are shown
-as files full of the fill value, for readers that would fill them with something else. Such a file can be opened by its name.
-If the array has few chunks, it is listed as well, so that a copy of the tree is complete. Not here: directories by
+In a flat directory, files are named by their coordinates with a separator between them. A chunk that is not stored may be
+shown as a file full of the fill value, because some readers would fill it with something else. Such a file can be opened by
+its name. If the array has few chunks, it is listed as well, so that a copy of the tree is complete. Not here: directories by
 coordinate (`chunks.py`), which element fills a chunk, and which layouts need that (`n5/layout.py`, `zarr2/layout.py`).
 """
 
@@ -25,11 +25,11 @@ SCALAR = b"0"
 """Name of the only chunk file of an array of rank 0, in Zarr v2 and in N5."""
 
 BATCH_ENTRIES = 2000
-"""Entries that a listing gives at once."""
+"""Most entries of one batch of a listing."""
 
 
 def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry]]:
-    """All stored files in one directory, named by their coordinates with `separator` between them."""
+    """Yield all stored files as members of one directory, named by their coordinates with `separator` between them."""
     if not space.rank:
         yield from scalar_entries(space)
         return
@@ -55,7 +55,7 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
 
 
 def scalar_entries(space: ChunkSpace) -> Iterator[Sequence[Entry]]:
-    """The only file of an array of rank 0 that is called `0`, if it is stored."""
+    """Yield the only file of an array of rank 0, which is called `0`, if it is stored."""
     try:
         entry = space.entry((), SCALAR, space.find(()).mtime_ns)
     except NotFound:
@@ -65,7 +65,7 @@ def scalar_entries(space: ChunkSpace) -> Iterator[Sequence[Entry]]:
 
 
 Scan: TypeAlias = Callable[[Index], Iterator[Sequence[tuple[int, int]]]]
-"""What is stored below a prefix, see `model.Chunks.scan`."""
+"""Yields what is stored below a prefix, as `model.Chunks.scan` does."""
 
 
 def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | None]:
@@ -143,7 +143,7 @@ class FilledSpace(ChunkSpace):
         with suppress(NotFound):
             for batch in super().scan(prefix):
                 stored.update(batch)
-                yield ()  # still at work
+                yield ()  # an empty batch says that the listing is still being made
         mtime_ns = self.chunks.array.mtime_ns
         yield [(number, stored.get(number, mtime_ns)) for number in range(self.counts[len(prefix)])]
 
@@ -158,7 +158,7 @@ class FilledSpace(ChunkSpace):
                 if version is not None:
                     raise Stale("the chunk was removed") from None
         elif self.find(cell).version != ABSENT:
-            raise Stale("the chunk has been stored")
+            raise Stale("the chunk was not stored at the look-up, and is stored now")
         self.chunks.check()
         form, size = self.form(cell), self.file_size(cell)
         assert size is not None
@@ -190,7 +190,7 @@ class FilledChunk:
         return self._header[offset:stop] + elements
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Do nothing: there is no `window`."""
+        """Do nothing: `window` is 0, so nothing is ever prefetched."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the file holds no resource."""

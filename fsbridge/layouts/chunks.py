@@ -24,8 +24,9 @@ from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, Handle, NodeAbilities, 
 
 
 class Numbering:
-    """Nodes are numbered breadth first: 0 is the top directory, then each coordinate of the first axis, and so on.
+    """Numbers all files and directories of a grid. A node's number is called its position.
 
+    The top directory is 0. The directories by the first axis' coordinate follow, then those by the second axis, and so on.
     Each level is in C order. Numbers are exact Python integers, however large the grid.
     """
 
@@ -95,7 +96,7 @@ class ChunkSpace(Numbering):
         return cell
 
     def form(self, cell: Index) -> ChunkForm | None:
-        """How the file's bytes follow from the decoded chunk; None for the decoded bytes themselves."""
+        """Return how the file's bytes follow from the decoded chunk; None if they are the decoded bytes themselves."""
         return None
 
     def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
@@ -106,15 +107,15 @@ class ChunkSpace(Numbering):
         return self.chunks.find(self.index(cell), version)
 
     def find_prefix(self, prefix: Index) -> int:
-        """mtime (ns) of the directory at `prefix`; NotFound if no chunk is stored below."""
+        """Return the mtime (ns) of the directory at `prefix`; NotFound if no chunk is stored below."""
         return self.chunks.find_prefix(prefix)
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """What is stored below `prefix`, in batches, see `model.Chunks.scan`."""
+        """Yield what is stored below `prefix`, in batches, as `model.Chunks.scan` does."""
         return self.chunks.scan(prefix)
 
     def extent(self, prefix: Index) -> int:
-        """About how many members a listing of the directory at `prefix` has to look at (does not block)."""
+        """Estimate how many members a listing of the directory at `prefix` has to look at (does not block)."""
         return self.counts[len(prefix)]
 
     def file_size(self, cell: Index) -> int | None:
@@ -212,7 +213,7 @@ class ChunkDirectory(NodeAbilities):
         return {}
 
     def lookup(self, name: bytes) -> AnyNode:
-        """The member `name`, in canonical decimal spelling only.
+        """Return the member `name`, which must be a coordinate in canonical decimal spelling.
 
         Stale instead of NotFound if the array has changed (grown, perhaps): the kernel then looks up the whole path again.
         """
@@ -226,7 +227,7 @@ class ChunkDirectory(NodeAbilities):
         return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """Stored chunks only, sized from metadata alone."""
+        """Yield the stored chunks, or the directories that lead to some. Sizes come from the metadata alone."""
         for batch in self.of.scan(self.prefix):
             yield from self._shown(batch)
 
@@ -242,7 +243,7 @@ class ChunkDirectory(NodeAbilities):
             found = (of.entry((*prefix, i), b"%d" % i, mtime_ns) for i, mtime_ns in batch)
             yield [entry for entry in found if entry is not None]
             return
-        edge = batch[-1][0] == last and of.file_size((*prefix, last)) != size  # smaller than all the others
+        edge = batch[-1][0] == last and of.file_size((*prefix, last)) != size  # the array's edge crops the last one
         yield Numbered("file", size, base, batch[:-1] if edge else batch, asked)
         if edge:
             entry = of.entry((*prefix, last), b"%d" % last, batch[-1][1])
@@ -286,7 +287,7 @@ class ChunkFile(NodeAbilities):
         return Attrs("file", size, info.mtime_ns)
 
     def xattrs(self) -> Mapping[str, bytes]:
-        """Where the chunk lies in the grid and how it is stored."""
+        """Return where the chunk lies in the grid, and how it is stored."""
         info = self.of.find(self.at)
         return {
             "user.fsbridge.chunk_index": json.dumps(list(self.of.index(self.at))).encode(),
@@ -304,7 +305,7 @@ class ConvertedChunk:
 
     __slots__ = ("_chunk", "_form", "size", "version")
 
-    window = 0  # as of the decoded chunk
+    window = 0  # nothing is prefetched, as for an unconverted chunk
 
     def __init__(self, chunk: DecodedChunk, form: ChunkForm) -> None:
         self._chunk = chunk
@@ -313,7 +314,7 @@ class ConvertedChunk:
         self.version = chunk.version
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """The bytes if the chunk is decoded and they are quickly converted, else None."""
+        """Return the bytes if the chunk is decoded already and converting them is quick, else None."""
         if not self._form.quick:
             return None
         stop = min(offset + size, self.size)
@@ -329,7 +330,7 @@ class ConvertedChunk:
         return self._form.convert(offset, stop, data)
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Do nothing: there is no `window`."""
+        """Do nothing: `window` is 0, so nothing is ever prefetched."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the file holds no resource."""

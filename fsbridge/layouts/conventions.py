@@ -29,17 +29,17 @@ FILL_VALUE = "_FillValue"
 MAX_ID = "maxId"
 
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Numbers that JSON cannot write, by the text that attributes have for them."""
+"""Numbers that JSON cannot write, by the text that stands for them in attributes."""
 
 _PACKED = ("scale_factor", "add_offset")
-"""Attributes that must be plain numbers: from a list of one number, as netCDF has, xarray makes arrays of Python objects."""
+"""Attributes that are shown as plain numbers. netCDF has lists of one number, from which xarray makes arrays of objects."""
 
 
 def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
     """The source's attributes, with numbers where xarray wants numbers."""
     found = {name: _single(value) if name in _PACKED else value for name, value in metadata.attributes.items()}
     if isinstance(found.get(FILL_VALUE), str) and (missing := missing_value(metadata)) is not None:
-        found[FILL_VALUE] = missing  # in Zarr v3 it may be the base64 of a double
+        found[FILL_VALUE] = missing  # the text may be Zarr v3's base64 of a double
     return found
 
 
@@ -57,8 +57,8 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
     if dtype is None or dtype.kind not in "iuf":
         return None
     if ".zarray" in metadata.native and metadata.dimension_names is not None and isinstance(metadata.fill, bytes):
-        told = np.frombuffer(metadata.fill, dtype)[0]  # of arrays with such names: others xarray does not open
-        if told == told:  # else it is missing anyway
+        told = np.frombuffer(metadata.fill, dtype)[0]  # xarray opens only arrays with dimension names
+        if told == told:  # NaN counts as missing without a marker
             return float(told) if dtype.kind == "f" else int(told)
     return _number(metadata.attributes.get(FILL_VALUE), dtype.kind == "f")
 
@@ -97,7 +97,7 @@ def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
     filled = np.frombuffer(own, dtype)[0]
     marker = missing_value(metadata)
     if marker is None:
-        return None if _nothing_missing(metadata) and filled == filled else own  # NaN is missing anyway
+        return None if _nothing_missing(metadata) and filled == filled else own  # NaN counts as missing without a marker
     try:
         shown = np.array(marker, dtype)
     except OverflowError:

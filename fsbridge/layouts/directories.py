@@ -75,7 +75,7 @@ class PathDirectory(NodeAbilities):
 
     __slots__ = ("_lock", "_shown", "layout", "member")
 
-    version: Hashable = None  # what is in it may change, what it is called may not
+    version: Hashable = None  # a directory stays the same node, whatever its path holds
     slot = None
 
     def __init__(self, layout: Layout, member: SourceMember) -> None:
@@ -86,7 +86,7 @@ class PathDirectory(NodeAbilities):
 
     @property
     def space(self) -> Space | None:
-        """The chunk space of the array that is here now, if it is one."""
+        """The chunk space of the array that was found here last; None if it has none, or no array was found."""
         return None if self._shown is None else self._shown.space
 
     @property
@@ -105,7 +105,7 @@ class PathDirectory(NodeAbilities):
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     def xattrs(self) -> Mapping[str, bytes]:
-        """Format and source path, and the source's own metadata."""
+        """Return format, source path and the source's own metadata; for an array also its codec and data type."""
         member = self.member
         source = member.source.encode("utf-8", "surrogateescape")
         found = {"format": member.context.format_at(member.names).name.encode(), "source": source}
@@ -116,7 +116,7 @@ class PathDirectory(NodeAbilities):
         return {f"user.fsbridge.{name}": value for name, value in found.items()}
 
     def together(self) -> AbstractContextManager[None]:
-        """See `tree.together`."""
+        """Return a context in which reading the directory and all below it costs less, see `tree.NodeAbilities.together`."""
         return self.member.context.together()
 
     def let_go(self) -> None:
@@ -155,7 +155,7 @@ class PathDirectory(NodeAbilities):
 class GroupDirectory:
     """What the directory of a group contains: the layout's documents, then the members.
 
-    A layout may override `listed` and `found`: how one member appears. `group` is the group as it was last opened.
+    A layout may override `listed` and `found`, which say how one member appears. `group` is the group as last opened.
     """
 
     space: Space | None = None
@@ -167,7 +167,7 @@ class GroupDirectory:
         """Members of the last complete listing."""
 
     def lookup(self, name: bytes) -> AnyNode:
-        """A document or a member."""
+        """Return the layout's document `name`, or else the member of that name."""
         group, taken = self.group, self.path.layout.documents
         content = self.documents().get(name) if name in taken else None
         if content is not None:
@@ -178,7 +178,7 @@ class GroupDirectory:
         return document_file(self.path, name, content, mtime_ns)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """Documents first; one member that cannot be shown hides none of the others."""
+        """Yield the documents, then the members. A member that cannot be shown is left out, and logged once."""
         yield from self.listing(self.listed)
 
     def listing(self, listed: Callable[[Group, Child, Opener], Iterable[Entry]]) -> Iterator[Sequence[Entry]]:
@@ -195,7 +195,7 @@ class GroupDirectory:
             try:
                 batch += listed(group, child, opener)
             except PASSING:
-                raise  # it must not be taken for absent
+                raise  # leaving the member out would tell a program that it is absent
             except FsbridgeError as error:
                 member.context.left_out(layout.name, (*member.names, child.name), str(error))
                 continue
@@ -212,7 +212,10 @@ class GroupDirectory:
         return group.children()
 
     def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
-        """How a member appears in the listing: a link, or a directory that is not open yet; `opener` opens it."""
+        """Return the entries that show a member in a listing: a link, or a directory that is not open yet.
+
+        `opener` opens the member, for layouts that must know what it is.
+        """
         layout, member = self.path.layout, self.path.member
         taken = layout.documents
         name = file_name(child.name, taken)
@@ -241,7 +244,7 @@ class GroupDirectory:
         """True if a member is an array that this layout leaves out, which is logged once; False if it is unreadable."""
         try:
             reason = self.refusal(opener())
-        except (FsbridgeError, OSError):  # opening it reports the error
+        except (FsbridgeError, OSError):  # the member is listed, and a program that opens it gets the error
             return False
         if reason is not None:
             self.path.member.context.left_out(self.path.layout.name, (*self.path.member.names, name), reason)
@@ -257,7 +260,7 @@ class GroupDirectory:
         described = path.layout.describe(self.group)
         return path.member.context.rendered.get(
             (path.layout.name, path.member.names),
-            lambda: sha256(json.dumps(described).encode()).digest(),  # many times as fast as rendering
+            lambda: sha256(json.dumps(described).encode()).digest(),  # a digest takes much less time than the documents
             lambda: path.layout.group_documents(described, path.member.names),
         )
 
@@ -280,12 +283,12 @@ class ArrayDirectory:
         return 0
 
     def lookup(self, name: bytes) -> AnyNode:
-        """A document, or what the layout adds."""
+        """Return the layout's document `name`, or else the chunk file or directory of that name."""
         content = self.documents().get(name) if name in self.path.layout.documents else None
         return self.chunk(name) if content is None else self._file(name, content)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """Documents first."""
+        """Yield the documents, then what the layout adds."""
         yield [self._file(name, content).entry(name) for name, content in self.documents().items()]
         yield from self.chunk_entries()
 
@@ -294,10 +297,10 @@ class ArrayDirectory:
 
     def chunk(self, name: bytes) -> AnyNode:
         """The chunk file, or the directory of chunk files, that is called `name`; NotFound if the store has none."""
-        raise NotFound(f"{name!r} is not in an array")
+        raise NotFound(f"the array's directory has no member {name!r}")
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
-        """The members of the directory that are no documents."""
+        """Yield the members that the layout adds to the documents."""
         yield from ()
 
     def around(self) -> Hashable:

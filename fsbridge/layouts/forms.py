@@ -1,7 +1,7 @@
 """`ChunkForm`: how the bytes of a chunk file follow from those of the decoded chunk.
 
-A layout's readers may need a header in front, another memory order, another byte order, or edge chunks without what
-overhangs the array.
+A layout's readers may need a header in front, another memory order, another byte order, or chunks at the edge that are
+cropped to the array.
 
 Not here: which layout needs what (the layouts), the decoding (`decoded/`). Only what is read is converted.
 """
@@ -22,8 +22,8 @@ from fsbridge.tree import Buffer
 class Box(NamedTuple):
     """Elements that follow each other in a file, and where they lie in the decoded chunk.
 
-    `offset`: where the first element begins, in bytes. `shape` in elements, `steps` (distances of neighbours) in bytes;
-    both slowest axis first.
+    `offset`: where the first element begins, in bytes. `shape`: elements along each axis; `steps`: bytes from one element to
+    the next along each axis; both slowest axis first.
     """
 
     offset: int
@@ -32,7 +32,7 @@ class Box(NamedTuple):
 
     @property
     def end(self) -> int:
-        """First byte of the last element."""
+        """Offset of the last element's first byte in the decoded chunk."""
         return self.offset + sum((extent - 1) * step for extent, step in zip(self.shape, self.steps, strict=True))
 
 
@@ -116,17 +116,17 @@ class ChunkForm:
         if self.itemsize not in (1, 2, 4, 8):
             opaque = np.dtype(f"V{self.itemsize}")
             return opaque, opaque
-        shown = np.dtype(f"u{self.itemsize}")  # whatever the elements are, as integers they are copied and swapped fastest
+        shown = np.dtype(f"u{self.itemsize}")  # elements of any type are copied and swapped fastest as integers
         return shown.newbyteorder() if self.swap else shown, shown
 
 
 def packed_steps(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Distances in bytes of neighbours along each axis, if the last axis varies fastest."""
+    """Return the bytes from one element to the next along each axis, if the last axis varies fastest."""
     return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def chunk_steps(metadata: ArrayMetadata, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Distances in bytes of neighbours along each axis of the array, in decoded chunks of `shape`."""
+    """Return the bytes from one element to the next along each axis of the array, in decoded chunks of `shape`."""
     order = metadata.order if metadata.order is not None else tuple(range(len(shape)))
     along = packed_steps(tuple(shape[axis] for axis in order), metadata.dtype.itemsize)
     return tuple(along[order.index(axis)] for axis in range(len(shape)))

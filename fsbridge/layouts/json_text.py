@@ -38,7 +38,7 @@ def encode(document: JSON) -> bytes:
     """
     try:
         return _encoded(document, _UNICODE)
-    except UnicodeEncodeError:  # lone surrogates are legal in JSON only as escapes
+    except UnicodeEncodeError:  # JSON allows lone surrogates only as escapes
         return _encoded(document, _ASCII)
 
 
@@ -148,7 +148,7 @@ def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
     if fill is None and dtype.itemsize > SPELLED_BYTES:
         if name in ("raw_bytes", "null_terminated_bytes", "fixed_length_utf32"):
             return ""
-        raise TooLarge(f"elements of {dtype.itemsize} bytes of data type {name}, whose fill value would be as large")
+        raise TooLarge(f"the document would have a fill value of {dtype.itemsize} bytes (data type {name})")
     raw = _raw(fill, bytes(dtype.itemsize))
     if _RAW_BITS.fullmatch(name):
         return list(raw)
@@ -178,7 +178,7 @@ def scalar(raw: bytes, dtype: np.dtype[Any], real: Callable[[Any, bytes], JSON])
 
 
 def number(value: float) -> JSON:
-    """A floating-point number; JSON has no others than finite ones."""
+    """Return a floating-point number for JSON: itself if it is finite, else its name, such as `NaN`."""
     if math.isnan(value):
         return "NaN"
     return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
@@ -194,12 +194,12 @@ def _with_payload(endian: str | None, value: Any, raw: bytes) -> JSON:
 
 def _raw(fill: bytes | str | None, default: bytes) -> bytes:
     if isinstance(fill, str):
-        raise CorruptData(f"a text {fill[:40]!r} as fill value of elements that are no text")
+        raise CorruptData(f"the fill value is the text {fill[:40]!r}, but the elements are no text")
     return default if fill is None else fill
 
 
 def text(fill: bytes | str | None) -> str:
-    """An element of text; none at all: the empty one."""
+    """Return a fill value of text; the empty text if there is none."""
     return fill if isinstance(fill, str) else (fill or b"").decode("utf-8", "replace")
 
 

@@ -121,7 +121,7 @@ class SourceMember:
         with self._lock:
             node, asked = self._node, self._asked
         array = None if node is None else as_array(node)
-        listed = array is None and self.context.config.is_remote  # there a group is but a part of its members' keys
+        listed = array is None and self.context.config.is_remote  # a remote group is only known from its listed keys
         if node is not None and asked >= (context.listed if listed else context.as_of):
             used(asked)
             return node
@@ -133,7 +133,7 @@ class SourceMember:
         with self._lock:
             old = None if self._node is None else as_array(self._node)
             if old is not None and new is not None and old.version == new.version:
-                found = old  # keeps its chunk space, so that its files keep their inodes
+                found = old  # the same object keeps its chunk space, so its files keep their inodes
             elif new is None and found == self._node:
                 found = self._node
             self._node, self._asked = found, answers.oldest
@@ -168,7 +168,7 @@ class SourceMember:
     def _reopen(self, name: str) -> Node:
         node = self.present()
         if as_array(node) is not None:
-            raise NotFound(f"{name!r} is not in an array")
+            raise NotFound(f"{name!r} is not found, because {self} is an array")
         return cast(Group, node).child(name)
 
 

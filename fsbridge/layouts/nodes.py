@@ -31,7 +31,7 @@ def model_name(name: bytes, taken: frozenset[bytes]) -> str:
             return document.decode()
     found = None if name in taken else unescape(name)
     if found is None:
-        raise NotFound(f"{name!r} is the name of no member")
+        raise NotFound(f"no member can have the file name {name!r}")
     return found
 
 
@@ -133,7 +133,7 @@ class DocumentFile(SingleFile):
         """Open it; Stale when the metadata is no longer what this file shows."""
         content = self._render()
         if content is None or _digest(content) != self.version:
-            raise Stale("the metadata changed")
+            raise Stale("the metadata has changed since the file was looked up")
         return BytesHandle(content, self.version)
 
 
@@ -167,10 +167,10 @@ class BytesHandle:
         return self.content[offset : offset + size]
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Nothing is left to do: all of it is in memory."""
+        """Do nothing: all bytes are in memory."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the file holds no resource."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def text(value: object) -> str | None:
 
 
 def fold(unit: object) -> str | None:
-    """Return the one name of a unit, or an unknown unit as it is; None for what is no text, empty, or not printable."""
+    """Return a unit in its one standard spelling; an unknown one as it is; None if it is no text, empty, or unprintable."""
     word = (text(unit) or "").strip()
     if not word or not word.isprintable():
         return None
@@ -53,17 +53,17 @@ def fold(unit: object) -> str | None:
 
 
 def meters(unit: str | None) -> float | None:
-    """How many meters one of a folded unit of length is; None for other units."""
+    """Return the length of one `unit`, as spelled by `fold`, in meters; None if it is no unit of length."""
     return _LENGTHS[unit][0] if unit in _LENGTHS else None
 
 
 def seconds(unit: str | None) -> float | None:
-    """How many seconds one of a folded unit of time is; None for other units."""
+    """Return the duration of one `unit`, as spelled by `fold`, in seconds; None if it is no unit of time."""
     return _TIMES[unit][0] if unit in _TIMES else None
 
 
 def symbol(unit: str | None) -> str | None:
-    """The usual abbreviation (`µm`); other units as they are."""
+    """Return a unit's usual abbreviation, such as `µm`; an unknown unit as it is."""
     return None if unit is None else _SYMBOLS.get(unit, unit)
 
 

@@ -1,6 +1,6 @@
 """The layout `zarr3` over the machinery of all layouts: `zarr.json`, and the chunks below `c`.
 
-`zarr.json` describes a group, or an array as its decoded chunks hold it. Facts are those of the Zarr v3 core specification;
+`zarr.json` describes a group, or an array with uncompressed chunks. Facts are those of the Zarr v3 core specification;
 spellings beyond it are the ones that zarr-python 3.1 and later open. Not here: chunk files (`chunks.py`).
 """
 
@@ -52,7 +52,7 @@ def chunk_grid(metadata: ArrayMetadata) -> JSON:
 
 
 def codecs(metadata: ArrayMetadata) -> list[JSON]:
-    """The shortest codec list that describes the decoded bytes."""
+    """Return the shortest codec list by which readers get elements from the decoded bytes."""
     listed: list[JSON] = []
     if metadata.order is not None and list(metadata.order) != sorted(metadata.order):
         listed.append({"name": "transpose", "configuration": {"order": list(metadata.order)}})
@@ -60,7 +60,7 @@ def codecs(metadata: ArrayMetadata) -> list[JSON]:
 
 
 def _serializer(dtype: DataType) -> JSON:
-    if dtype.element is not None:  # the mask is one byte an element
+    if dtype.element is not None:  # the mask has one byte for each element
         parts = {"mask_codecs": [{"name": "bytes"}], "data_codecs": [_serializer(dtype.element)]}
         return {"name": "optional", "configuration": parts}
     if dtype.serializer == "bytes" and dtype.endian is not None:
@@ -124,7 +124,7 @@ class Zarr3Array(ArrayDirectory):
 
     def chunk(self, name: bytes) -> AnyNode:
         if name != DIRECTORY:
-            raise NotFound(f"{name!r} is not in an array")
+            raise NotFound(f"the array's directory has no member {name!r}")
         return self.space.stored(())
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:

@@ -1,4 +1,4 @@
-"""`attributes.json`: what N5 says of a group, and of an array with uncompressed blocks, and the axes that it tells of.
+"""`attributes.json`: what N5 says of a group, and of an array with uncompressed blocks, including its axes.
 
 N5's first dimension is the fastest. A source in C order therefore appears with reversed axes, as z5py and n5-zarr show it,
 and lists about axes are reversed with them; one with its first dimension fastest already (N5 itself, Zarr v2's order F)
@@ -60,7 +60,7 @@ def refusal(metadata: ArrayMetadata) -> str | None:
     if kind is None:
         return f"N5 has no data type {metadata.dtype.native}"
     if metadata.varlength or not metadata.dtype.itemsize:
-        return f"blocks of variable length (data type {metadata.dtype.native})"
+        return f"the layout has no blocks of variable length (data type {metadata.dtype.native})"
     if not metadata.grid.regular:
         return "N5 has no blocks of several shapes"
     if any(cast(int, edge) > MAX_EDGE for edge in metadata.grid.edges):
@@ -93,7 +93,7 @@ def native(documents: Mapping[str, JSON]) -> Mapping[str, JSON] | None:
 
 
 def group_document(attributes: Mapping[str, JSON], own: Mapping[str, JSON] | None, root: bool) -> bytes:
-    """`attributes.json` of a group; `own` is that of an N5 source."""
+    """Return `attributes.json` of a group. `own`: the document of that name in an N5 source; None: another format."""
     version = {"n5": VERSION} if root else {}
     if own is not None:
         return encode({**version, **own})
@@ -101,7 +101,7 @@ def group_document(attributes: Mapping[str, JSON], own: Mapping[str, JSON] | Non
 
 
 def array_document(metadata: ArrayMetadata, root: bool, spacing: Spacing | None = None) -> bytes:
-    """`attributes.json` of an array that is no `refusal`."""
+    """Return `attributes.json` of an array for which `refusal` is None."""
     own = native(metadata.native)
     if own is not None:
         instead = ("compression",) if "compression" in own else ("compressionType", "codecs")
@@ -140,7 +140,7 @@ def _array_attributes(metadata: ArrayMetadata, spacing: Spacing, turned: bool) -
 
 
 def _describes_axes(name: str, value: JSON, rank: int) -> bool:
-    """True if readers accept the value as the attribute `name` of the axes. In `axes`, only empty labels may be repeated."""
+    """True if N5 readers accept the value of an attribute in `_AXES`. In `axes`, only empty labels may be repeated."""
     if not isinstance(value, list | tuple) or len(value) != rank:
         return False
     if name == "resolution":
@@ -150,7 +150,7 @@ def _describes_axes(name: str, value: JSON, rank: int) -> bool:
 
 
 def _along_axes(value: JSON, rank: int) -> JSON:
-    """Reverse the axes in a value with an entry per axis, in a list of such values, or in `dimensions` of an object."""
+    """Reverse a list with an entry per axis, also inside a list of such lists, or in the `dimensions` of an object."""
     if isinstance(value, Mapping):
         return {**value, "dimensions": _along_axes(value["dimensions"], rank)} if "dimensions" in value else value
     if not isinstance(value, list | tuple):
@@ -165,7 +165,7 @@ def _turned(values: Sequence[JSON], turned: bool) -> list[JSON]:
 
 
 def _renamed(attributes: Mapping[str, JSON], unfit: frozenset[str] | set[str]) -> dict[str, JSON]:
-    """Return the attributes. A name in `unfit` gets enough `_` appended to differ from all other names."""
+    """Return the attributes. To each name in `unfit`, `_` is appended until it differs from all other names."""
     return {_free(name, attributes, unfit) if name in unfit else name: value for name, value in attributes.items()}
 
 
@@ -188,7 +188,7 @@ _TOLERANCE = 1e-6
 
 
 class Spacing(NamedTuple):
-    """Facts for each axis, in the array's own order. Each list is empty unless the source has the fact for every axis."""
+    """Attributes of the axes, in the array's own order. A list is empty unless the source has an entry for every axis."""
 
     names: tuple[str | None, ...] = ()
     units: tuple[str, ...] = ()
@@ -213,7 +213,7 @@ def spacing(member: SourceMember, metadata: ArrayMetadata) -> Spacing:
 
 
 def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Return `resolution` and `downsamplingFactors` of a level. Without integer factors: its own scales, and no factors."""
+    """Return `resolution` and `downsamplingFactors` of a level; its own scales and no factors if these are no integers."""
     full = tuple(axis.scale for axis in first or () if axis.scale is not None and axis.scale > 0)
     if len(full) < len(scales):
         return scales, ()

@@ -41,7 +41,7 @@ MAX_WALKS = 64
 """Most arrays with kept chunks."""
 
 BATCH_PAIRS = 5000
-"""Members that a listing gives at once."""
+"""Most members of one batch of a listing."""
 
 _Pairs = tuple[NDArray[np.int64], NDArray[Any]]
 
@@ -173,9 +173,9 @@ MAX_FORMS = 256
 class BlockSpace(FilledSpace):
     """The blocks of one array version. Axes may be reversed, see `documents.reversed_axes`.
 
-    A reader takes an absent block for zeros. If the fill value is another, such a block opens by its name and is full of it,
-    without being listed. With reversed axes a directory opens by its name whether or not a block is stored in it, because
-    the store would have to be searched to know.
+    N5 readers fill absent blocks with zeros. If the fill value is not zero, an absent block can still be opened by its name,
+    and is full of the fill value; it is not listed. With reversed axes any directory of the grid can be opened by its name,
+    because only a search of the store could tell whether a block is stored in it.
     """
 
     __slots__ = ("_forms", "_full", "_listings", "_steps", "_turned")
@@ -226,7 +226,7 @@ class BlockSpace(FilledSpace):
         return max(super().extent(prefix), self._listings.known(self.chunks) if self._turned else 0)
 
     def _form(self, shape: tuple[int, ...]) -> ChunkForm:
-        """`shape`: the block's extents along the array's own axes."""
+        """Return the form of a block with extents `shape` along the array's own axes."""
         of = self.chunks.metadata.dtype
         slowest_first = slice(None) if self._turned or len(shape) < 2 else slice(None, None, -1)
         shown = shape[slowest_first]
@@ -270,7 +270,7 @@ class N5:
 
 
 class N5Array(ArrayDirectory):
-    """An array's directory: besides the document a directory for each coordinate of N5's first dimension."""
+    """An array's directory: the document, and a directory for each coordinate along N5's first dimension."""
 
     def __init__(self, path: PathDirectory, array: Array, listings: BlockListings) -> None:
         super().__init__(path, array)

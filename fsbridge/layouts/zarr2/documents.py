@@ -1,4 +1,4 @@
-"""`.zgroup`, `.zarray` and `.zattrs`: the Zarr v2 documents of a group, and of an array as its decoded chunks hold it.
+"""`.zgroup`, `.zarray` and `.zattrs`: the Zarr v2 documents of a group, and of an array with uncompressed chunks.
 
 Pure functions. Not here: which chunk files there are (`layout.py`), `.zmetadata` (`layout.py`).
 """
@@ -26,12 +26,12 @@ def group_documents(attributes: Mapping[str, JSON]) -> dict[bytes, bytes]:
 
 
 def array_documents(metadata: ArrayMetadata, separator: str) -> dict[bytes, bytes]:
-    """The documents of an array, by file name; `separator` is the chunk keys'."""
+    """Return the documents of an array, by file name. `separator`: between the coordinates of a chunk key."""
     return {ARRAY: encode(array_document(metadata, separator)), ATTRIBUTES: encode(array_attributes(metadata))}
 
 
 def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
-    """`.zarray`; the grid is regular."""
+    """Return `.zarray` of an array, which must have a regular grid."""
     serializer = metadata.dtype.serializer
     return {
         "zarr_format": 2,
@@ -47,8 +47,8 @@ def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
 
 
 def array_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """`.zattrs`: the source's attributes, with names of dimensions where all have one and the attributes name none."""
-    scalar = not metadata.shape and ".zarray" not in metadata.native  # xarray wants the names of no dimensions, too
+    """Return `.zattrs`: the source's attributes. Names of dimensions are added if all have one and no attribute has them."""
+    scalar = not metadata.shape and ".zarray" not in metadata.native  # xarray needs an empty list, too
     names = () if scalar else metadata.dimension_names
     if names is None or _DIMENSIONS in metadata.attributes or any(name is None for name in names):
         return zarr2_attributes(metadata)
@@ -107,9 +107,9 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
     if raw is None:
         return None
     shown = dtype(of)
-    if of.numpy is None or not isinstance(shown, str) or shown[1] in "SV":  # long double is shown as bytes, too
+    if of.numpy is None or not isinstance(shown, str) or shown[1] in "SV":  # also long double, shown as bytes
         return in_base64(raw)
-    return scalar(raw, of.numpy, lambda value, _: number(float(value)))  # a NaN's payload has no spelling
+    return scalar(raw, of.numpy, lambda value, _: number(float(value)))  # Zarr v2 cannot write a NaN's payload
 
 
 def _says_null(native: Mapping[str, JSON]) -> bool:

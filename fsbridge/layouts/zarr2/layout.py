@@ -98,7 +98,7 @@ class Zarr2Array(ArrayDirectory):
 
     @property
     def extent(self) -> int:
-        """Chunks of the last complete listing of a flat directory."""
+        """Number of chunks in the last complete listing, if the directory is flat."""
         return self._listed
 
     def chunk(self, name: bytes) -> AnyNode:
@@ -123,7 +123,7 @@ class Zarr2Array(ArrayDirectory):
 class Zarr2Space(FilledSpace):
     """Decoded chunks as they are, or turned into C order if the document cannot say their order.
 
-    If `.zarray`'s `fill_value` differs from what fills absent chunks in the source, absent chunks are files as well.
+    If `.zarray`'s `fill_value` differs from the source's fill value, absent chunks are shown as files.
     """
 
     __slots__ = ("_form", "_separator")
@@ -238,8 +238,8 @@ class _Consolidation:
                 member = member.child(part, found)
                 continue
             links += 1
-            if links > MAX_LINKS:  # of the whole path, as Linux counts: links to links to links could be followed for ever
-                raise TooDeep(f"{member}/{part}: more than {MAX_LINKS} links on the way")
+            if links > MAX_LINKS:  # counted over the whole path, as Linux does, because links may form a circle
+                raise TooDeep(f"{member}/{part}: more than {MAX_LINKS} links must be followed")
             member, parts = self.root, [*_followed(member.names, found.target), *parts]
         return member, links
 
