@@ -15,7 +15,7 @@ from paths import DATA
 
 MUTATIONS = 200
 CORPUS = sorted((DATA / "corpus").glob("codec-*.json"))
-ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "MALLOC_PERTURB_": "165"}
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests/support'}", "MALLOC_PERTURB_": "165"}
 
 
 def run(program: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
