@@ -1,1 +1,1 @@
-"""What the kernel's requests meet: requests, inodes, handles, replies, jobs, pages, read-ahead. Not here: the tree."""
+"""The code that answers the kernel's requests, with its inodes, handles, jobs, pages and read-ahead. Not here: the tree."""

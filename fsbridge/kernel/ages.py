@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Ages:
-    """How old answers may be. Each question of a mount is asked in one of the contexts that this makes.
+    """How old answers may be. It makes contexts (`asking.as_of`), and each question of a mount is asked in one of them.
 
     Opening a file of a local store accepts no remembered answer, because it compares versions in an order that only fresh
     answers keep. With a remote store each question costs a request, so even an open accepts answers as old as attributes.
@@ -49,8 +49,8 @@ class Ages:
     def ask(self, question: Callable[[], T]) -> T:
         """Return `question()`, which is about attributes or a look-up.
 
-        If it fails after it used a remembered answer, it is asked again without them. So a local store that may change gives
-        no outdated errors.
+        If it fails after it used a remembered answer, it is asked again, and only new answers count. So a local store that
+        may change gives no outdated errors.
         """
         begun, answers = time.monotonic(), self._since(self._ttl)
         try:
@@ -63,7 +63,7 @@ class Ages:
 
     @property
     def remembers(self) -> bool:
-        """True if an answer may be given more than once."""
+        """True if one answer may serve several requests, because the TTL is not 0."""
         return self._ttl > 0
 
     def left(self, asked: float) -> float:

@@ -1,9 +1,9 @@
 """The errno boundary: the one place where an exception becomes a reply to the kernel, and a line in the log.
 
-pyfuse3 ends the whole mount on any exception that is not a FUSEError, so every handler is wrapped by `guarded`. What the
-kernel has asked, what was answered, and the last errors with their reasons are counted here, too: on the event loop, while
-another thread may look at any time, so each look takes one copy. Not here: the table of errnos (`errors.py`), the handlers
-(`filesystem.py`), the reports made from the counters (`mount/control.py`).
+pyfuse3 ends the whole mount on any exception that is not a FUSEError, so every handler is wrapped by `guarded`. Requests and
+errors are counted here, too, and the last errors are kept with their reasons. The event loop counts; another thread may look
+at any time, so it takes a copy. Not here: the table of errnos (`errors.py`), the handlers (`filesystem.py`), the reports
+made from the counters (`mount/control.py`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REMEMBERED_PATHS = 4096
 """Number of damaged paths, and of places in the code with bugs, whose last log line is remembered for `SILENCE_SECONDS`."""
 
 LINES_EACH_PATH, LINES_IN_ALL = 100, 1000
-"""Most log lines about one path, and about all, within `SILENCE_SECONDS`. All chunks of an array count as one path.
+"""Most log lines about one path, and about all paths, within `SILENCE_SECONDS`. All chunks of an array count as one path.
 
 Further lines are only counted.
 """
@@ -106,7 +106,7 @@ class Counters:
 
 
 class Reporter:
-    """Turns exceptions into errnos and log lines; `unexpected` counts those that are neither ours nor the OS's: bugs."""
+    """Turns exceptions into errnos and log lines. `unexpected` counts bugs: those that are neither ours nor OSErrors."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         self.unexpected = 0
@@ -204,7 +204,7 @@ class _Guarded(Protocol):
         """The path behind the first argument of `handler`, an inode or a file handle."""
 
     def outdated(self, handler: str, subject: Any) -> None:
-        """Note that `handler` answered Stale: what is remembered of `subject` is outdated."""
+        """Note that what is remembered of `subject` is outdated, because `handler` answered Stale."""
 
 
 S = TypeVar("S", bound=_Guarded)
@@ -226,7 +226,7 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
                 raise
             except Exception as error:
                 if isinstance(error, errors.Stale):
-                    with contextlib.suppress(Exception):  # no memory to forget it: the next listing tells of it again
+                    with contextlib.suppress(Exception):  # without memory for it, the next listing does it
                         self.outdated(handler.__name__, args[0])
                 code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
             except trio.Cancelled:  # the session ends

@@ -143,7 +143,7 @@ def read_directory(ages: Ages, node: Directory, attrs: Attrs | None = None, aske
     `attrs`: its attributes, if the listing of the directory above gave them at the time `asked`.
     """
     with ages.listed(node.extent) as answers:
-        shown = node.present()  # which asks what there is now, so that the attributes need not
+        shown = node.present()  # this asks for the present state, so the attributes need not
         attrs = attrs or node.attrs()
         batches = all_batches(shown)
     if batches is None:
@@ -162,7 +162,10 @@ def read_tree(ages: Ages, node: Directory) -> Reading | None:
 
 
 def _read_below(ages: Ages, top: Reading, reading: Reading, room: Iterator[int]) -> None:
-    """Read the directories below `reading`. Chunk directories are kept in `top`: the array's directory, or `reading`."""
+    """Read the directories below `reading`, at most as many as `room` has left.
+
+    Chunk directories of any depth are kept in `top`, the reading of the array's directory; named ones in their parent's.
+    """
     found = list(islice(_directories(reading), BELOW_DIRECTORIES + 1))
     for entry in found[:BELOW_DIRECTORIES]:
         numbered = isinstance(entry.node, int)

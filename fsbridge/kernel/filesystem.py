@@ -52,7 +52,10 @@ class Filesystem(pyfuse3.Operations):
         self.jobs = jobs
         self.counters = Counters()
         self.tell_access: Callable[[str, int, int, int, float], object] | None = None
-        """Gets opens, and reads not answered from memory: what, inode, offset, size, seconds. It must not block."""
+        """Called for each open, and each read not answered from memory, with: what, inode, offset, size, seconds.
+
+        It must not block.
+        """
         self.reporter = Reporter(self.counters)
         self.under_way = 0
         self.inodes = InodeTable(root, self._unread)
@@ -117,7 +120,7 @@ class Filesystem(pyfuse3.Operations):
         inode = self.inodes.looked_up(parent_inode, name, apart, attrs.kind)
         reply = self.replies.attributes(inode, attrs, self.ages.left(asked))
         if apart is not node or isinstance(apart.version, Unsettled):
-            reply.entry_timeout = 0  # an open must find what is there then: the kernel looks up once more, not twice
+            reply.entry_timeout = 0  # the kernel looks up again before an open; after a failed one it does that only once
         return reply
 
     def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
@@ -258,7 +261,7 @@ class Filesystem(pyfuse3.Operations):
         if want <= 0:
             return b""
         if file.scattered is not None and file.scattered.declines(off, off + want):
-            # the error goes unseen: the kernel asks again for the page that a program waits for
+            # no program sees the error: the kernel asks again, for only the page that is needed
             raise FUSEError(errno.EAGAIN)
         data = file.handle.peek(off, want)
         if data is None:

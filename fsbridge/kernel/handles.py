@@ -124,8 +124,8 @@ class OpenFile:
 class Reading:
     """All of a directory as it was at the time `asked` (`time.monotonic`).
 
-    `below`: chunk directories that were read together with it, by position; `named`: named directories in it that were.
-    `base`: first inode number of its space, if the kernel knows one.
+    `below` and `named`: the chunk directories by position, and others by name, that were read together with it. `base`: the
+    first inode number of its space, if the kernel knows one.
     """
 
     __slots__ = ("_members", "asked", "attrs", "base", "batches", "below", "named", "nbytes", "node", "shown")
@@ -195,7 +195,7 @@ class Listing:
         return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
     def begins(self, ages: Ages) -> bool:
-        """True if what was read already is young enough for a request for the beginning. True once after each `begin`."""
+        """True if a request for the beginning can be answered with what `begin` has read: once, and while that is young."""
         untouched, self._untouched = self._untouched, False
         return untouched and ages.listed_again(self._begun, self.shown.extent, JUST_SECONDS)
 
@@ -279,7 +279,7 @@ class Listing:
             with as_of(context.as_of, context.listed) as answers, self.directory.together():
                 batch = next(stream, None)
         except BaseException:
-            self._stream = None  # it would say that it has come to its end: another one begins anew
+            self._stream = None  # after an error it would seem to be at its end, so the next call makes a new one
             raise
         if batch is None:
             self._ended = True
@@ -301,7 +301,7 @@ class Listing:
 
 _OVER: Iterator[Sequence[Entry]] = iter(())
 
-_TIMED = (Numbered, Dated)  # a tuple is looked through several times as fast as a union
+_TIMED = (Numbered, Dated)  # isinstance takes several times as long for a union as for a tuple
 
 
 def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
@@ -367,7 +367,7 @@ def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
     directory = cast(Directory, node)
     with ages.listed(directory.extent), node.together():
         listing = Listing(inode, directory)
-        listing.restart()  # which asks what there is now, so that the attributes need not
+        listing.restart()  # this asks for the present state, so the attributes need not
         attrs = node.attrs()
         try:
             listing.begin()

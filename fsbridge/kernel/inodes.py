@@ -44,7 +44,7 @@ class InodeTable:
     """The table of all inodes of one mount, as the module's text describes."""
 
     def __init__(self, root: Directory, released: Callable[[int, Space | None], object] = lambda base, space: None) -> None:
-        """Call `released` for each space that is parked, or if the kernel has forgotten all its numbers.
+        """Make the table. It calls `released` when it parks a space, and when the kernel has forgotten all of a space.
 
         `released` gets the first number of the range, and the space if it was open.
         """
@@ -103,9 +103,9 @@ class InodeTable:
     def listed(self, parent: int, entry: Entry, space: Space | None, remembered: bool = False) -> tuple[int, bool]:
         """Return the inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
 
-        The kernel may not rely on it if a version of the entry is in use and the listing does not know the entry's version:
-        the next use of the name must look it up. `remembered`: `recall` will open the entry when it is used, so a row is
-        enough. New directories get more than a row, because they are about to be entered.
+        If the listing does not tell the entry's version, the inode may be that of an older one. Then the kernel may not rely
+        on it: it must look the name up at the next use. `remembered`: `recall` can open the entry later, so a row is enough;
+        new directories get more than a row, because they are about to be entered.
         """
         name, attrs, node, version = entry
         if isinstance(node, int):
@@ -123,7 +123,7 @@ class InodeTable:
                 if remembered:
                     return rows.numbers[at], version is not None or known is None
                 record = self._record(row)
-                if node is not None and not record.is_open and (version is not None or known is None):  # parked: here it is
+                if node is not None and not record.is_open and (version is not None or known is None):  # it is parked
                     self._name(record, node)
                 return record.inode, version is not None or known is None
         if row is not None:
@@ -178,7 +178,7 @@ class InodeTable:
         return None if owner is None else owner.inode
 
     def count(self, base: int, lookups: int) -> None:
-        """Add `lookups`, which a listing has replied, to the range at `base`. A range that then has none is removed."""
+        """Add the `lookups` of one reply to the count of the range at `base`. A range with a count of 0 is removed."""
         self._count(base, lookups)
 
     def forget(self, inode: int, lookups: int) -> bool:
@@ -302,7 +302,7 @@ class InodeTable:
         number = self._singles.get((space, position))
         if number is None:
             record = Record(self._rows.add(parent, name, kind, None, 0), None, self._learnt)
-            record.node = space.node(position)  # it hangs on its space, not on its name
+            record.node = space.node(position)  # its space finds it, so no name is looked up
             number = self._singles[space, position] = record.inode
             self._pinned[number] = record
         self._count(number)
@@ -392,5 +392,5 @@ class InodeTable:
         space = unused.space
         unused.park()
         if space is not None:
-            self._spaces.pop(unused.identity, None)  # it is not there yet if it was opened just now
+            self._spaces.pop(unused.identity, None)  # absent if the space was opened only just now
         self._released(unused.inode, space)

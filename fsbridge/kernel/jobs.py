@@ -47,7 +47,7 @@ class Jobs:
     def __init__(self, metadata: int = METADATA_THREADS, data: int = DATA_THREADS, sizes: int = SIZE_THREADS) -> None:
         self.metadata = Lane("metadata", metadata, METADATA_SLOW, METADATA_SUSPECTED)
         self.data = Lane("data", data, DATA_SLOW, DATA_SUSPECTED)
-        self.sizes = Lane("sizes", sizes, DATA_SLOW, DATA_SUSPECTED, "; it goes on being made: ask again later")
+        self.sizes = Lane("sizes", sizes, DATA_SLOW, DATA_SUSPECTED, "; the file is still being made: try again later")
         self._returns: Returns | None = None
 
     @classmethod

@@ -3,8 +3,8 @@
 A request costs one hand-over to a thread and shares one wake-up with every other result that is ready by then; a new thread
 or a `trio.to_thread` call per request costs several times as much. A thread with a job that takes long has a substitute
 meanwhile, so that one hung store does not stop the others. While a job has passed its deadline and still hangs, further jobs
-for the same are refused at once, and those beside it get less time: otherwise each new reader of a hung store would wait for
-a deadline of its own, and take another thread with it.
+for the same file are refused at once, and jobs in the same directory get less time. Otherwise each new reader of a hung
+store would wait for a deadline of its own, and occupy another thread.
 
 Not here: which lanes there are (`jobs.py`), what a job does, what its failure means to the kernel (`boundary.py`), threads
 for work that no request waits for (`workers.py`).
@@ -37,7 +37,7 @@ SUBSTITUTE_THREADS = 60
 """Most extra threads of a lane, which replace those with long jobs. Up to this many hung requests do not stop others."""
 
 AGAIN_SECONDS = 0.05
-"""Seconds before a thread without memory for it tries again to tell the event loop that a job is over."""
+"""Seconds after which a thread that lacked the memory to tell the event loop that a job is over tries again."""
 
 HUNG_MEMBERS = 8
 """Number of hung members from which on all jobs in a directory are refused at once. Each hung member costs a thread.
@@ -67,14 +67,14 @@ class Overdue:
         return len(self._hung)
 
     def patience(self, subject: Subject | None) -> float:
-        """Most seconds for a job for `subject`, infinite if nothing hangs; TimedOut while an earlier job for it hangs."""
+        """Return the most seconds that a job for `subject` may take. TimedOut while an earlier job for it hangs."""
         if not self._hung or subject is None:
             return math.inf
         members = self._hung.get(subject.directory)
         if members is None:
             return math.inf
         if subject.member in members or len(members) >= HUNG_MEMBERS:
-            raise TimedOut("an earlier request for the same has passed its deadline and still hangs")
+            raise TimedOut("an earlier request for the same file or directory has passed its deadline and still hangs")
         return self._suspected
 
     def begins(self, subject: Subject) -> None:
@@ -93,7 +93,7 @@ class Overdue:
 
 
 class Abandoned(TimedOut):
-    """The deadline of a job has passed, not one within the store. A job that has begun goes on."""
+    """A job has not ended within its deadline. If it has begun, it goes on. Other TimedOut errors come from the store."""
 
 
 class _Job(Generic[T]):

@@ -25,7 +25,7 @@ REMEMBERED_VERSIONS = 65536
 """
 
 LEAST_BYTES = 64 * 1024
-"""Least bytes of a request that may be read-around. Rows up to this length also arrive as requests of single pages."""
+"""Bytes of the smallest request that is declined. Rows up to this length also arrive as requests of single pages."""
 
 FAR_REQUESTS = 2
 """Number of requests, each farther from the last than it is long, after which a program seems to pick rows."""
@@ -127,7 +127,7 @@ class Scattered:
         self._never = False
 
     def declines(self, start: int, stop: int) -> bool:
-        """True if the request is to fail because it is read-around, and only one page of it is needed."""
+        """True if the request is to fail, because a program seems to need only one page of it."""
         size = stop - start
         if self._never:
             return False

@@ -293,7 +293,7 @@ class Record:
                 node = cast(Directory, self.above.open()).lookup(self.name)
             if self.version is None:
                 self.version = node.version
-            # What a listing has named as a directory asks the store when it is used, and is one for as long as it is there.
+            # A directory from a listing is not asked for its kind: its methods raise errors if it is no longer there.
             told = opener is not None and self.kind == "directory"
             if node.version != self.version or not (told or node.attrs().kind == self.kind):
                 node.settle()
@@ -337,7 +337,7 @@ class Range:
             if self.above is None:
                 raise Stale("the array is no longer known")
             directory = cast(Directory, self.above.open())
-            directory.attrs()  # a directory has the space of what it has last looked at
+            directory.attrs()  # this look makes `directory.space` the present one
             space = directory.space
             if space is None or space.identity != self.identity:
                 raise Stale(f"{self.above.name.decode('utf-8', 'replace')}: changed since it was last used")

@@ -31,8 +31,8 @@ UNTOLD = -1
 
 It is used if the kernel knows the inode already, and the listing does not know all attributes. Linux (5.5, and maintained
 versions before it) then takes only the name, keeps what it knows of the inode, and drops the reference that comes with the
-entry. It would believe any attributes with a valid size at once, even with a lifetime of zero:
-a program that has the file mapped would lose its pages, and one that may enter a directory could not enter it.
+entry. It would believe any attributes with a valid size at once, even with a lifetime of zero: a program that has the file
+mapped would lose its pages, and a directory might refuse a program that may enter it.
 """
 
 DOT_ENTRIES = 2

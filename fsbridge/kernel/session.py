@@ -59,7 +59,7 @@ class Waiting:
         if not self._due() and not self._turn.passed and self._poll.poll(lingers):
             return
         await trio.lowlevel.wait_readable(fd)
-        while not self._poll.poll(0):  # the kernel has withdrawn an interrupt of what was answered, or a request of the dead
+        while not self._poll.poll(0):  # the kernel has withdrawn the request, because its process ended, for example
             await trio.lowlevel.wait_readable(fd)
         self._turn = Deadline(TURN_SECONDS)
 

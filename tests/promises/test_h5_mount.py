@@ -215,7 +215,7 @@ def test_a_thousand_datasets_in_a_second(tmp_path: Path, mount: MountFunction) -
     mounted = mount(tmp_path / "s.n5", "--layout", "files")
     mounted.allow("s.h5")
     begun = time.monotonic()
-    while (size := size_of(mounted / "s.h5")) is None:  # on a slow machine it goes on being made
+    while (size := size_of(mounted / "s.h5")) is None:  # on a slow machine it is still being made
         assert time.monotonic() < begun + 60
     assert 1000 * 2**29 < size < 1000 * 2**29 + 2**23
     with h5py.File(mounted / "s.h5") as file:

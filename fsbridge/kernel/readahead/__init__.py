@@ -141,7 +141,7 @@ class ReadAhead(NoReadAhead):
                 if (reading := listing.whole()) is not None:
                     self._directories.remember(listing.inode, reading)
             except Abandoned:
-                return  # the next request meets it: the abandoned job still works on this listing
+                return  # `coming` stays: the next request gets TimedOut, because the job still works on this listing
             except Exception:  # any error has ended the stream: the next request begins anew, and meets it
                 listing.coming = None
             finally:

@@ -1,8 +1,8 @@
-"""Read-ahead of directories: a program that lists a directory and enters its first members will enter the next ones.
+"""Read-ahead of directories: a program (a visitor) that enters a directory's first members will enter the next ones.
 
 What directories contain is read for many siblings in one job. A store on a disk mostly computes: its directories are read
-when the walk has come to the first that was not read, because a thread beside the event loop would only slow it down. A
-remote store mostly waits: its directories are read before the walk comes to them. Not here: what was read
+when a visitor comes to one that was not read, because a thread beside the event loop would only slow that down. A remote
+store mostly waits: its directories are read before a visitor comes to them. Not here: what was read
 (`kernel/directories.py`), read-ahead within a long listing (`__init__.py`) and of files (`files.py`).
 """
 
@@ -28,7 +28,7 @@ from fsbridge.tree import Directory
 from fsbridge.workers import Workers
 
 MAX_WALKS = 64
-"""Number of directories in which a walk from member to member is followed at the same time."""
+"""Number of directories in which visitors are followed from member to member at the same time."""
 
 DEPTH_DIRECTORIES, DEPTH_SECONDS = 64, 0.05
 """Directories read ahead of one visitor, and the seconds of work that named ones may take.
@@ -37,7 +37,7 @@ The seconds limit it to a few HDF5 files: the child process of one read too earl
 """
 
 WAITING_SECONDS = 0.003
-"""Seconds for one directory from which on several threads read ahead, if less than half of the time is computing."""
+"""If reading a directory takes more seconds than this, and half of them are waiting, several threads read ahead."""
 
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed: chunk directories may not exist."""
@@ -96,7 +96,7 @@ class Runs:
         return range(position, visitor.stop)
 
     def passed(self, position: int) -> range:
-        """Return the directories to read in parallel if directories are large.
+        """Return the directories to read while the kernel is busy with the present one, if directories are large.
 
         The directory at `position` is being entered, and was read before.
         """
@@ -158,9 +158,9 @@ class _Walk:
         return self._order[first:end]
 
     def _find(self, name: bytes) -> int:
-        """Return the position of a visitor that does not take the very next member.
+        """Return the position of the member `name`, which is not the expected next one.
 
-        What follows is then read in its order.
+        The position is one in `_order`, which becomes the order by name if that fits the visitor better.
         """
         if not self._positions:
             self._orders.append(sorted(self._order))
@@ -171,7 +171,7 @@ class _Walk:
             found, before = positions.get(name, -1), -1 if last is None else positions[last]
             after = before + 1 if self.waits or order is not self._order else max(before + 1, self._read)
             if last is not None and before < found <= after + GAP_DIRECTORIES:
-                if order is not self._order:  # by chance, perhaps: then the next one leads back
+                if order is not self._order:  # if this is by chance, the next member restores the order
                     self._order, self._read = order, found
                 return found
         self._order, self._hits, self._read = self._orders[0], 0, 0

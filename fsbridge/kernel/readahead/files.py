@@ -1,6 +1,6 @@
-"""Read-ahead in files: notice programs that read in order, and prefetch the next bytes.
+"""Read-ahead in files: notice programs that read in order, and prefetch what they will read next.
 
-They read an array's chunk files one after the other, or one long file from front to back.
+Such a program reads an array's chunk files one after the other, or one long file from front to back.
 
 Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives prefetched
 chunks a share of its budget and forgets them first), the kernel's own read-ahead within one file. Errors here are dropped:
@@ -36,8 +36,8 @@ REMOTE_THREADS = 32
 REMOTE_MAKERS = 2 * THREADS
 """Threads that decode what has arrived or is about to.
 
-With fewer, all may wait for late chunks while others are there; with more, all files would be ready late at the same time,
-instead of one by one.
+If there were fewer, all might wait for late chunks while other chunks lie ready to be decoded. If there were more, all files
+would be ready late and at the same time, instead of one by one.
 """
 
 RECENT_SECONDS = 5.0
@@ -47,8 +47,9 @@ GAP_FILES = 4
 """Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
 
 LISTED_SECONDS = 5.0
-"""Seconds after a listing in which a program that opens a file is expected to read those behind it as well, and one that
-opens the first file, all of them.
+"""If a directory of the array was listed within so many seconds, a reader's first open also fetches some files behind it.
+
+If the open file is the directory's first, it fetches more, because the program will probably read all of them.
 """
 
 BEHIND_SECONDS = 0.01
@@ -73,7 +74,7 @@ MAX_SPACES = 64
 """Number of arrays with readers that are followed at once."""
 
 GAP_WINDOWS = 1
-"""Windows of a long file that a read may lie before or behind the others' end: the kernel's requests overtake each other."""
+"""Windows that a read may begin before or behind the end of earlier ones, because the kernel mixes up their order."""
 
 SEQUENTIAL_PART = 4
 """A reader counts as sequential once it has asked for this part (a quarter) of a window and left out at most this part of
@@ -88,14 +89,14 @@ kernel reads up to a MiB around a few pages.
 """
 
 LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
-"""Windows of a long file that are made ready ahead of its reader: between these, as many as hold so many bytes."""
+"""Least and most windows of a long file that are made ready ahead of its reader, and the bytes that they should hold."""
 
 
 class _Stream:
     """One reader: the last file opened, how many files were read to their end, and the furthest file that was made ready.
 
-    `steps`: files to prefetch and then to make ready, the oldest step first. `sending`: held by the thread that runs a step.
-    `goes_on`: set when the reader opens its second file.
+    `steps`: each has files to fetch and files to make ready after that; the oldest is the first. `sending`: held by the
+    thread that runs a step. `goes_on`: set when the reader opens its second file.
     """
 
     __slots__ = ("fetched", "furthest", "goes_on", "last", "read", "sending", "steps", "unread")
@@ -120,12 +121,11 @@ class _Stream:
 class Depths(NamedTuple):
     """How many files are made ready ahead of a reader.
 
-    `first` after its first file, `growth` times as many after each further one.
-
-    `most`: the most files made ready. `unread`: see `UNREAD_FILES`. `fetched`: the most files whose stored bytes a remote
-    store sends in advance: four times as many as are made ready. `batch`: as many files as are worth two jobs, which wait
-    for each other. `listed`: files behind the first opened one that are fetched too if a directory was listed just before;
-    `begun`: the same if that file is the first in its listing.
+    `first`: files after it has read one; `growth`: factor for each further file that it reads; `most`: the most files.
+    `unread`: see `UNREAD_FILES`. `fetched`: the most files with stored bytes fetched from a remote store; these are four
+    times as many as are made ready. `batch`: files that are begun together, in two jobs. `listed`: files behind the first
+    one opened that are fetched with it if a directory was listed just before; `begun`: the same if it is the listing's
+    first.
     """
 
     first: int
@@ -146,16 +146,17 @@ def near(size: int) -> Depths:
 
 NEAR = Depths(1, 2, DEPTH_FILES)
 REMOTE = Depths(8, 4, 16, unread=8, fetched=64, listed=4, begun=16)
-"""Over the network each step costs a round trip: after one file, as much is requested as may be on its way
-(`store/remote/prefetching.py`), and half of that at once if all files of a directory seem to be wanted: `cp -r`, `cat *`.
+"""Over the network each step costs a round trip. So after one file, as much is requested as may be on its way
+(`store/remote/prefetching.py`). Half of that is requested with the first file if a program seems to want all (`cp -r`).
 """
 
 
 class Streams:
-    """The readers of one space. `prefetch(numbers)` makes files ready, on one of `threads`; numbers are in listing order.
+    """The readers of one space, whose files are numbered in the order of a listing.
 
-    It returns the first for which there was no room; that one is tried again when the next file is opened. `fetch(number)`
-    has a file's stored bytes sent, and returns whether that is a step apart from making the file: `makers` then make it.
+    `prefetch(numbers)` makes files ready on one of `threads`. It returns the first for which there was no room; that one is
+    tried again when the next file is opened. `fetch(number)` requests a file's stored bytes. If it returns true, they arrive
+    later, and threads of `makers` make the file from them.
     """
 
     def __init__(

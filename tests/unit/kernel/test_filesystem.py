@@ -275,7 +275,7 @@ def test_p7_a_size_that_takes_longer_than_it_may_is_an_error_and_is_there_later(
         with pytest.raises(pyfuse3.FUSEError) as refused:
             await filesystem.lookup(1, b"v", CTX)
         assert refused.value.errno == errno.ETIMEDOUT
-        assert "it goes on being made: ask again later" in caplog.text
+        assert "the file is still being made: try again later" in caplog.text
         go.set()
         while filesystem.jobs.sizes.running:
             await trio.sleep(0.01)
