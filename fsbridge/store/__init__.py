@@ -26,7 +26,7 @@ class Key(str):
 
     @classmethod
     def parse(cls, text: str) -> Key:
-        """Check `text` component by component."""
+        """Return `text` as a key; NotFound unless each of its components can be one of a key."""
         key = cls(text)
         if text:
             for part in text.split("/"):
@@ -57,7 +57,7 @@ def _check(part: str) -> None:
 
 
 def is_path(text: str) -> bool:
-    """True if the operating system takes `text` as a path: strings from JSON may hold NUL or halves of characters."""
+    """True if the operating system takes `text` as a path. A string from JSON may hold NUL or a lone surrogate."""
     try:
         return "\0" not in text and (text.isascii() or bool(text.encode("utf-8", "surrogateescape")))
     except UnicodeEncodeError:
@@ -141,7 +141,7 @@ class Seen(NamedTuple):
 class Glimpse(Protocol):
     """An open directory whose documents are read in few system calls.
 
-    After an OSError the caller asks the store in the ordinary way, which tells more.
+    After an OSError the caller asks the store instead, because the store's error says more.
     """
 
     def __enter__(self) -> Glimpse: ...
@@ -267,10 +267,10 @@ class Store(StoreAbilities, Protocol):
         """
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
-        """The whole object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
+        """Return the object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
-        """Exactly `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short."""
+        """Return `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short."""
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
@@ -280,7 +280,7 @@ class Store(StoreAbilities, Protocol):
         """
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """Names of all that `list` gives, in batches. Takes a fraction of its time, for directories of millions of members.
+        """Yield the names of all that `list` gives, in batches. Takes a fraction of the time that `list` takes.
 
         `cuts`: see `foresee`.
         """
@@ -303,12 +303,12 @@ class Describes(Protocol):
 
 
 def check_limit(store: Describes, key: Key, size: int, limit: int) -> None:
-    """TooLarge for an object of `size` bytes where `limit` are allowed."""
+    """Raise TooLarge if the object at `key` has more than `limit` bytes."""
     if size > limit:
         raise TooLarge(f"{store.describe(key)}: {size} bytes stored, the limit here is {limit}")
 
 
 def check_range(store: Describes, key: Key, start: int, length: int, size: int) -> None:
-    """CorruptData for bytes [start, start + length) that an object of `size` bytes does not have."""
+    """Raise CorruptData if an object of `size` bytes does not have all the bytes [start, start + length)."""
     if start < 0 or length < 0 or start + length > size:
         raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")

@@ -1,4 +1,4 @@
-"""One version of one file, read by byte range: on a local disk, or an object of a store that lives elsewhere.
+"""One version of one file, read by byte range. The file is on a local disk, or an object of a store.
 
 Not here: what the file holds (`zip/`).
 """
@@ -25,7 +25,7 @@ class Blob(Protocol):
     stat: Stat
 
     def pread(self, start: int, length: int) -> bytes:
-        """Exactly `length` bytes; CorruptData beyond the end, Stale if the store reports another version."""
+        """Return exactly `length` bytes; CorruptData beyond the end, Stale if the store reports another version."""
 
     def check(self) -> None:
         """Raise Stale if the file has been replaced; does nothing if `pread` checks that itself."""
@@ -44,7 +44,7 @@ class BlobFile(Protocol):
 
 
 class LocalBlob:
-    """A file by its descriptor, which is closed with the last reference."""
+    """A file that is open by a descriptor, which is closed with the last reference to this object."""
 
     def __init__(self, path: str) -> None:
         self._fd = -1

@@ -46,7 +46,7 @@ def mount(place: Path) -> Iterator[Callable[..., Mount]]:
 
     def make(source: Path, *options: str) -> Mount:
         running.append(Mount(source, place / f"mount-{len(running)}", options))
-        running[-1].allow("not for everybody")
+        running[-1].allow("not every user may read it")
         return running[-1]
 
     yield make

@@ -599,7 +599,7 @@ def test_mount_says_that_listing_is_not_allowed(server: FakeS3, tmp_path: Path) 
     try:
         assert done.returncode == 0, done.stderr
         said = without_log_notice(done.stderr)
-        assert said == f"fsbridge: s3://{BUCKET}/v3: no permission to list: only what is named can be looked up\n"
+        assert said == f"fsbridge: s3://{BUCKET}/v3: no permission to list: only members with a known name can be opened\n"
         assert (mountpoint / "raw/c/0/1").read_bytes() == chunk(0, 1)
     finally:
         fsbridge("umount", mountpoint)

@@ -130,5 +130,5 @@ def _denied(fd: int, why: str, wanted: int) -> AccessDenied:
     path = os.readlink(f"/proc/self/fd/{fd}")
     right = "a+rx" if wanted == LIST else "a+r"
     return AccessDenied(
-        f"{path}: not for everybody: {why}; chmod {right} it, or mount with --umask, to say yourself who may read the mount"
+        f"{path}: not every user may read it: {why}; run chmod {right}, or mount with --umask and decide who reads the mount"
     )

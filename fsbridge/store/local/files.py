@@ -162,7 +162,7 @@ class LocalFiles:
             fd = self._open_link(root, key, flags)
             if fd is not None:
                 return fd
-        raise Stale(f"{self.describe(key)}: links on the way change faster than they can be followed")
+        raise Stale(f"{self.describe(key)}: a link on the path changed each time that it was followed")
 
     def _open_beneath(self, root: OpenedRoot, path: str, flags: int) -> int:
         """Open `path` beneath a root. Raises OSError; in a thread that may not wait, WouldWait or NotFound."""

@@ -1,4 +1,4 @@
-"""A moment of one thread: a context in which its questions to a local store take fewer system calls.
+"""A moment: a context in which the questions of one thread to a local store take fewer system calls.
 
 Answers are as of the moment's beginning. The root, each directory, and each object that is read are looked at once.
 Members of a directory that was looked at are opened relative to its descriptor. Reading a directory with all that is
@@ -45,7 +45,7 @@ class Moment:
         self._above: str | None = None  # the directory of the last question, if it was not held
 
     def root(self, root: Root) -> OpenedRoot:
-        """The store's root as it was found first."""
+        """Return the store's root as it was when the moment's first question was asked."""
         if self._root is None:
             self._root = root.now()
         return self._root
@@ -63,7 +63,7 @@ class Moment:
             self._listed[key] = stat
 
     def remember(self, key: Key, stat: Stat) -> None:
-        """Keep the stat of an object that was read: checks whether it is still the same use it."""
+        """Keep the stat of an object that was read, because a later check for changes asks for it."""
         if len(self._stats) < SEEN_OBJECTS:
             self._stats[key] = stat
 

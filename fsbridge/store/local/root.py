@@ -1,4 +1,4 @@
-"""The directory of a local store: whichever is at its path now. Not here: anything beneath it (`store.py`)."""
+"""The directory of a local store, which is the one that is at its path now. Not here: anything beneath it (`store.py`)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Root:
             if new.identity == old.identity:
                 return old
             if new.is_empty():
-                raise Stale(f"{self._path}: another directory has taken its place, which is empty")
+                raise Stale(f"{self._path}: an empty directory has taken its place")
             log.info("%s: another directory has taken its place", self._path)
             self._opened, self.path = new, new.path
             return new
@@ -116,10 +116,10 @@ def translate(error: OSError, place: str) -> Exception:
     if error.errno == errno.ENAMETOOLONG:
         too_deep = len(os.fsencode(place)) >= PATH_BYTES  # the file may exist; in a shorter path a name is too long
         return (
-            NameTooLong(f"{place}: a longer path than Linux takes") if too_deep else NotFound(f"{place}: {error.strerror}")
+            NameTooLong(f"{place}: the path is too long for Linux") if too_deep else NotFound(f"{place}: {error.strerror}")
         )
     if error.errno == errno.ELOOP:
-        return AccessDenied(f"{place}: symbolic links that lead in a circle")
+        return AccessDenied(f"{place}: symbolic links lead in a circle")
     return error
 
 

@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 
 class MountPoints:
-    """The mount points below a store's root: a dead server must not hold up a listing (P7). Up to a second old.
+    """The mount points below a store's root, as of at most a second ago. No listing waits for a server behind one (P7).
 
     Neither Linux's list of mounts nor statx(2) with AT_STATX_DONT_SYNC asks a server.
     """
@@ -100,10 +100,10 @@ TICK_NS = 20_000_000
 COARSE_TICK_NS = 2 * SECOND_NS
 """Nanoseconds: the clock of a file system that keeps whole seconds."""
 WRITTEN_BYTES = 20_000_000
-"""Least bytes per second that a write(2) is taken to write. It dates the object when it begins, so until it has ended a
-reader may get old and new bytes mixed."""
+"""Bytes per second that the slowest write(2) is assumed to write. A write dates the object when it begins, so until it ends
+a reader may get old and new bytes mixed."""
 WRITING_NS = 5 * SECOND_NS
-"""Nanoseconds that a write(2) is taken to last at most."""
+"""Nanoseconds that the longest write(2) is assumed to last."""
 
 Status: TypeAlias = os.stat_result | Known
 
@@ -121,10 +121,10 @@ def stat_of(status: Status) -> Stat:
 
 
 def _since(device: int, changed: int) -> int:
-    """Return nanoseconds since the time `changed`, which is ahead of our clock, by the clock of its file system.
+    """Return the nanoseconds since a change at the time `changed`, which is in the future by our clock.
 
-    A file server's clock may be ahead, or ours was set back. Its clock shows at least the latest time seen on it, and is
-    taken to run as fast as ours.
+    Such a time comes from a file server with a clock ahead of ours, or from before our clock was set back. The latest time
+    seen on a file system is a lower bound for its clock, which is assumed to run as fast as ours.
     """
     now = time.monotonic_ns()
     ahead = _ahead[device] = max(changed - now, _ahead.get(device, changed - now))
@@ -149,7 +149,7 @@ def is_other(entry: os.DirEntry[str]) -> bool:
 
 
 def identity(found: Stat) -> Hashable:
-    """Return what identifies an object, also after writes to it; a directory, also after its members have changed."""
+    """Return what identifies an object or directory and stays the same after writes to it: its device and inode."""
     return cast("tuple[int, ...]", found.version)[:2]
 
 

@@ -33,8 +33,8 @@ _Refused: TypeAlias = list[FsbridgeError | OSError]
 _DAMAGED = frozenset((errno.EIO, errno.EUCLEAN, errno.EBADMSG))
 """Errors of file systems for an inode that they cannot read, or whose checksum is wrong."""
 DAMAGED_MEMBERS = 64
-"""Most members with damaged inodes that a listing tolerates: a bad sector holds 16 inodes or fewer. A server that is gone
-refuses all members, each after a timeout of its own."""
+"""Most members with damaged inodes that a listing tolerates: a bad sector holds 16 inodes or fewer. A dead server fails for
+every member, each after a timeout of its own, so a listing must give up soon."""
 
 
 _UNKNOWN = Stat(False, 0, 0, None, settled=False)
@@ -70,10 +70,10 @@ class LocalStore(StoreAbilities):
         self._files.close()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Nothing to do: the store is local."""
+        """Do nothing, because the store is local."""
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Nothing to do: a listing costs what it lists."""
+        """Do nothing, because listing needs no preparation here."""
 
     def opened(self, key: Key) -> LocalObject:
         """Open the file for reading."""
@@ -136,7 +136,7 @@ class LocalStore(StoreAbilities):
             os.close(fd)
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
-        """Exactly `length` bytes from `start`; a negative `start` counts from the end."""
+        """Return exactly `length` bytes from `start`; a negative `start` counts from the end."""
         fd, status = self._files.open_file(key)
         try:
             first = start if start >= 0 else status.st_size + start
@@ -199,7 +199,7 @@ class LocalStore(StoreAbilities):
         place = moment.place(key)
         if place is None:
             with suppress(FsbridgeError, OSError):
-                self.stat(key.parent)  # which is held from then on
+                self.stat(key.parent)  # from then on the moment holds this directory
             place = moment.place(key)
         try:
             return None if place is None else LocalGlimpse(*place)
@@ -212,7 +212,7 @@ class LocalStore(StoreAbilities):
         fd = self._files.open(key, LIST)
         try:
             if (moment := self._moments.now) is not None:
-                moment.share(key, fd)  # a reader of names will want their times
+                moment.share(key, fd)  # the caller will probably ask for the times, too
             with os.scandir(fd) as members:
                 while batch := list(islice(members, BATCH_NAMES)):
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or is_other(member)]

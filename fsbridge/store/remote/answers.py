@@ -19,7 +19,7 @@ from fsbridge.store.remote.client import Object, Response, is_weak, unquoted
 from fsbridge.store.remote.listing_cache import mark
 
 DOUBTED_SECONDS = 0.2
-"""Seconds for which an answer is believed if its version is unsettled: a reader may wait for a settled one."""
+"""Seconds for which an answer with an unsettled version is believed. They are few, because a reader may wait for its end."""
 
 
 class Ages:
@@ -67,21 +67,21 @@ clock.
 """
 
 DIGEST_CHARS = 32
-"""Length from which an ETag identifies an object's bytes: an MD5 at least.
+"""Least number of characters of an ETag that identifies an object's bytes: it may be an MD5.
 
 Web servers make shorter ETags from time and size, nginx and lighttpd from whole seconds, so that two writes of one size
 within a second share it.
 """
 
 _CLOUD = "0x"
-"""Beginning of Azure's ETags, which are counted."""
+"""Beginning of Azure's ETags, which are short but unique, because Azure counts them."""
 
 
 class ServerClock:
     """A lower bound for a server's clock: the latest modification time that it sent, plus the time since then.
 
-    It decides when the second is over in which an object was written. Comparing with our own clock would make readers of
-    whole arrays wait as long as the two may differ. A race between threads only makes the bound less precise.
+    It tells when the second in which an object was written is over. If our own clock told that, readers of whole arrays
+    would have to wait for as long as the two clocks may differ. A race between threads only makes the bound less precise.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ LINGER_SECONDS = 10
 
 
 def backend(location: Location, remote: Remote, patience: dict[str, float], connections: int) -> Backend:
-    """Return an obstore store with these timeouts, which keeps this many unused connections. Asks nothing of the server."""
+    """Return an obstore store with these timeouts and at most so many unused connections. Asks nothing of the server."""
     from obstore import store as stores
 
     plain = remote.allow_http or location.root.startswith("http://") or remote.endpoint.startswith("http://")
@@ -101,7 +101,7 @@ def _configuration(error: Exception, location: Location) -> str:
     if "No CA certificates" in str(error):
         return "this machine has no certificates to trust servers by; install ca-certificates, or set SSL_CERT_FILE"
     if location.kind == "gs":
-        return "its credentials cannot be used; check GOOGLE_APPLICATION_CREDENTIALS, or say --anonymous"
+        return "its credentials cannot be used; check GOOGLE_APPLICATION_CREDENTIALS, or use --anonymous"
     if location.kind == "az" and "account" in str(error).lower():
         return "names no account; write az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH or set AZURE_STORAGE_ACCOUNT_NAME"
     return f"cannot be reached as it is configured ({type(error).__name__})"
@@ -212,9 +212,9 @@ class Profile:
 
     def _now(self) -> Any:
         if self._provider is None:
-            self._plain = self._written() or self._plain  # while the file is being written, the last keys may be good
+            self._plain = self._written() or self._plain  # the file may be half-written: then the last keys stay
             return self._plain
-        if not hasattr(self._provider.credentials, "refresh_needed"):  # boto3 reads these once; others it renews itself
+        if not hasattr(self._provider.credentials, "refresh_needed"):  # boto3 does not renew these by itself
             with contextlib.suppress(Exception):
                 self._provider = self._by_boto3()
         return self._provider()

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from obstore import GetResult
 
 FIRST_SECONDS = 4.0
-"""Seconds from the first request: with everything before it less than five from the command, but more than a request
-takes.
+"""Seconds from the first request to the first answer: more than a request takes, and few enough that the command fails
+within five seconds.
 """
 
 R = TypeVar("R")
@@ -48,7 +48,7 @@ class FirstAnswer:
     def of(self, ask: Callable[[], R]) -> R:
         """Return or raise what `ask` does.
 
-        Raises TimedOut if no request has been answered so far, although `ask` continues.
+        Raises TimedOut if the time is over without an answer to any request so far; `ask` goes on, unheard.
         """
         return ask() if self._heard else self._within(ask)
 
@@ -73,7 +73,7 @@ class FirstAnswer:
 
 
 LIST_ATTEMPTS = 3
-"""obstore does not repeat a LIST if its body breaks off."""
+"""Most attempts at a LIST with a body that breaks off, because obstore does not repeat it."""
 
 PAGE_KEYS = 1000
 """Keys of a page of a LIST."""
@@ -82,10 +82,10 @@ LEVEL_SECONDS = 30.0
 """Most seconds for the listing of one level, longer than any request takes: an endless listing would fill all memory."""
 
 EMPTY_SECONDS = 5.0
-"""Seconds for which an empty listing is believed after the server has said "not there" of a made-up name."""
+"""Seconds for which empty listings are believed after the server has reported a made-up name as absent."""
 
 REQUESTS_IN_FLIGHT = 64
-"""Most requests at a time: at a latency of 30 ms 2,000 small ones a second, such as for headers all over an HDF5 file."""
+"""Most requests at a time. At a latency of 30 ms they bring 2,000 small answers a second, such as an HDF5 file's headers."""
 
 _METADATA = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
 """Seconds for look-ups and listings: nine and a half at most, within P7's ten."""
@@ -151,7 +151,7 @@ class Client:
         self._lacks: Deadline | None = None  # until when empty listings are believed
 
     def place(self, key: str) -> str:
-        """A key for messages."""
+        """Return a key as a URL for messages."""
         return f"{self.location.text}/{key}" if key else self.location.text
 
     def get(
@@ -179,7 +179,7 @@ class Client:
             options["if_none_match"] = f'"{bare(other_than)}"'
         place = self.place(key)
         if not _speakable(key):
-            raise NotFound(f"{place}: no name that the server could hold")
+            raise NotFound(f"{place}: the server can have no object of this name")
         if start < 0 and length is not None and self.location.kind == "az":  # Azure has no suffix ranges
             start = max(0, self._head(key).size - length)
             options["range"] = (start, start + length)
@@ -202,7 +202,7 @@ class Client:
             try:
                 return _object(key, _called(lambda: self._metadata.head(key)))
             except FileNotFoundError:
-                pass  # HEAD has no body; the answer to a GET tells if it is the store that says so
+                pass  # HEAD has no body; that of a GET tells if a store or a gateway has answered
             except Exception as error:
                 raise self._judged(translate(error, self.place(key)), self.place(key)) from None
         found = self.get(key)
@@ -278,7 +278,7 @@ class Client:
     def _believe_nothing(self, prefix: str) -> None:
         """Raise Unreachable if the server gives an object even for a made-up name.
 
-        obstore takes a web page with status 200 in place of a listing for an empty listing.
+        obstore believes that a web page with status 200, sent in place of a listing, is an empty listing.
         """
         if self._lacks is not None and not self._lacks.passed:
             return
@@ -287,7 +287,7 @@ class Client:
         except (NotFound, Refused):
             self._lacks = Deadline(EMPTY_SECONDS)
             return
-        raise Unreachable(f"{self.place(prefix)}: the server lists nothing, and has an answer for every name")
+        raise Unreachable(f"{self.place(prefix)}: the server lists nothing, but answers as if every name existed")
 
     def _listed(self, prefix: str, call: Any) -> Any:
         asking.before_waiting()
@@ -320,7 +320,7 @@ class Client:
 
 
 def _called(call: Callable[[], R]) -> R:
-    """Return or raise what a call of obstore does, but raise Panic where obstore panics because it can make no request.
+    """Return or raise what a call of obstore does, but raise Panic if obstore panics because it can make no request.
 
     The PanicException that obstore raises is no subclass of Exception, so handlers of errors would miss it.
     """

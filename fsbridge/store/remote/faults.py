@@ -70,7 +70,7 @@ class Panic(Exception):
 def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeError:
     """Return our error for one of obstore's, without any text of the server except codes that are known here.
 
-    `writes`: a PUT or POST may have been one of the object.
+    `writes`: True if the object was written, so that a failed PUT or POST need not be a request for credentials.
     """
     if isinstance(error, FsbridgeError):
         return error
@@ -91,7 +91,7 @@ def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeErr
         return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
     region = _REGION.search(text)
     if place.startswith("http") and "redirect without LOCATION" in text:
-        return Unreachable(f"{place}: the server sends us elsewhere, and does not say where")
+        return Unreachable(f"{place}: the server redirects the request, but does not say where to")
     if "redirect without LOCATION" in text or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
         return WrongRegion(f"{place}: wrong region; say --region NAME") if region is None else in_region(place, region[1])
     if code == "RequestTimeTooSkewed":
@@ -105,11 +105,11 @@ def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeErr
     if _about_credentials(kind, status, text, writes):
         refused = status in (400, *_TYPED)
         reason = _reason(status, text, str(error))
-        return (Unusable if refused else Unreachable)(f"{place}: no credentials can be had: {reason}")
+        return (Unusable if refused else Unreachable)(f"{place}: no credentials can be obtained: {reason}")
     if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status in (404, 410):
         if code in _ABSENT or place[:2] not in _TELLS_ABSENCE:
             return NotFound(f"{place}: not there")
-        return Unreachable(f"{place}: not found, says something that is no object store: a gateway whose server is away?")
+        return Unreachable(f"{place}: 'not found' from a server that is no object store: a gateway whose backend is down?")
     if kind == "PreconditionError" or status == 412:
         return Stale(f"{place}: replaced")
     if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
@@ -121,9 +121,9 @@ def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeErr
     if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
         return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")
     if status == 416:
-        return CorruptData(f"{place}: shorter than the bytes that are wanted of it")
+        return CorruptData(f"{place}: the object ends before the requested bytes")
     if kind == "InvalidPathError":
-        return NotFound(f"{place}: no name that the server could hold")
+        return NotFound(f"{place}: the server can have no object of this name")
     if "timed out" in text or "kind: Timeout" in str(error):
         return TimedOut(f"{place}: no answer from the server in time")
     return Unreachable(f"{place}: {_reason(status, text, str(error))}")
@@ -147,11 +147,11 @@ _REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "F
 
 
 _CONNECTIONS = {
-    "UnknownIssuer": "nobody here trusts the server's certificate; SSL_CERT_FILE may name the file of who does",
+    "UnknownIssuer": "this machine does not trust the server's certificate; SSL_CERT_FILE may name a file of those to trust",
     "CaUsedAsEndEntity": "the server has signed its certificate itself",
-    "NotValidForName": "the server's certificate is another server's",
+    "NotValidForName": "the server's certificate is for another server",
     "InvalidCertificate": "the server's certificate is not valid, or this machine's clock is wrong",
-    "dns error": "nobody here knows the server's name",
+    "dns error": "this machine cannot find the server's name (DNS)",
     "ConnectionRefused": "nothing listens at the server's address",
 }
 """What is wrong if no request can be sent, by obstore's words for it."""
@@ -166,12 +166,12 @@ def _reason(status: int, text: str, details: str) -> str:
         return "the server does not say how long the object is"
     if "error sending request" in text:
         known = (said for word, said in _CONNECTIONS.items() if word in details)
-        return next(known, "no connection to the server, or none that lasts")
+        return next(known, "the connection to the server failed or broke off")
     return "the server's answer makes no sense"
 
 
 def _about_credentials(kind: str, status: int, text: str, writes: bool) -> bool:
-    """True if the error is from the source of credentials, not the store: its "not there" does not concern any object."""
+    """True if the server of credentials failed, not the store. Then "not found" says nothing about an object."""
     elsewhere = status in _TYPED and "performing" in text and _LISTING.search(text) is None
     pattern = _GIVES_TOKEN if writes else _GIVES_CREDENTIALS
     return kind == "GenericError" and (elsewhere or pattern.search(text) is not None)

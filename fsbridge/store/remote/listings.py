@@ -32,9 +32,9 @@ PARTS = 8
 WAITING_PAGES = 16
 """Pages that wait for a slow reader of the listing. Then the parts wait."""
 LOOK_SECONDS = 0.1
-"""Seconds between looks of a waiting part whether the listing is still read."""
+"""Seconds after which a part that waits for the reader checks whether the listing is still being read."""
 PART_PAGES = 6
-"""Least pages of a part: a listing of ten pages is asked for in one."""
+"""Least expected pages of a part, so that a listing of ten pages is not divided."""
 
 Pages = Iterator[Sequence[Object]]
 
@@ -42,8 +42,8 @@ Pages = Iterator[Sequence[Object]]
 def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float = math.inf) -> Pages:
     """Yield all objects below `prefix`, page by page; those of one part are in order. Raises what `Client.beneath` does.
 
-    `cuts`: names below `prefix`, evenly distributed among the possible ones. The place of the first page's end among them
-    tells about how many objects there are. Raises TooLarge if these are more than `most`.
+    `cuts`: names below `prefix`, evenly distributed among the possible ones. How many of them the first page has passed
+    tells roughly how many objects there are. Raises TooLarge if that is more than `most`.
     """
     pages = client.beneath(prefix)
     first = next(pages, ())
@@ -79,7 +79,7 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
                 return
             if not _ascending(page) or (page and page[0].key <= after):
                 client.ordered = False  # from now on one page follows the other
-                raise Unreachable(f"{client.place(prefix)}: the server's listing is in no order")
+                raise Unreachable(f"{client.place(prefix)}: the server does not list keys in their order")
             last = len(page) if stop is None else bisect_right(page, stop, key=lambda item: item.key)
             give(page[:last])
             if last < len(page):
@@ -121,12 +121,12 @@ WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 LISTED_DIRECTORIES = 2
 """Looks at objects beneath so many members count as a walk if the directory was listed before."""
 WALK_PAGES, WALK_PART = 8, 2
-"""Most pages of the listing of all that is walked through: eight, or half as many as the directory has subdirectories, which
-one by one take one or two requests each."""
+"""Most pages of a listing of all that is walked through: eight, or half as many as there are subdirectories if that is more.
+Listing the subdirectories one by one would take one or two requests each."""
 SHOWN_DIRECTORIES = 4096
 """Number of directories remembered as listed, and of those remembered as listed with all that lies beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
-"""The same for looks at one object in each member. It is less, because looks, unlike pages, can be made in parallel."""
+"""The same for looks at one object in each member. They are less, because looks, unlike pages, can be made in parallel."""
 
 
 class Listings:
@@ -193,7 +193,7 @@ class Listings:
         return self.at(key, since) if level is None and self.listable and self._walk(key.parent, since, True) else level
 
     def shown(self, key: Key) -> ListedLevel:
-        """Return the members, for a program that lists the directory and may then look at each of them.
+        """Return the members, and note that the directory is listed: the program may look at each of them next.
 
         Errors as in `listing`.
         """
@@ -263,8 +263,8 @@ class Listings:
     def _walk(self, key: Key, since: float, objects: bool = False) -> bool:
         """Note that `key` is being listed, or (`objects`) that something in it is looked at.
 
-        If that looks like a walk through all that lies beside `key`, all of it is listed together, unless such a listing
-        requested since `since` is known. True if that was done now, here or by another thread.
+        If that looks like a walk through all that lies beside `key`, all of it is listed together, unless a listing
+        requested after `since` is remembered. Returns true if the listing was made now, here or by another thread.
         """
         pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key

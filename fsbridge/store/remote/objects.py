@@ -56,7 +56,7 @@ class RemoteObjects:
         except NotFound as error:
             withheld = isinstance(error, TakenForAbsent)
             if withheld and self._listings.shows(key):
-                raise Refused(f"{self._client.place(key)}: refused, and listed: so it is there") from None
+                raise Refused(f"{self._client.place(key)}: refused, although the server lists it") from None
             if withheld or not self._listings.listable:
                 self._witness.confirm(key)
             self.answers.put(key, KnownObject(None, None))
@@ -100,7 +100,7 @@ class RemoteObjects:
         level = self._listings.known(key.parent)
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and level.sizes[position] != block.size:
-            return None  # even if their ETags are the same
+            return None  # the object has changed, even if the ETag is the same
         known = KnownObject(stat_of(block), block.etag)
         if len(data) <= SMALL_BYTES:
             begin = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
@@ -185,7 +185,7 @@ class RemoteObjects:
 
 
 class _Asked(NamedTuple):
-    """One check of whether the store is still there: its number, about which object, and what failed."""
+    """A check of whether the store is still there: its number, the object that was asked for, and the error."""
 
     number: int
     key: Key
@@ -193,7 +193,10 @@ class _Asked(NamedTuple):
 
 
 class Witness:
-    """The first object that a store gave, and the last two. For stores without listings: a listing proves absence."""
+    """The first object that a store gave, and the last two: if they are still there, an absent object is really absent.
+
+    It is for stores without listings, because a listing proves absence.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -214,7 +217,7 @@ class Witness:
     def confirm(self, missing: Key) -> None:
         """Raise Unreachable if the server, which has just reported `missing` absent, has lost other objects, too.
 
-        May make a request. An object that the server gave earlier proves nothing: its store may have gone away since.
+        May make a request, because the store may have been lost since the server gave the other objects.
         """
         before = self._checks
         with self._asking:  # a thread that waits here was told "not there" before the next question, so it shares the answer
@@ -232,7 +235,7 @@ class Witness:
             try:
                 self._client.get(str(key), other_than=etag)
             except NotFound:
-                lost = Unreachable(f"{self._client.place(ROOT)}: the server has lost the store: {key} is gone")
+                lost = Unreachable(f"{self._client.place(ROOT)}: the server has lost the store: {key} is missing, too")
                 asked = _Asked(self._checks, key, lost)
                 gone.append(key)
             except FsbridgeError as error:

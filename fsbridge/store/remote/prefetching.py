@@ -85,7 +85,7 @@ class Revisits:
 
 
 FETCHED_BYTES = 64 * MIB
-"""Most bytes under way or waiting for their reader: at a latency of 30 ms enough for 2 GB/s."""
+"""Most bytes under way or waiting for their reader. At a latency of 30 ms that is enough for 2 GB/s."""
 AHEAD_IN_FLIGHT = 32
 """Most requests at a time: at a latency of 30 ms they bring more whole chunks than two processors decode."""
 FETCHED_SECONDS = 10.0
@@ -123,7 +123,7 @@ class _Part:
 
 
 class Prefetched:
-    """The prefetched ranges of one store. `get` makes the request; after an error of it there is nothing to take."""
+    """The prefetched ranges of one store. `get` makes a request; if it fails, `take` returns None for that range."""
 
     def __init__(self, get: Callable[[Key, int, int | None], Fetched], budget: int = FETCHED_BYTES) -> None:
         self._get = get
@@ -212,7 +212,7 @@ class Prefetched:
                 if part.age.seconds >= seconds and (part.arrived.is_set() or part in self._waiting)
             ]
             for _, part in old:
-                self._waiting.pop(part, None)  # so that dropping one does not request another one
+                self._waiting.pop(part, None)  # otherwise dropping one would make room and request another
         for key, part in old:
             self._over(key, part)  # a reader may have begun to wait for it at this moment
 

@@ -44,7 +44,7 @@ def begin(client: Client, listings: Listings) -> bool:
             log.warning("%s", error)
             return True
         except Refused:
-            log.warning("%s: no permission to list: only what is named can be looked up", client.location.text)
+            log.warning("%s: no permission to list: only members with a known name can be opened", client.location.text)
             listings.listable = False
     _probe(client)
     return True
@@ -80,19 +80,19 @@ def _region(client: Client) -> str | None:
 
 
 def _probe(client: Client) -> None:
-    """Ask for an object that cannot exist. A server that has it reports everything as present, and nothing as absent."""
+    """Ask for an object that cannot exist. Raises SetupError if the server sends one: it never reports an absence."""
     text, name = client.location.text, f"fsbridge-{secrets.token_hex(8)}"
     try:
         client.get(name)
     except NotFound:
         return
     except Refused:
-        hint = "a chunk that is refused stays an error; --absent-403 takes a refusal for absence"
-        log.warning("%s: the server refuses what is not there, as it does what may not be read: %s", text, hint)
+        hint = "chunks that were never written give errors; with --absent-403 a refused object counts as absent"
+        log.warning("%s: the server refuses absent objects like forbidden ones: %s", text, hint)
         return
     except FsbridgeError as error:  # the name that was asked for would confuse the user
         raise type(error)(str(error).replace(client.place(name), text)) from None
     raise SetupError(
-        f"{text}: the server has an answer for every name, so nothing on it is ever absent",
+        f"{text}: the server answers as if every name existed, so missing chunks would not be noticed",
         "give the URL of the store itself, not of a page about it",
     )

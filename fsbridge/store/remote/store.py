@@ -91,7 +91,7 @@ class ObjectStore(StoreAbilities):
         position = None if level is None else level.find(key.name)
         known = self._answers.fresh(key)
         if (level is not None and position is None) or (known is not None and known.stat is None):
-            return  # seems to be absent; reading it will tell
+            return  # it seems to be absent; a read will find that out
         size = None if level is None or position is None else level.sizes[position]
         read = around or read
         self._prefetched.begin(key, read, size if read[1] is None else read[1])
@@ -153,7 +153,7 @@ class ObjectStore(StoreAbilities):
             if len(self._listings.level(key, since)):
                 return True
             there = len(self._listings.level(ROOT, since)) > 0
-        except CorruptData:  # the error is reported when it is listed
+        except CorruptData:  # the listing itself will report the error
             return self.stat(key).is_dir
         if not there:
             raise Stale(f"{self.describe(ROOT)}: no longer there")

@@ -48,7 +48,7 @@ class DestinationRefuses(FsbridgeError):
 
 
 class Uploads:
-    """The bucket of `location`; keys are those in the bucket. Thread-safe. Made where it is used, after any fork."""
+    """The bucket of `location`, with keys as in the bucket. Thread-safe. A process that forks must make it after that."""
 
     def __init__(self, location: Location, remote: Remote) -> None:
         self._absent_403 = remote.absent_403
@@ -119,7 +119,7 @@ class Uploads:
         try:
             key.encode()
         except UnicodeEncodeError:
-            raise FsbridgeError("its name is not UTF-8, so that no object can have it") from None
+            raise FsbridgeError("its name is not UTF-8, so no object can have it") from None
         return key
 
     def _translated(self, error: Exception, key: str) -> FsbridgeError:

@@ -116,7 +116,7 @@ def parse_url(text: str) -> Location:
     if not root:
         raise SetupError(f"{text}: names no bucket", f"write {scheme}://BUCKET/PATH")
     if not all(map(_NAME.fullmatch, [root, host] if account else [root])):
-        raise SetupError(f"{text}: no name of a bucket", f"write {scheme}://BUCKET/PATH")
+        raise SetupError(f"{text}: not the name of a bucket", f"write {scheme}://BUCKET/PATH")
     if any(part in ("", ".", "..") for part in path.split("/")) and path:
         raise SetupError(f"{text}: a path with empty components, '.' or '..'")
     where = f"{root}@{host}" if account else root
@@ -164,7 +164,7 @@ def region_of(given: str) -> str:
     """Return the region that the user or the environment names, or "". Raises SetupError for what cannot be a region."""
     for name in (given, *(os.environ.get(variable, "") for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"))):
         if name and _NAME.fullmatch(name) is None:
-            raise SetupError(f"region {name!r}: no name of a region", "write --region eu-west-1")
+            raise SetupError(f"region {name!r}: not the name of a region", "write --region eu-west-1")
     return given
 
 

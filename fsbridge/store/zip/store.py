@@ -132,7 +132,7 @@ class _Archive:
         self.blob = blob
         self.directory: ZipDirectory = read_directory(blob.pread, blob.stat.size)
         if self.directory.hidden:
-            text = "%s: %d members of the archive are hidden: their names are no paths, or those of directories"
+            text = "%s: %d members of the archive are hidden: their names are not paths, or a directory has the same"
             log.warning(text, name, self.directory.hidden)
         self.inflater = Inflater(blob.pread)
 
@@ -304,7 +304,7 @@ class ZipStore(StoreAbilities):
         while above:  # a member below a symbolic link is not known to be absent
             found = archive.directory.find(above)
             if found is not None and found.flags & SPECIAL:
-                raise Unsupported(f"{self.describe(key)}: behind {LINK}")
+                raise Unsupported(f"{self.describe(key)}: its path leads through {LINK}")
             above = above.rpartition(b"/")[0]
         raise NotFound(f"{self.describe(key)}: not in the archive")
 

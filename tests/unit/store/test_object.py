@@ -603,7 +603,7 @@ def test_p3_an_error_of_a_source_of_credentials_is_never_absence(
     for call in (lambda: store.stat(A, WHOLE), lambda: list(store.list(Key("a"))), store.begin):
         with pytest.raises(error) as caught:
             call()
-        assert status == 500 or "no credentials can be had: the server answers with status" in str(caught.value)
+        assert status == 500 or "no credentials can be obtained: the server answers with status" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -620,7 +620,7 @@ def test_p3_tokens_that_are_not_there_are_no_objects(said: str, error: type[Exce
     """Errors as obstore words them for Azure and Google, for roles by web identity and of machines."""
     found = faults.translate(type("GenericError", (Exception,), {})(f"Generic error: {said}"), "s3://b/z/c/0")
     assert isinstance(found, error)
-    assert "no credentials can be had" in str(found)
+    assert "no credentials can be obtained" in str(found)
 
 
 def test_p3_what_is_listed_or_all_at_once_refused_is_not_absent(server: FakeS3) -> None:
@@ -642,7 +642,7 @@ def test_p3_what_is_listed_or_all_at_once_refused_is_not_absent(server: FakeS3) 
 def test_p3_a_server_that_has_everything_is_refused(server: FakeS3) -> None:
     soft = Fault(status=200, body=b"<html>not found</html>")
     server.fault = lambda request: soft if request.key[2:10] == "fsbridge" else None
-    with pytest.raises(SetupError, match="an answer for every name"):
+    with pytest.raises(SetupError, match="answers as if every name existed"):
         web(server).begin()
 
 
@@ -761,7 +761,7 @@ def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         closed = listening.getsockname()[1]
     for place, said in (
-        (f"https://localhost:{encrypting}", "nobody here trusts the server's certificate; SSL_CERT_FILE may name"),
+        (f"https://localhost:{encrypting}", "this machine does not trust the server's certificate; SSL_CERT_FILE may name"),
         (f"http://127.0.0.1:{closed}", "nothing listens at the server's address"),
     ):
         for url, endpoint in ((f"{place}/z", ""), ("s3://bucket/z", place)):
@@ -771,7 +771,7 @@ def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
     text = (
         'HTTP error: error sending request\n\nDebug source:\nConnectError("dns error", Custom {})'  # no server is asked here
     )
-    assert "nobody here knows the server's name" in str(faults.translate(RuntimeError(text), "http://server/z"))
+    assert "this machine cannot find the server's name" in str(faults.translate(RuntimeError(text), "http://server/z"))
 
 
 @pytest.mark.parametrize(
@@ -791,7 +791,7 @@ def test_amazons_own_variable_for_trusted_certificates_is_heeded(
 ) -> None:
     options = Remote(anonymous=True, region="us-east-1", endpoint=f"https://localhost:{encrypting}")
     for name, error, said in (
-        ("certificate.pem", Unreachable, "no connection to the server, or none that lasts"),  # it ends each one
+        ("certificate.pem", Unreachable, "the connection to the server failed or broke off"),  # it ends each one
         ("gone.pem", SetupError, "AWS_CA_BUNDLE .*gone.pem: no such file"),
     ):
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / name))
@@ -973,7 +973,7 @@ def test_urls_with_secrets_are_refused(url: str) -> None:
 @pytest.mark.parametrize("url", ["s3://b u/x", "s3://\u00e4/x", "gs://b\t/x", "az://c@a b/x"])
 def test_what_no_request_can_name_is_refused(url: str) -> None:
     """obstore panics when it asks."""
-    with pytest.raises(SetupError, match="no name of a bucket"):
+    with pytest.raises(SetupError, match="not the name of a bucket"):
         parse_url(url)
 
 
@@ -982,10 +982,10 @@ def test_endpoints_and_regions_that_no_request_can_name_are_refused(monkeypatch:
     for endpoint in ("http://a b", "http://h:1/ /", "http://h/\u00e4"):
         with pytest.raises(SetupError, match="not the URL of a server"):
             Client(place, Remote(anonymous=True, endpoint=endpoint))
-    with pytest.raises(SetupError, match="no name of a region"):
+    with pytest.raises(SetupError, match="not the name of a region"):
         Client(place, Remote(anonymous=True, region="a b"))
     monkeypatch.setenv("AWS_REGION", "a b")
-    with pytest.raises(SetupError, match="no name of a region"):
+    with pytest.raises(SetupError, match="not the name of a region"):
         Client(place, Remote(anonymous=True))
 
 
@@ -1099,7 +1099,7 @@ def test_p3_a_page_for_people_in_place_of_a_listing_is_no_empty_one(server: Fake
         "foresee": lambda: store.foresee(Key("a/c")),
         "begin": store.begin,
     }
-    with pytest.raises(Unreachable, match="lists nothing, and has an answer for every name"):
+    with pytest.raises(Unreachable, match="lists nothing, but answers as if every name existed"):
         calls[method]()
 
 
