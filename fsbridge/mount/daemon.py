@@ -48,7 +48,7 @@ MAX_TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
 FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
-"""Seconds between checks how many inodes the kernel has forgotten, and the number from which on memory is given back."""
+"""Seconds between checks of how many inodes the kernel has forgotten, and the number of them that frees memory."""
 
 _STAT = "import os, sys; print(os.stat(sys.argv[1]).st_dev)"
 
@@ -114,7 +114,7 @@ class Daemon:
                 raise SetupError(f"{self.config.mountpoint}: {error.strerror}", exit_code=SYSTEM) from None
             raise
         finally:
-            # Detaches the mount even while files are open; after a crash it stays and answers ENOTCONN.
+            # This detaches the mount, even while files are open. After a bug the mount stays, and answers ENOTCONN.
             pyfuse3.close(unmount=not stays)
         if self._problem is not None:
             raise self._problem

@@ -1,15 +1,15 @@
 """The life of a mount: fork, open the store, mount, say that it is ready, serve, unmount.
 
 The command returns when the mounted root answers. The order matters: the fork comes before threads and stores (neither
-survives one), the checks before the fork (their words go to the terminal), and nothing on the event loop's thread ever
+survives a fork), the checks before the fork (their words go to the terminal), and nothing on the event loop's thread ever
 touches the mount (it would wait for itself). What threads may open is decided here, too: the store, the software, and files
 that requests to remote stores need. Not here: how threads are confined to that (`confinement.py`), what child processes
 need (told by the code that starts them), requests (`kernel/filesystem.py`), the checks (`preflight.py`), serving
 (`daemon.py`).
 
-After SIGTERM or SIGINT the mount is detached at once, whatever is open or hangs; in the foreground after SIGHUP too, because
-the terminal has gone, while in the background that drops caches and reopens the log. After a crash it is left behind
-on purpose: readers get ENOTCONN, never an empty directory that a mirroring tool would take for the truth.
+SIGTERM and SIGINT detach the mount at once, whatever is open or hangs. In the foreground SIGHUP does the same, because the
+terminal has been closed; in the background it drops caches and reopens the log. After a crash the mount is left behind on
+purpose: readers get ENOTCONN, never an empty directory that a mirroring tool would take for the truth.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SOURCE_SECONDS = 0.5
 """Seconds for the store to close at the end; a hung one is left to the operating system."""
 
 INTERRUPT_SECONDS = 0.5
-"""Seconds after which a lost interrupt is found: Python notices one just before a call that waits when that call is over."""
+"""Seconds after which a waiting thread looks for an interrupt, because Python misses one just before the wait begins."""
 
 NEW_OBJECTS = 50_000
 """New objects before the garbage collector runs. With Python's 700 it takes a quarter of a walk of many arrays."""
@@ -82,10 +82,10 @@ NAMED = (
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is mounted.
+    """The tree that is mounted.
 
-    Its root, how to release its resources, how to drop what it only remembers; and, for reports, its decoded chunks and
-    its format.
+    `close` releases its resources, and `clear` drops what it only remembers. Reports use `cache`, its decoded chunks, and
+    `format`, the name of its source's format.
     """
 
     root: Directory
@@ -122,7 +122,7 @@ def _complete_standard_streams() -> None:
         try:
             os.fstat(standard)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+            os.open(os.devnull, os.O_RDWR)  # open takes the lowest free number, which is this one
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None: closed by the caller
             stream.flush()
@@ -163,7 +163,7 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
         raise
     if said == b"0":
         _say_where(config)
-        gc.freeze()  # or else the interpreter's end looks for garbage in all that was imported, while the caller waits
+        gc.freeze()  # otherwise the interpreter would look for garbage in all that was imported, and the caller would wait
         return 0
     number, _, message = said.decode("utf-8", "replace").partition(" ")
     if not message:
@@ -303,7 +303,7 @@ def _fate(status: int) -> str:
 
 
 def needs(config: Config) -> Needs:
-    """Return the needs of the mount `config`. Spill files, the log and child processes are opened in front of the wall."""
+    """Return what confined threads of the mount `config` may open: others open logs and spill files, and start children."""
     data = list(config.external_folders)
     if config.uses_network:
         named = (os.environ.get(name) for name in NAMED)

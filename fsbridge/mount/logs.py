@@ -239,6 +239,6 @@ class AccessLog:
                 line["lost_before"] = lost
             try:
                 os.write(self._descriptor, json.dumps(line).encode() + b"\n")
-            except OSError:  # a full disk: it is told by the next line that can be written
+            except OSError:  # a full disk: the next line that can be written says how many were lost
                 self._lost += lost + 1
         os.close(self._descriptor)

@@ -65,7 +65,7 @@ def is_descriptor(mountpoint: str) -> bool:
 
 def check(config: Config) -> None:
     """Raise SetupError, with a hint, if a mount cannot work or would hang. Neither forks nor starts threads nor mounts."""
-    if not is_descriptor(config.mountpoint):  # else it is open, and this process may have no access to it
+    if not is_descriptor(config.mountpoint):  # else it is open already; this process need not be able to open it
         check_device()
     _check_layout_options(config)
     if config.remote.block_cache and not config.uses_network:
@@ -213,14 +213,14 @@ def check_device() -> None:
 
 def _check_mountpoint(mountpoint: str, force: bool) -> None:
     try:
-        os.statvfs(mountpoint)  # stat(2) of a mount whose daemon is gone may still be answered from the kernel's memory
+        os.statvfs(mountpoint)  # stat(2) of a mount whose daemon has ended may still be answered from the kernel's memory
         kind = os.stat(mountpoint).st_mode
     except OSError as error:
-        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):  # the latter while the daemon is still dying
+        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):  # ECONNABORTED while the daemon is ending
             if not force:
                 quoted = quote(mountpoint)
                 raise SetupError(
-                    f"{mountpoint} is a stale mount whose daemon is gone",
+                    f"{mountpoint} is a stale mount: its daemon has ended",
                     f"unmount it with: fsbridge umount {quoted}   (or: fusermount3 -u {quoted}, or mount with --force)",
                     FAILED,
                 ) from None

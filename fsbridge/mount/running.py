@@ -29,9 +29,9 @@ ANSWER_SECONDS = 0.6
 FACTS_BYTES, ANSWER_BYTES = 65536, 8 << 20
 """Bytes of a daemon's file and of its answer at most: root reads what other users wrote."""
 
-GONE, SILENT, UNKNOWN = "gone", "does not answer", "unknown"
-"""States of a mount without an answer: its daemon has ended without unmounting; it is stopped or hangs; it is another
-user's, or has no control socket."""
+GONE, SILENT, UNKNOWN = "daemon has ended", "does not answer", "unknown"
+"""States of a mount without an answer: its daemon has ended without unmounting; or it is stopped or hangs; or it is
+another user's, or has no control socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None
     (told,) = ask(serving(mountpoint)[-1:], question, descriptor)
     if told.state == GONE:
         raise SetupError(
-            f"{mountpoint}: its daemon (pid {told.mount.pid}) is gone",
+            f"{mountpoint}: its daemon (pid {told.mount.pid}) has ended",
             f"unmount it with: fsbridge umount {mountpoint}",
             SYSTEM,
         )

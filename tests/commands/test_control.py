@@ -175,12 +175,12 @@ def test_a_killed_daemon_is_listed_until_its_mount_is_cleared(tmp_path: Path, mo
     point = mount(n5_store(tmp_path))
     point.kill()
     done = fsbridge("status", point.path)
-    assert (done.returncode, done.stdout.splitlines()[0]) == (2, f"{point.path}: gone")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (2, f"{point.path}: daemon has ended")
     assert f"fsbridge umount {point.path}" in done.stdout
     done = fsbridge("errors", point.path)
     assert (done.returncode, done.stderr) == (
         2,
-        f"fsbridge: {point.path}: its daemon (pid {point.process.pid}) is gone\n"
+        f"fsbridge: {point.path}: its daemon (pid {point.process.pid}) has ended\n"
         f"  unmount it with: fsbridge umount {point.path}\n",
     )
     assert fsbridge("umount", point.path).returncode == 0

@@ -534,7 +534,7 @@ def test_p10_after_kill_readers_get_enotconn_until_it_is_cleared(fake: FakeMount
     done = fake.run()
     assert done.returncode == 32
     assert (
-        f"{fake.path} is a stale mount whose daemon is gone\n  unmount it with: fsbridge umount {fake.path}" in done.stderr
+        f"{fake.path} is a stale mount: its daemon has ended\n  unmount it with: fsbridge umount {fake.path}" in done.stderr
     )
     fake.start("--force")
     assert (fake.path / "hello").exists()
