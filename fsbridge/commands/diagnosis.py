@@ -229,7 +229,7 @@ def _clock() -> Iterator[Diagnosis]:
         yield Diagnosis(
             "clock",
             "note",
-            f"the clock of the clock of the file system of {tempfile.gettempdir()} differs from it by {apart:.0f} s",
+            f"the clock of the file system of {tempfile.gettempdir()} differs from it by {apart:.0f} s",
             mend,
         )
     else:

@@ -1,4 +1,4 @@
-"""What the commands with long work share: `export`, `verify`, `digest`, `diff`. Options, progress, threads, the end.
+"""What the commands with long work (`export`, `verify`, `digest`, `diff`) share: options, progress, threads and the end.
 
 Not here: the units of the work (`unmounted/units.py`), any command's own work.
 """

@@ -85,10 +85,10 @@ def _pass_on(told: Future[R], future: Future[R]) -> None:
     """Give the result or error of `future` to `told`. Errors that are neither fsbridge's nor OSErrors name the cluster."""
     if told.cancelled():
         return
-    error = FsbridgeError("the cluster gave it up") if future.cancelled() else future.exception()
+    error = FsbridgeError("the cluster cancelled this work") if future.cancelled() else future.exception()
     if error is None:
         told.set_result(future.result())
     elif isinstance(error, FsbridgeError | OSError):
         told.set_exception(error)
     else:
-        told.set_exception(FsbridgeError(f"the cluster has not done it: {type(error).__name__}: {error}"))
+        told.set_exception(FsbridgeError(f"the cluster failed to do this: {type(error).__name__}: {error}"))

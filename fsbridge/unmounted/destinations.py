@@ -27,7 +27,7 @@ from fsbridge.tree import Attrs, Buffer
 from fsbridge.unmounted.units import UNIT_ITEMS
 
 CHANGING_NS = 2_000_000_000
-"""Nanoseconds in which a change may not alter an mtime. A file with so recent a source is written again next time."""
+"""Nanoseconds within which two changes may leave the same mtime. A file with so recent a source is written again later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Folder:
         return UNIT_ITEMS
 
     def target(self, path: str) -> str:
-        """The absolute or given path of the file at `path`."""
+        """Return the path of the file at `path`, beginning with the directory's own path."""
         return os.path.join(self.path, os.fsdecode(path.encode("utf-8", "surrogateescape"))) if path else self.path
 
     @property
@@ -86,7 +86,7 @@ class Folder:
         return self.size(path) == attrs.size and os.lstat(self.target(path)).st_mtime_ns == attrs.mtime_ns
 
     def holds(self, path: str, size: int, pieces: Iterator[Buffer]) -> bool:
-        """True if the existing file consists of exactly these bytes, whatever `size` says."""
+        """True if the existing file consists of exactly these bytes. `size` is not used."""
         with open(self.target(path), "rb") as file:
             return all(file.read(len(piece)) == piece for piece in pieces) and not file.read(1)
 
@@ -178,7 +178,7 @@ def _temporary(target: str) -> str:
 class Bucket:
     """The objects below a URL, to which paths are relative. A pickled copy opens it again on its machine. Thread-safe."""
 
-    unit_items = 16  # each waits for the server twice
+    unit_items = 16  # few, because each waits for the server twice
 
     def __init__(self, url: str, remote: Remote, made_of: str) -> None:
         """Open nothing yet.
@@ -210,7 +210,7 @@ class Bucket:
         here, source = self._location, parse_url(config.source)
         same = (here.kind, here.root, here.account) == (source.kind, source.root, source.account)
         if same and (_is_below(here.path, source.path) or _is_below(source.path, here.path)):
-            raise SetupError(f"{self.path} and the store {config.source} lie in each other", "choose a URL elsewhere")
+            raise SetupError(f"{self.path} is inside the store {config.source}, or around it", "choose a URL elsewhere")
 
     def make_directory(self, path: str) -> None:
         """Make nothing, because there are no directories; but check that the bucket of the export itself answers."""

@@ -270,7 +270,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
     def _join_range(self, unit: FileBatch, file: Exported) -> None:
         assert unit.range is not None
         assert isinstance(self._dest, Folder)
-        if file.below not in self._begun or unit.range[1] != file.attrs.size:  # given up, or not all of it
+        if file.below not in self._begun or unit.range[1] != file.attrs.size:  # it was given up, or more ranges follow
             return
         try:
             if measured(self.sources.tree().node(file.path)) != file.attrs:
@@ -284,7 +284,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
     def failed(self, unit: FileBatch, error: Exception) -> None:
         for file in unit.files:
-            if file.below in self._begun:  # else it was recorded before
+            if file.below in self._begun:  # else the failure has been counted before
                 del self._begun[file.below]
                 self._dest.give_up(file.below)
                 self._fail(file.path, error)

@@ -162,7 +162,7 @@ class VirtualFile(AbstractBufferedFile):  # type: ignore[misc]
             return bytes(self._file.read(start, end))
 
     def close(self) -> None:
-        """Release what is held."""
+        """Close the file, and what the source holds open for it."""
         if not self.closed:
             self._file.close()
         super().close()

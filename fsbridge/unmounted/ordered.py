@@ -64,7 +64,7 @@ class OrderedArray:
         if metadata.refused is not None:
             raise Unsupported(metadata.refused)
         if metadata.varlength or metadata.dtype.serializer == "optional":
-            raise Unsupported("its chunks differ in size although its elements do not, or elements may be missing")
+            raise Unsupported("its elements are optional, or its chunks vary in size although its elements do not")
         self.array = array
         self.is_text = metadata.dtype.serializer != "bytes"
         self.shape = metadata.shape[::-1] if reversed_axes else metadata.shape

@@ -51,7 +51,7 @@ def find_member(tree: VirtualTree, path: str) -> Group | Array:
             raise NotFound("no such group or array")
         node = cast(Group, node).child(model)
     if isinstance(node, Link):
-        raise NotFound(f"a link to {node.target}: name that")
+        raise NotFound(f"a link to {node.target}: name its target instead")
     return node
 
 
@@ -177,7 +177,7 @@ class WorkSources:
     def _array(self, number: int, path: str) -> Array:
         array = as_array(find_member(self.tree(number), path))
         if array is None:
-            raise FsbridgeError(f"{path}: is no array any more")
+            raise FsbridgeError(f"{path}: no longer an array")
         return array
 
     def keep(self, key: Hashable, make: Callable[[], T], anew: bool = False) -> T:

@@ -61,7 +61,7 @@ class ReadableFile:
         return data
 
     def close(self) -> None:
-        """Release what is held."""
+        """Close the file, and what the source holds open for it."""
         self._handle.close()
 
     def close_when_unused(self) -> None:
