@@ -40,7 +40,7 @@ GRACE_SECONDS = 5
 END_SECONDS = 1.0
 """Seconds to wait until a child has ended. One that hangs in the kernel, at a file of a dead server, cannot even die."""
 
-TOO_SLOW = "the store was too slow for what has to be read of it"
+TOO_SLOW = "the store did not send in time what the child process had to read"
 WANT, REFUSED = "want", "refused"
 """Keys of a message by which a child asks back, and of the reply that refuses."""
 
@@ -76,7 +76,7 @@ class ChildEndless(ChildTooSlow):
 
 
 class ChildGone(CorruptData):
-    """The child is gone, through no fault of this question."""
+    """The child had ended before, or the daemon ended it, so this question is not to blame."""
 
 
 class ChildProcess:
@@ -150,7 +150,7 @@ class ChildProcess:
             raise TimedOut(f"the child process was busy for {seconds:g} s")
         try:
             if not self.alive:
-                raise ChildGone(f"the child process is gone ({self._obituary()})")
+                raise ChildGone(f"the child process had ended ({self._obituary()})")
             left = max(1, int(deadline.left) + GRACE_SECONDS)
             answer, found = self._exchange({**question, "seconds": left}, limit, deadline, attachments, supply)
         finally:
@@ -176,7 +176,7 @@ class ChildProcess:
             os.close(self._handle)
             if gone:
                 status = self._starter.reap(self.pid)
-                self._fate = "nobody knows how" if status is None else _fate(status)
+                self._fate = "for an unknown reason" if status is None else _fate(status)
             else:
                 self._starter.forget(self.pid)
             with contextlib.suppress(OSError):

@@ -66,9 +66,9 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The layout of one element in memory.
+    """The layout of one element in memory: `size` bytes, some of them pointers.
 
-    `size` bytes, with pointers at offsets. Each pointer is (offset, kind, form of a sequence's elements).
+    Each pointer is (offset, kind, form of a sequence's elements).
     """
 
     size: int
@@ -136,7 +136,7 @@ def _packed(kind: Kind, base: Form | None, memory: bytes, start: int, target: As
 
 
 class References(Protocol):
-    """Makes references in the new file; zeros if they refer to nothing there."""
+    """Makes references in the new file. A reference that refers to nothing there is zeros."""
 
     def old(self, address: int, selection: bytes | None) -> bytes:
         """Return an object reference, or with a selection a region reference."""

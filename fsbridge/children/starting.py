@@ -1,4 +1,4 @@
-"""The daemon's side of the processes that start children: one per program, started on first use, and again if it is gone.
+"""The daemon's side of the processes that start children: one per program, started on first use, and again if it has ended.
 
 Thread-safe. Not here: that process (`server.py`), talking to a child (`client.py`).
 """
@@ -78,7 +78,7 @@ class Starter:
                     if error.errno in SHORTAGES:
                         raise NoRoom(f"no process can be started: {error.strerror}") from None
                     if last:
-                        raise StartFailed(f"the process that starts others failed: {error}") from None
+                        raise StartFailed(f"the process that starts child processes failed: {error}") from None
                 except MemoryError:  # the next question would get this child
                     self._end()
                     raise

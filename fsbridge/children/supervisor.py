@@ -32,7 +32,7 @@ CALL_ATTEMPTS = 2
 """Most children that one question may end. The first may have been damaged by an earlier question."""
 
 HALVINGS = 3
-"""Most halvings of a question's CPU time: one for each of the last `AVOIDED_SECONDS` that computed without end."""
+"""Most halvings of a question's CPU time: one for each question of the last `AVOIDED_SECONDS` that computed without end."""
 
 
 class _Avoided(NamedTuple):

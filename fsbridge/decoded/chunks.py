@@ -1,6 +1,6 @@
 """DecodedChunks: the decoded chunks of one array.
 
-What identifies their bytes, how much of a chunk a read decodes, what may be prefetched.
+It decides what identifies their bytes, how much of a chunk a read decodes, and what may be prefetched.
 
 Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`), which file shows which
 chunk (the layouts), what is read ahead (`kernel/readahead/`), what one version of the whole array is (`versions.py`).
@@ -49,7 +49,7 @@ class _Replaced(Exception):
 
 
 class DecodedChunks:
-    """The decoded chunks of one version of an array's metadata. Thread-safe; blocking but for `size` and `peek`s.
+    """The decoded chunks of one version of an array's metadata. Thread-safe. All may block, except `size` and `peek`.
 
     `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is never checked again.
     """
@@ -109,7 +109,7 @@ class DecodedChunks:
         size = self.size(index)
         early = _EARLY_BYTES if context.may_wait else AT_ONCE_BYTES
         if size is None or size > early:
-            found = self._hold(index, version)  # a look alone does not tell whether it may be opened
+            found = self._hold(index, version)  # only opening it tells whether it may be opened
             found.close()
             self.check()
             return self.opened(index, found.info)
@@ -244,7 +244,7 @@ class DecodedChunks:
         try:
             view = self._decode_all(index, info, version, min(most, max(likely, info.stored)))
         except (CorruptData, TooLarge):
-            view = self._decode_all(index, info, version, most)  # which says what is wrong, if anything is
+            view = self._decode_all(index, info, version, most)  # raises an error if the chunk is damaged or too large
         self._largest = max(self._largest or 0, len(view) + len(view) // _LARGER_PART)
         return view
 

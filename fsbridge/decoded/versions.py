@@ -42,7 +42,7 @@ A reader of all chunks then needs 12 bytes of memory for each, a reader of scatt
 """
 
 _MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
-"""Least number of chunks for which the store is asked at once which are missing, and number of blocks checked at once."""
+"""Least number of chunks for which one question tells which are missing, and number of blocks that are checked together."""
 
 _UNTOUCHED, _ABSENT = 0, 1
 """Marks in an `ArrayVersion` of a chunk that was not used yet, and of one that is not stored."""
@@ -77,9 +77,9 @@ class ArrayVersion:
         self._counts = chunks.metadata.grid.counts
         self._lock = threading.Lock()
         self._commit = None if chunks.immutable else chunks.array.chunks.commit()
-        self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
+        self._blocks: dict[int, NDArray[np.uint64]] = {}  # marks of versions, by the block's number in the grid
         self._sparse = False  # true if most of the chunks looked for last are not stored
-        self._looks = 0  # how often `current` has looked at those: an open relies on it for the pages of its file
+        self._looks = 0  # counts the looks of `current` at the marks: see `_touched`
 
     @property
     def version(self) -> Hashable:
@@ -97,13 +97,13 @@ class ArrayVersion:
         return self.open_all([index])[0]
 
     def open_all(self, indices: Sequence[Index]) -> list[DecodedChunk | None]:
-        """As `open`, for several chunks: the metadata is checked once, when all are found."""
+        """Do what `open` does for several chunks. The metadata is checked only once, when all are found."""
         looks = self._looks
         absent = self._absent(indices) if self._sparse else ()
         try:
             found = [self._touched(index, looks if index in absent else None) for index in indices]
         except CorruptData:
-            self.chunks.check()  # of another version its chunks may lie elsewhere, or in another way
+            self.chunks.check()  # in another version the chunks may be stored elsewhere or in another form
             raise
         self._sparse = len(found) >= _MANY_CHUNKS and found.count(None) > len(found) // 2
         self.chunks.check()
@@ -134,7 +134,7 @@ class ArrayVersion:
                     marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
                 before = int(marks[offset])
                 if before == _UNTOUCHED and looks != self._looks:
-                    continue  # found before a look that did not include it: it may have been replaced before that look
+                    continue  # `current` has looked since, without this chunk, which may have been replaced before
                 if before not in (_UNTOUCHED, mark):
                     raise Stale(f"chunk {list(index)} was changed after it had been read")
                 marks[offset] = mark
@@ -143,7 +143,7 @@ class ArrayVersion:
     def current(self) -> bool:
         """True if the metadata and all used chunks are still those of this version.
 
-        Also False if that takes too long for an open to find out: the file is then opened as a new version.
+        Also False if finding that out takes too long for an open: the file is then opened as a new version.
         """
         if self.chunks.immutable:
             return True
