@@ -1,4 +1,4 @@
-"""How old the answers to a thread's questions may be, and whether it may wait for them. Only the kernel side says so.
+"""How old the answers to a thread's questions may be, and whether it may wait for them. Only the kernel side sets this.
 
 The event loop's thread asks every question once inside `without_waiting()`. A store answers it from memory or from the
 kernel's caches; what would block raises WouldWait, and the same question runs on a worker. Inside `as_of(moment)` answers

@@ -282,7 +282,7 @@ class ChunkCache:
                 except OSError:
                     if not self._entries and not self._spare.nbytes:
                         raise
-                # From now on a quarter less: decoders need memory, too, and some libraries end the process without.
+                # From now on a quarter less, because decoders need memory, too, and some end the process if there is none.
                 before, self._room = self._room, max(self.budget // 8, (self._used + self._spare.nbytes) * 3 // 4)
                 for key in list(islice(self._entries, 1 + len(self._entries) // 4)):
                     self._evict(key)

@@ -112,7 +112,7 @@ class Config:
     cache_size: int = 256 * MIB
     """Decoded chunks in memory, in flight and cached (P6)."""
     files: tuple[str, ...] = ("html", "npy")
-    """Formats that the layout `files` lists for each array; all others open by their names too."""
+    """File types that the layout `files` lists for each array. Files of all other types open by their names, too."""
     spill_dir: str = SPILL_DIR
     """Directory for decoded chunks that the cache cannot hold: on a disk, because /tmp is often memory."""
     spill_size: int = 4096 * MIB

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 AGAIN_SECONDS = 0.2
-"""Seconds after which a thread that could not be started is tried again: limits of containers are hit for moments mostly."""
+"""Seconds between attempts to start a thread: a container at its limit usually has room again in a moment."""
 BEGUN_SECONDS = 5.0
 """Seconds after which a thread that was started and has not begun never will: it had no memory for it."""
 
@@ -141,7 +141,7 @@ class _Starts:
                     late.append(thread)
                     if not again and len(late) == 1:
                         with suppress(MemoryError):  # else this thread of `_Starts` would end, and nothing restarts it
-                            log.error("%s: it is tried again until there is room", error)
+                            log.error("%s: trying again until there is room for a thread", error)
             else:
                 seconds = 0.0
             if asked is not None:
@@ -165,7 +165,7 @@ class _Wall:
                 try:
                     self.rules = old.renewed()
                 except OSError as error:
-                    log.debug("no new rules for threads: %s", error)
+                    log.debug("the Landlock rules for new threads cannot be renewed: %s", error)
 
 
 class _Thread(threading.local):

@@ -248,7 +248,7 @@ def _array(path: str, array: Array, layouts: Sequence[Layout], far: bool, above:
         stored = array.chunks.count()
         stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not far else None
     except Unlistable:
-        note = "how many chunks are stored cannot be told: the server lists nothing"
+        note = "the number of stored chunks is unknown, because the server does not list"
     except (FsbridgeError, OSError) as error:
         reason = _reason(error)
     itemsize = metadata.dtype.itemsize

@@ -26,7 +26,7 @@ _NET_RIGHTS = 0b11
 """Bind and connect TCP, since version 4."""
 
 _ATTRIBUTES, _PATH_BENEATH = Struct("=QQ"), Struct("=Qi")
-"""The kernel's structures: rights of file systems and of networks; what is allowed below which descriptor, without a gap."""
+"""The kernel's structures: rights of file systems and of networks; what is allowed below a descriptor (packed)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -1,7 +1,7 @@
-"""Values by key within a budget; the least recently used are dropped first. And the register of all caches.
+"""LRU, which keeps values by key within a budget and drops the least recently used first; and a register of all caches.
 
-A cache only saves time or requests, so all of them can be dropped at once. Not here: what is kept, how it is made, when
-caches are dropped (`mount/`).
+A cache only saves time or requests, so `drop_all` may empty all of them at any time. Not here: what is kept, how it is
+made, when caches are dropped (`mount/`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ V = TypeVar("V")
 
 
 class LRU(Generic[K, V]):
-    """`budget` is in whatever unit the costs have: bytes, or, by default, entries. Thread-safe.
+    """Values by key, within `budget`: the most that their costs (by default 1 each) may add up to. Thread-safe.
 
     The latest value always stays: one above the budget would otherwise be made again at each use. `release` is called,
     outside of the lock, with every value that goes, be it dropped or replaced.

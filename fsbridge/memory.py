@@ -66,8 +66,8 @@ class Slot(NamedTuple):
     size: int
 
     def drop(self) -> None:
-        """Give the memory back, although the rest of the block may be in use; it has no views."""
-        with contextlib.suppress(OSError):  # a system that forbids it: then it goes with the rest of the block
+        """Give the memory of this buffer, which has no views, back to the system, even if the rest of the block is used."""
+        with contextlib.suppress(OSError):  # if the system forbids it, the memory is freed with the whole block
             self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
 
 
@@ -191,7 +191,7 @@ class Decoding:
         if not self.under_way.acquire(timeout=deadline.left):
             if not self.placed:
                 return False
-            self.under_way.acquire()  # it ends; the caller's deadline is the kernel side's
+            self.under_way.acquire()  # it will end, and the request that waits has its own deadline
         self.under_way.release()
         return True
 

@@ -54,7 +54,7 @@ class ChunkAbilities(Protocol):
         return ()
 
     def touched_ns(self) -> int:
-        """Return the mtime (ns) of what holds the stored chunks, even without any; 0 if it also holds the metadata."""
+        """Return the mtime (ns) of what holds the stored chunks, even if there are none; 0 if it holds the metadata, too."""
         return 0
 
     def commit(self) -> Hashable:
@@ -115,7 +115,7 @@ class OpenChunk(Protocol):
     def info(self) -> ChunkInfo: ...
 
     def read_into(self, out: memoryview) -> None:
-        """As `Chunks.read_into`."""
+        """Decode the chunk as `Chunks.read_into` does."""
 
     def close(self) -> None: ...
 
@@ -284,7 +284,7 @@ class Array(ArrayAbilities, Protocol):
 
 
 Together: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""Makes contexts as of `SourceAbilities.together`."""
+"""Makes contexts as `SourceAbilities.together` does."""
 
 Node: TypeAlias = Group | Array | Link
 

@@ -17,7 +17,7 @@ from fsbridge.deadlines import Deadline
 from fsbridge.errors import TimedOut
 
 INTERRUPT_SECONDS = 0.5
-"""Seconds after which a lost interrupt is found: Python notices one just before a call that waits when that call is over."""
+"""Seconds after which a waiting thread looks for an interrupt, because Python misses one just before the wait begins."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -43,7 +43,7 @@ class Answer(Generic[T]):
         found, self._found = self._found, None
         if isinstance(found, tuple):
             return found[0]
-        assert found is not None, "nobody gets it twice"
+        assert found is not None, "the result has been fetched already"
         try:
             raise found
         finally:

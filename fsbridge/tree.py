@@ -27,7 +27,7 @@ MAX_NAME = 255
 
 
 class Attrs(NamedTuple):
-    """What `stat` shows. `size` is in bytes; None: not known before `File.attrs` is asked (variable-length chunks)."""
+    """What `stat` shows. `size` is in bytes; None: only `File.measured` finds it out (chunks of variable length)."""
 
     kind: Kind
     size: int | None

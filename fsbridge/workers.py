@@ -57,7 +57,7 @@ class Workers:
     def share(self, jobs: Sequence[Callable[[], object]]) -> None:
         """Do all `jobs`, on the calling thread and on the workers that are free. They must not raise.
 
-        Returns when the last one has been begun.
+        Returns when none is left to begin. Workers may still be busy with theirs.
         """
         left = deque(jobs)
 
@@ -106,7 +106,7 @@ class Workers:
                 try:
                     job()
                 except (FsbridgeError, OSError) as error:
-                    log.debug("left undone: %s", error)
+                    log.debug("background work failed: %s", error)
                 except Exception as error:
                     self._report(error)
                 finally:
@@ -122,7 +122,7 @@ class Workers:
     def _next(self) -> Callable[[], object] | None:
         """Return the next job; None for a thread that is to end, which then counts as ended for later submissions."""
         with self._changed:
-            if self._running > self._allowed():  # what this one was a substitute for is over
+            if self._running > self._allowed():  # the thread that this one replaced is free again
                 self._running -= 1
                 return None
             self._idle += 1
