@@ -300,7 +300,7 @@ def test_sizes(text: str, bytes_: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1e9", "0x10", "1_000", "\u0661", "1.M", "inf"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="no size"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
         argument_types.size(text)
 
 

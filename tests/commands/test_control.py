@@ -294,7 +294,7 @@ def test_p8_nonsense_on_the_socket_does_no_harm(
         asking.connect(address)
         asking.sendall(question)
         asking.shutdown(socket.SHUT_WR)
-        assert b"does not know this question" in asking.recv(4096)
+        assert b"does not know this request" in asking.recv(4096)
     assert status(point)["state"] == "serving"
 
 

@@ -133,8 +133,8 @@ def test_a_mount_point_that_is_a_link_to_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"files": ("tif",)}, "--files is for the layout files, and zarr3 is asked for\n  add: --layout files"),
-        ({"consolidated": True, "layout": "n5,files"}, "--consolidated is for the layout zarr2, and n5,files is asked for"),
+        ({"files": ("tif",)}, "--files is for the layout files, but the layout is zarr3\n  add: --layout files"),
+        ({"consolidated": True, "layout": "n5,files"}, "--consolidated is for the layout zarr2, but the layout is n5,files"),
         ({"chunk_separator": "/"}, "--chunk-separator is for the layout zarr2"),
         ({"remote": Remote(block_cache="/b")}, "--block-cache is for URLs, and /store is not one"),
     ],
@@ -637,7 +637,7 @@ def test_without_room_for_a_process_the_reason_is_said(monkeypatch: pytest.Monke
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(os, "fork", full)
-    with pytest.raises(SetupError, match=r"the limit of processes .* is reached") as caught:
+    with pytest.raises(SetupError, match="the limit of processes is reached") as caught:
         lifecycle._in_background(Config("", ""), lifecycle.open_tree)
     assert caught.value.exit_code == 2
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "an interrupt is let through again"

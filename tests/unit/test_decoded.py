@@ -87,7 +87,7 @@ def test_p9_open_of_a_chunk_that_is_no_longer_the_one_meant_is_stale(array: Fake
 def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
     chunk = chunks_of(array, max_chunk=11).open((0, 0))
     for ask in (chunk.decoded, lambda: chunk.read(0, 12)):
-        with pytest.raises(TooLarge, match="limit here is 11"):
+        with pytest.raises(TooLarge, match="the limit is 11"):
             ask()
     assert chunks_of(array, max_chunk=11).prefetch([(0, 0)]) is None
     assert not array.chunks.decoded, "left undone"

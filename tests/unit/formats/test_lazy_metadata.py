@@ -11,7 +11,7 @@ from small_documents import write
 
 from fsbridge.config import Config
 from fsbridge.errors import Stale
-from fsbridge.formats.lazy_metadata import HELD_BYTES, PARSED_BYTES, LazyMapping
+from fsbridge.formats.lazy_metadata import HELD_BYTES, PARSED_BYTES, LazyMapping, ParsedAttributes
 from fsbridge.formats.open import open_source
 from fsbridge.model import as_array
 
@@ -57,7 +57,7 @@ def test_p9_attributes_are_of_the_arrays_version_or_stale(tmp_path: Path, form: 
         fresh = as_array(source.root.child("a"))  # type: ignore[union-attr]
         assert fresh is not None
         assert fresh.metadata.attributes["text"] == "y" * 2 * HELD_BYTES
-        unread = LazyMapping(attributes._load, PARSED_BYTES)  # type: ignore[attr-defined]
+        unread = LazyMapping(attributes._load, PARSED_BYTES, ParsedAttributes())  # type: ignore[attr-defined]
         with pytest.raises(Stale, match="has changed"):
             dict(unread)
     finally:
