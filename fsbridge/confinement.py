@@ -156,9 +156,9 @@ class _Wall:
         self._lock = threading.Lock()
 
     def renew(self, old: _Rules) -> None:
-        """Give the next threads rules for what is there now, unless another thread has done so.
+        """Replace the rules `old` by ones for the objects that are at their paths now, unless another thread has done so.
 
-        If that cannot be looked at, the old rules stay: a thread that is refused something later tries again.
+        If the paths cannot be looked at, `old` stays. The next thread that is refused an access tries again.
         """
         with self._lock:
             if self.rules is old:

@@ -182,7 +182,7 @@ class MemberAbilities(Protocol):
     __slots__ = ()
 
     def directory_ns(self) -> int | None:
-        """Return the mtime (ns) of the node as a directory, as `Child` has it. None: it is `mtime_ns`."""
+        """Return the mtime (ns) that a listing gives for the node's directory (`Child.mtime_ns`). None: use `mtime_ns`."""
         return None
 
     def exact(self) -> Exact | None:

@@ -178,7 +178,7 @@ FIXED: Mapping[str, str] = {"U": "vlen-utf8", "S": "vlen-bytes", "V": "vlen-byte
 NEVER = {"pickle": "would run code from the store"}
 
 SERIALIZERS: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
-"""Zarr v3's name for decoded objects."""
+"""The Zarr v3 serializer of the elements that an object codec decodes, by the kind of the codec."""
 
 
 def is_compressor(codec: str) -> bool:

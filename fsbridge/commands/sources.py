@@ -146,7 +146,10 @@ def read(line: CommandLine, work: Callable[[Trees, Problems], None]) -> int:
 
 
 def report(work: Callable[[Problems], None]) -> int:
-    """Do `work` on a thread of its own and return the exit code. An interrupt does not wait for threads at a server."""
+    """Do `work` on a thread of its own and return the exit code.
+
+    An interrupt ends the command at once, even if that thread is waiting for a server.
+    """
     from fsbridge.mount.logs import to_terminal
 
     to_terminal()

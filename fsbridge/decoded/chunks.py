@@ -35,7 +35,10 @@ _EARLY_BYTES = 128 * 1024
 """Most decoded bytes of a chunk that the job that opens it also decodes."""
 
 _LIKELY_BYTES, _LIKELY_TIMES = 1 << 20, 4
-"""Likely largest size of an array's first chunk of unknown size: these bytes, or this many times its stored bytes."""
+"""An array's first chunk is expected to decode to at most so many bytes, or so many times its stored bytes if that is more.
+
+Used where only decoding tells the size of a chunk.
+"""
 
 _LARGER_PART = 4
 """Each further chunk is expected to exceed the largest so far by at most this part (a quarter)."""

@@ -42,7 +42,7 @@ A reader of all chunks then needs 12 bytes of memory for each, a reader of scatt
 """
 
 _MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
-"""Least number of chunks for which one question tells which are missing, and number of blocks that are checked together."""
+"""Number of chunks from which on the store is asked only once which are missing; blocks that are checked at a time."""
 
 _UNTOUCHED, _ABSENT = 0, 1
 """Marks in an `ArrayVersion` of a chunk that was not used yet, and of one that is not stored."""

@@ -42,7 +42,7 @@ SEARCHED_DIRECTORIES = 512
 """Directories that are searched for stores when the root itself says nothing."""
 
 SEARCHED_ENTRIES = 4096
-"""Most entries that are examined in one such directory. Larger ones are directories of chunks, with no store in them."""
+"""Most entries that are examined in a directory that is searched for stores. A larger one holds chunks, not stores."""
 
 
 FIRST_LOOK = 4096

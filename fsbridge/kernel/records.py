@@ -359,7 +359,7 @@ Used: TypeAlias = Record | Range
 
 
 class Parked:
-    """A node of a space that is parked; `node` is None until it is opened."""
+    """Stands for a node of a space that was dropped until it is used again. `node` is None until `open` has found it."""
 
     __slots__ = ("_owner", "_position", "node")
 

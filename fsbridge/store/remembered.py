@@ -49,7 +49,7 @@ class _Moment(threading.local):
 
 
 class Remembered(StoreAbilities):
-    """`store.Store` over `store`, which it closes."""
+    """A store that remembers the answers of `store`. Closing it closes `store`, too."""
 
     def __init__(self, store: Store, budget: int = REMEMBERED_BYTES) -> None:
         self._store = store

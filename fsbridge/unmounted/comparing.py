@@ -37,7 +37,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class ElementRange(Unit):
-    """Elements [start, stop) of the arrays at two paths. `is_last`: this job compares no later ones of these arrays."""
+    """Elements [start, stop) of the arrays at two paths. `is_last`: this is the job's last range of these arrays."""
 
     places: tuple[str, str]
     start: int

@@ -46,7 +46,10 @@ def type_text(array: Array) -> str:
 def ordered(
     sources: WorkSources, source: int, path: str, reversed_axes: bool = False, array: Array | None = None
 ) -> OrderedArray:
-    """Return an array's elements, of one version for all units of this process. `array`, if given, replaces the kept one."""
+    """Return an array's elements. They are kept, so that all units in this process see the same version.
+
+    If `array` is given, return its elements, and keep them in place of earlier ones.
+    """
     tree = sources.tree(source)
 
     def make() -> OrderedArray:

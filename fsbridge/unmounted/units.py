@@ -213,7 +213,7 @@ class Doers(Protocol):
         """Number of threads."""
 
     def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
-        """Let one of the threads do a unit with the sources of its machine."""
+        """Let one of the threads do a unit, with the sources that are open where the thread runs."""
 
     def close(self, seconds: float | None = None) -> None:
         """Wait for what has begun, so many seconds at most."""

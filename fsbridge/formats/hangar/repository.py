@@ -95,7 +95,7 @@ DATABASES = ("branch.lmdb", "ref.lmdb", "hash.lmdb")
 TABLES_BYTES = 64 << 20
 """Bytes of commit trees that are kept: the newest one of a million samples, or many small ones."""
 SPEC_BYTES = 1 << 20
-"""Most decoded bytes of a commit's description, because a person writes its message."""
+"""Most decoded bytes of a commit's description. It is short, because a person writes the message in it."""
 REMEMBERED_RECORDS = 20_000
 """Backend records that are kept: about 5 MB."""
 REMEMBERED_COMMITS = 1000

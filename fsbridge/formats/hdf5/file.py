@@ -189,7 +189,10 @@ class HDF5File:
         raise Stale(f"{self.path}: changes faster than it can be read")
 
     def _is_newest(self, opened: DataVersion) -> bool:
-        """Tell whether the path still names this file. A child that was ended for a newer file has not crashed."""
+        """Return False if the path now names another version of the file.
+
+        An error then says nothing about this version: its child may have been ended to open the other one.
+        """
         try:
             return self.current() is opened
         except (NotFound, Stale):

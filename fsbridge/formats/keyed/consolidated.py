@@ -114,9 +114,10 @@ def _above(directory: Key) -> Iterator[Key]:
 def named_members(
     documents: DocumentReader, consolidated: Sequence[str], key: Key, attributes: Mapping[str, JSON]
 ) -> list[str] | None:
-    """Return the names of members of the group at `key` that metadata name, or None if there is no such metadata.
+    """Return the group's members as consolidated metadata and OME-Zarr attributes name them; None if there are neither.
 
-    `consolidated`: names of the documents that may hold consolidated metadata; `attributes`: the group's.
+    `key`: where the group is; `consolidated`: names of the documents that may hold consolidated metadata, there or in any
+    directory above; `attributes`: the group's.
     """
     names = _multiscales(attributes)
     told = bool(names)

@@ -74,7 +74,10 @@ class ChunkListing:
     """One listing of a directory, made by a thread of its own while readers wait for it."""
 
     def __init__(self, place: str, patience: float, stored: StoredChunks | None = None) -> None:
-        """Make a waiting listing, or a finished one if `stored` is given."""
+        """Make a listing that has not begun, or a finished one if `stored` is given.
+
+        `place`: its name in messages; `patience`: as for `FlatDirectories`.
+        """
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.begun = 0.0
         """When the listing was begun, in the time of `asking`."""

@@ -31,9 +31,9 @@ MAX_WALKS = 64
 """Number of directories in which visitors are followed from member to member at the same time."""
 
 DEPTH_DIRECTORIES, DEPTH_SECONDS = 64, 0.05
-"""Directories read ahead of one visitor, and the seconds of work that named ones may take.
+"""Most directories that are read ahead of one visitor, and most seconds that this may take where members have names.
 
-The seconds limit it to a few HDF5 files: the child process of one read too early would have ended before its visitor comes.
+The seconds let only few HDF5 files be read ahead. If more were, their children would have ended before the visitor comes.
 """
 
 WAITING_SECONDS = 0.003
@@ -125,9 +125,9 @@ class _Walk:
         """True if reading a member is mostly waiting."""
 
     def took(self, seconds: float, worked: float = 0.0, left: int = 0) -> None:
-        """Note that reading one member took `seconds`, `worked` of them work.
+        """Note how long it took to read one member of a batch: `seconds`, and in `worked` the processor time.
 
-        The last `left` of the members wanted were not read.
+        `left`: how many members at the end of the batch were not read.
         """
         self._read = max(self._last + 1, self._read - left)
         self.waits = seconds > max(WAITING_SECONDS, 2 * worked)

@@ -53,7 +53,10 @@ If the open file is the directory's first, it fetches more, because the program 
 """
 
 BEHIND_SECONDS = 0.01
-"""Delay before prefetching the next few files, unless they are opened by then, so that the first one is not slowed down."""
+"""Seconds between a reader's first open and fetching the next few files, so that this does not slow the first read down.
+
+If the reader opens a second file before that, they are fetched at once.
+"""
 
 MAX_RECENT = 1024
 """Number of recently opened or prepared files that are remembered for one array."""

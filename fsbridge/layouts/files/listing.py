@@ -81,10 +81,9 @@ def listed_briefly(
     opener: Callable[[str], AnyNode],
     rows: Rows | None = None,
 ) -> list[Entry] | None:
-    """Return the directory entries for an array at the path `names` that is not open yet.
+    """Return the directory entries of an array that is not open yet, or None if only opening the array tells them.
 
-    None if it must be opened for them.
-    `opener(suffix)` opens one of its files.
+    `names`: the path of the array; `opener(suffix)`: opens one of its files.
     """
     array = names[-1]
     if not is_plain(array) or others.collisions(array):

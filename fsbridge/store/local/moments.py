@@ -72,9 +72,9 @@ class Moment:
         return self._used(key)
 
     def look(self, key: Key) -> os.stat_result | None:
-        """Return the stat of what lies at `key` in a held directory; a directory is then held, too.
+        """Return the stat of what lies at `key`. If that is a directory, hold it.
 
-        None if no such directory is held, or if nothing or a link lies there.
+        None if no held directory leads to `key`, if nothing or a link lies there, or if it cannot be opened.
         """
         place = self.place(key)
         if place is None:

@@ -232,7 +232,10 @@ class Datasets(Sources):
     def _lzf_or_szip(
         self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]
     ) -> Any:
-        """Return the part inside the array of a chunk compressed only by LZF or szip, or None for any other chunk."""
+        """Return the part of a chunk that lies inside the array, or None if HDF5 must read the chunk.
+
+        Only a chunk that was compressed by LZF or szip, and by nothing else, is decoded here.
+        """
         plist = dataset.get_create_plist()
         if form != "raw" or plist.get_layout() != h5d.CHUNKED or not plist.get_nfilters() or plist.get_chunk() != shape:
             return None

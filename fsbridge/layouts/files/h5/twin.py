@@ -179,9 +179,9 @@ def written(
 ) -> tuple[Twin, dict[str, str]]:
     """Finish the skeleton. Return the file, and why objects are missing in it, by path.
 
-    `arrays`: by number of the dataset, the array with its elements; other elements are in the skeleton. `least`: bytes that
-    the file must have besides its elements, neither more nor fewer; 0: as many as it needs. Raises what
-    `SkeletonWriter.finish` does, and CorruptData if `least` is too small.
+    `arrays`: by number of the dataset, the array with its elements; other elements are in the skeleton. `least`: number of
+    bytes that are reserved for all but the elements of `arrays`, and that the file has in any case; 0: as many as it needs.
+    Raises what `SkeletonWriter.finish` does, and CorruptData if `least` is too small.
     """
     head, content = writer.finish(specification.rest(), end)
     pieces: list[tuple[int, bytes]] = []
