@@ -8,6 +8,7 @@ locks that are never released, and the daemon's descriptors.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import select
@@ -114,6 +115,13 @@ class ChildProcess:
         answer, _ = self._exchange(setup, 0, Deadline(START_SECONDS))
         self.confined = bool(answer.get("confined"))
         """True if the kernel keeps the child from opening other files."""
+
+    def __del__(self) -> None:
+        """End the child of a source that was dropped without being closed."""
+        if hasattr(self, "_handle") and not self._ended:
+            with contextlib.suppress(RuntimeError):  # the interpreter ends
+                # Not here: the thread in which Python collects garbage may hold the lock that `_end` needs.
+                _thread.start_new_thread(self._end, (False,))
 
     @property
     def alive(self) -> bool:

@@ -148,7 +148,7 @@ def test_a_reason_says_the_name_of_a_file_once(tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "s.zarr", mode="w").create_array("a", shape=(2, 2, 2), dtype="u1")
     found = fsbridge("info", "--layout", "files", f"{tmp_path}/s.zarr//a.png")
     assert (found.returncode, found.stderr.count("a.png")) == (1, 1)
-    assert "the format holds 2 dimensions, the array has 3" in found.stderr
+    assert "the format needs 2 dimensions, and the array has 3" in found.stderr
 
 
 def test_shortening() -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from waiting import until
 
+from fsbridge.children.client import ChildProcess
+from fsbridge.children.starting import Program
+
 PARENT = """
 import time
 from fsbridge.children.client import ChildProcess
@@ -42,3 +45,11 @@ def test_p10_stopped_children_do_not_outlive_the_daemon(number: int) -> None:
     finally:
         for pid in filter(runs, pids):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_p11_a_child_whose_owner_is_dropped_ends() -> None:
+    child = ChildProcess(Program("fsbridge.formats.hdf5.child.worker"), [], 1 << 32)
+    pid = child.pid
+    assert runs(pid)
+    del child
+    until(lambda: not Path(f"/proc/{pid}").exists())

@@ -211,7 +211,7 @@ def test_p4_a_link_that_is_replaced_while_it_is_followed_is_followed_again(
     monkeypatch.setattr(os.path, "realpath", racing)
     assert store.read(Key.parse("link"), 100)[0] == b"0123456789"
     races = itertools.repeat(OSError(errno.EINVAL, "Invalid argument"))
-    with pytest.raises(Stale, match="change faster"):
+    with pytest.raises(Stale, match="changed each time"):
         store.read(Key.parse("link"), 100)
 
 

@@ -186,7 +186,7 @@ def test_p3_a_column_that_a_table_cannot_hold_is_named(tmp_path: Path) -> None:
     with h5py.File(path, "r+") as file:
         del file["trials/stim"]
         file["trials/stim"] = np.zeros((3, 2, 2))
-    with opened(path) as root, pytest.raises(NotFound, match=r"trials/stim: a column of 3 dimensions"):
+    with opened(path) as root, pytest.raises(NotFound, match=r"trials/stim: the column has 3 dimensions"):
         root.lookup(b"trials.csv")
 
 
