@@ -80,8 +80,17 @@ class ChildGone(CorruptData):
     """The child had ended before, or the daemon ended it, so this question is not to blame."""
 
 
+class _Socket(socket.socket):
+    """A socket that is closed without a warning if its child's owner was dropped."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class ChildProcess:
     """A running child process. Thread-safe: one question at a time."""
+
+    _ended = True  # until it has started
 
     def __init__(self, program: Program, readable: Sequence[str], address_space: int) -> None:
         """Start a child that may open only `readable` (files, folders), with `address_space` bytes of virtual memory.
@@ -92,13 +101,12 @@ class ChildProcess:
         self._lock = threading.Lock()
         self._starter = starter(program)
         self._ending = threading.Lock()
-        self._ended = False
         self._fate = "it was ended"
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             raise OutOfBudget(f"no process can be started: {error.strerror}") from None
-        self._socket = ours
+        ours = self._socket = _Socket(fileno=ours.detach())
         with theirs:
             try:
                 self.pid, self._handle = self._starter.start(theirs)
@@ -111,6 +119,7 @@ class ChildProcess:
             except BaseException:
                 ours.close()
                 raise
+        self._ended = False
         setup = {"address_space": address_space, "readable": list(readable)}
         answer, _ = self._exchange(setup, 0, Deadline(START_SECONDS))
         self.confined = bool(answer.get("confined"))
@@ -118,7 +127,7 @@ class ChildProcess:
 
     def __del__(self) -> None:
         """End the child of a source that was dropped without being closed."""
-        if hasattr(self, "_handle") and not self._ended:
+        if not self._ended:
             with contextlib.suppress(RuntimeError):  # the interpreter ends
                 # Not here: the thread in which Python collects garbage may hold the lock that `_end` needs.
                 _thread.start_new_thread(self._end, (False,))

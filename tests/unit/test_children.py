@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -51,5 +52,8 @@ def test_p11_a_child_whose_owner_is_dropped_ends() -> None:
     child = ChildProcess(Program("fsbridge.formats.hdf5.child.worker"), [], 1 << 32)
     pid = child.pid
     assert runs(pid)
-    del child
+    cycle: list[object] = [child]
+    cycle.append(cycle)
+    del child, cycle
+    gc.collect()
     until(lambda: not Path(f"/proc/{pid}").exists())
