@@ -131,7 +131,7 @@ def test_p9_a_second_export_of_whole_arrays_has_each_changed_chunk(version: int,
 def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path) -> None:
     words = command("export", many, tmp_path / "out", "--layout", "zarr3,files")
     rng, done = random.Random(7), 0
-    for number in range(8):
+    for number in range(20):
         with subprocess.Popen([*HEARS_CTRL_C, *words], stderr=subprocess.DEVNULL, env=environment()) as running:
             time.sleep(rng.uniform(0, 0.3))
             while running.poll() is None and len(list((tmp_path / "out/zarr3").rglob("*"))) <= done + 20:
