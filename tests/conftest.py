@@ -15,7 +15,7 @@ from fsbridge.model import Source
 from fsbridge.store.remote import client
 
 # How long an example takes says how busy the machine is. Fifty examples find what a hundred do, in half of the time.
-settings.register_profile("unhurried", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
 
 MountFunction: TypeAlias = Callable[..., Mount]

@@ -56,8 +56,7 @@ def test_p12_the_virtual_tree_is_that_of_the_mount_from_files_and_object_storage
     each: dict[str, Path], server: FakeS3, mount: MountFunction
 ) -> None:
     layout = "zarr3,files"
-    some = {name: path for name, path in each.items() if name == "zarr2 zip" or not name.endswith("zip")}
-    places = [*((path, None) for path in some.values()), *((url, remote(server)) for url in upload(server, some).values())]
+    places = [*((path, None) for path in each.values()), *((url, remote(server)) for url in upload(server, each).values())]
     for place, options in places:
         mounted = mount(place, "--layout", layout, *(server.options if options else []))
         with VirtualTree(config(place, layout, options)) as tree:

@@ -28,7 +28,7 @@ def values_of(kind: str) -> st.SearchStrategy[float | int]:
     return st.integers(int(limits.min), int(limits.max)) | st.sampled_from([int(limits.min), int(limits.max), 0, 1])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS), st.sampled_from(ROUNDING))
 def test_cast_value_equals_the_rust_implementation(data: st.DataObject, stored: str, result: str, rounding: str) -> None:
     out_of_range = data.draw(st.sampled_from([None, "clamp"] + (["wrap"] if result[0] != "f" else [])))

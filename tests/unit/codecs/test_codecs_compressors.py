@@ -88,7 +88,7 @@ def test_any_bytes_come_back(data: bytes, name: str) -> None:
         assert decoder.decode(bytes(encode(data)), len(data), LIMIT, None) == data
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=300), name=st.sampled_from(sorted(CODECS)), size=st.none() | st.integers(0, 500))
 def test_garbage_is_corrupt_or_of_the_right_size(data: bytes, name: str, size: int | None) -> None:
     try:
@@ -347,7 +347,7 @@ def snappy_by_the_book(data: bytes) -> bytes:
     return bytes(found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.sampled_from(list(SNAPPY)), st.integers(0, 80), st.binary(max_size=4), st.integers(0, 4))
 def test_p2_damaged_snappy_is_refused_or_decoded_by_the_book(stored: bytes, at: int, inserted: bytes, removed: int) -> None:
     damaged = stored[:at] + inserted + stored[at + removed :]

@@ -137,7 +137,7 @@ def test_broken_vlen_encodings(bad: bytes) -> None:
         objects.vlen_utf8().decode(bad, None, LIMIT, None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.text()))
 def test_vlen_utf8_accepts_what_numcodecs_writes(items: list[str]) -> None:
     stored = bytes(numcodecs.VLenUTF8().encode(array(items)))

@@ -335,7 +335,7 @@ def test_other_spellings_of_identifiers_name_nothing(text: str) -> None:
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=100)
+@settings(max_examples=500)
 def test_p8_any_bytes_are_a_json_value_or_an_error(data: bytes) -> None:
     with contextlib.suppress(CorruptData):
         json.dumps(flatbuffers.loads(data), allow_nan=False)

@@ -246,7 +246,7 @@ def test_foreign_coordinates(name: str) -> None:
 
 
 @given(st.text(max_size=8) | st.integers(0, 2**64).map(str))
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
     value = parse_coordinate(name, 2**63)
     if value is not None:
@@ -258,7 +258,7 @@ def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
 @given(
     st.lists(st.text(max_size=4) | st.integers(-3, 20).map(str) | st.sampled_from(["1_0", "00", "+1", "\u0661", "\udcff"]))
 )
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_many_names_are_judged_as_one_by_one(names: list[str]) -> None:
     assert parse_coordinates(names, 15) == [int(name) for name in names if parse_coordinate(name, 15) is not None]
 

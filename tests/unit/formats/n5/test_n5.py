@@ -546,7 +546,7 @@ JSON_VALUES = st.recursive(
         min_size=1,
     )
 )
-@settings(max_examples=100)
+@settings(max_examples=200)
 def test_any_dataset_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> None:
     good = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}
     document = Document({**good, **changes}, "here", Stat(False, 0, 0, None), 0)

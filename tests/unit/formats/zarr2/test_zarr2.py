@@ -576,7 +576,7 @@ VALUES = st.recursive(
 
 @given(changes=st.dictionaries(st.sampled_from([*GOOD, "dimension_separator"]), VALUES, min_size=1))
 @example(changes={"filters": [{}]})
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_any_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> None:
     document = Document({**GOOD, **changes}, "here", Stat(False, 0, 0, None), 0)
     with contextlib.suppress(FsbridgeError):
@@ -585,7 +585,7 @@ def test_any_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> N
 
 
 @given(fill=VALUES, dtype=st.sampled_from(["<i4", "|u1", "<f4", "<c8", "|b1", "|S3", "<U2", "<M8[s]", "|V3", "<f16"]))
-@settings(max_examples=100)
+@settings(max_examples=300)
 def test_any_fill_value_is_an_element_or_corrupt_data(fill: Any, dtype: str) -> None:
     stored = np.dtype(dtype)
     with contextlib.suppress(CorruptData):
