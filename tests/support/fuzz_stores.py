@@ -38,7 +38,7 @@ LAYOUTS = ("zarr3", "zarr3", "zarr2", "n5", "files")
 
 def _keyed(name: str) -> Callable[[Path], None]:
     def make(path: Path) -> None:
-        from test_faults import FORMATS
+        from small_stores import FORMATS
 
         FORMATS[name][1](path)
 
