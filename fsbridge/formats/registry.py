@@ -151,13 +151,13 @@ def _open_zip(origin: HierarchyPlace) -> Source:
     from fsbridge.store.blobs import BlobFile, LocalFile, ObjectFile
     from fsbridge.store.local.access import file_check
     from fsbridge.store.remembered import Remembered
-    from fsbridge.store.zip.store import ZipStore
+    from fsbridge.store.zip.store import OpenArchives, ZipStore
 
     if origin.store is None:
         file: BlobFile = LocalFile(origin.path, file_check(origin.config))
     else:
         file = ObjectFile(origin.store, origin.key)
-    store = Remembered(ZipStore(file))
+    store = Remembered(ZipStore(file, shared=origin.shared.of(OpenArchives)))
     try:
         return origin.opener("auto", origin.path, origin.config, store)
     except BaseException:

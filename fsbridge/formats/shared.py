@@ -6,7 +6,7 @@ Not here: how a source is opened, what is cached.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from fsbridge.asking import Locks, before_waiting
 from fsbridge.lru import LRU
@@ -16,8 +16,8 @@ K = TypeVar("K", bound=Hashable)
 P = TypeVar("P", bound="SharedPart")
 
 
-class SharedPart:
-    """Base of the objects that `Shared` makes: caches and pools."""
+class SharedPart(Protocol):
+    """An object that `Shared` makes: a cache or a pool. A base for those of the formats; a store's needs only `close`."""
 
     __slots__ = ()
 

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from fsbridge.asking import before_waiting
 from fsbridge.config import MIB
@@ -47,7 +47,7 @@ STEP_BYTES = 4 * MIB
 """Decoded bytes between two kept states: about 15 ms of inflating. Smaller members need none."""
 
 MAX_STATES = 256
-"""States kept for all archives, enough for 1 GiB of deflated members. Each takes about 48 KiB (zlib's window and tables)."""
+"""States kept for all archives of a mount: 1 GiB of deflated members. Each takes about 48 KiB (zlib's window and tables)."""
 
 Read = Callable[[int, int], bytes]
 
@@ -60,11 +60,16 @@ class _State(NamedTuple):
     stream: Any
 
 
+States: TypeAlias = "LRU[tuple[object, int, int], _State]"
+"""Kept states by archive object, position of the member in the archive, and number of whole steps."""
+
+
 class Inflater:
     """Inflates ranges of the members of one archive. Thread-safe."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, states: States) -> None:
         self._read = read
+        self._states = states
         self._own = object()
 
     def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
@@ -107,34 +112,48 @@ class Inflater:
         """Return the last state that is not beyond `start`, ready for use."""
         steps = start // STEP_BYTES
         for number in range(steps, max(0, steps - MAX_STATES), -1):
-            state = _states.get((self._own, position, number))
+            state = self._states.get((self._own, position, number))
             if state is not None and state.done <= start:
                 return state._replace(stream=state.stream.copy())
         return _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
 
     def _keep(self, position: int, state: _State) -> None:
         key = (self._own, position, state.done // STEP_BYTES)
-        if _states.get(key) is None:
-            _states.put(key, state)
+        if self._states.get(key) is None:
+            self._states.put(key, state)
 
-
-_states: LRU[tuple[object, int, int], _State] = LRU(MAX_STATES)
-"""Kept states by archive object, position of the member in the archive, and number of whole steps."""
 
 LIVE_ARCHIVES = 128
-"""Most open archives, for all stores together, the ones used last. The usual limit of a process is 1024 descriptors."""
+"""Most open archives of a mount, the ones used last. The usual limit of a process is 1024 descriptors."""
+
+
+class OpenArchives:
+    """What the archives of one mount share: a limit of kept states, and a limit of archives that are open."""
+
+    def __init__(self) -> None:
+        self.states: States = LRU(MAX_STATES)
+        self._open: LRU[int, ZipStore] = LRU(LIVE_ARCHIVES, ZipStore.rest)  # by id, unique while the store is in here
+
+    def used(self, store: ZipStore) -> None:
+        """Note that a store has an open archive; the one used longest ago may be closed for it."""
+        if self._open.get(id(store)) is None:
+            self._open.put(id(store), store)
+
+    def close(self) -> None:
+        """Close all archives. One that is used later is opened again."""
+        self._open.clear()
 
 
 class _Archive:
     """One version of the archive: its bytes and its directory."""
 
-    def __init__(self, blob: Blob, name: str) -> None:
+    def __init__(self, blob: Blob, name: str, states: States) -> None:
         self.blob = blob
         self.directory: ZipDirectory = read_directory(blob.pread, blob.stat.size)
         if self.directory.hidden:
             text = "%s: %d members of the archive are hidden: their names are not paths, or a directory has the same"
             log.warning(text, name, self.directory.hidden)
-        self.inflater = Inflater(blob.pread)
+        self.inflater = Inflater(blob.pread, states)
 
     @property
     def stat(self) -> Stat:
@@ -143,14 +162,18 @@ class _Archive:
 
 
 class ZipStore(StoreAbilities):
-    """`store.Store` for the zip archive `file` (or a local path). `base` is the directory in it that is the root."""
+    """`store.Store` for the zip archive `file` (or a local path). `base` is the directory in it that is the root.
+
+    `shared`: what it shares with the other archives of the mount.
+    """
 
     prefixes = False
     far = False
     listable = True
     together = nullcontext
 
-    def __init__(self, file: str | BlobFile, base: str | None = None) -> None:
+    def __init__(self, file: str | BlobFile, base: str | None = None, shared: OpenArchives | None = None) -> None:
+        self._shared = shared or OpenArchives()
         self._file = LocalFile(file) if isinstance(file, str) else file
         self._path = self._file.name
         self._lock = threading.Lock()
@@ -270,7 +293,7 @@ class ZipStore(StoreAbilities):
 
     def _open(self) -> _Archive:
         try:
-            return _Archive(self._file.open(), self._path)
+            return _Archive(self._file.open(), self._path, self._shared.states)
         except (FileNotFoundError, NotFound):
             raise Stale(f"{self._path}: the archive is no longer there") from None
         except FsbridgeError as error:
@@ -289,8 +312,7 @@ class ZipStore(StoreAbilities):
                 archive = self._archive = self._open()
             else:
                 archive.blob.stat = archive.blob.stat._replace(settled=stat.settled)  # it may be settled by now
-        if _recent.get(id(self)) is None:
-            _recent.put(id(self), self)
+        self._shared.used(self)
         return archive
 
     def _member(self, archive: _Archive, key: Key) -> ArchiveMember:
@@ -344,10 +366,6 @@ class ZipStore(StoreAbilities):
         if start + member.stored > archive.stat.size:
             raise CorruptData("its data lie outside the archive")
         return int(start)
-
-
-_recent: LRU[int, ZipStore] = LRU(LIVE_ARCHIVES, ZipStore.rest)
-"""The stores that have an open archive. A store's id is unique while the store is in here."""
 
 
 def _directory_stat(archive: _Archive) -> Stat:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import struct
@@ -27,7 +28,7 @@ from fsbridge.formats.open import Opening, open_source
 from fsbridge.lru import LRU
 from fsbridge.store import ROOT, Key
 from fsbridge.store.zip import store as zip_module
-from fsbridge.store.zip.store import Inflater, ZipStore
+from fsbridge.store.zip.store import Inflater, OpenArchives, ZipStore
 
 EXAMPLES = 200
 LIMIT = 1 << 20
@@ -130,7 +131,7 @@ def test_any_range_of_any_stream(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fsbridge.store.zip.store.PIECE_BYTES", data.draw(st.integers(1, 40)))
         patch.setattr("fsbridge.store.zip.store.STEP_BYTES", data.draw(st.integers(1, 100)))
-        inflater = Inflater(lambda start, length: deflated[start : start + length])
+        inflater = Inflater(lambda start, length: deflated[start : start + length], LRU(8))
         for _ in range(5):
             start = data.draw(st.integers(0, len(content)))
             length = data.draw(st.integers(0, len(content) - start))
@@ -151,14 +152,12 @@ def test_states_of_inflating_are_limited() -> None:
     data = bytes(12 << 20)
     stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     deflated = stream.compress(data) + stream.flush()
-    with pytest.MonkeyPatch.context() as patch:
-        states: LRU[tuple[object, int, int], Any] = LRU(3)
-        patch.setattr("fsbridge.store.zip.store._states", states)
-        for _ in range(2):  # of all archives together
-            inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length])
-            for member in range(3):
-                assert inflater.range(member << 20, len(deflated), len(data), 0, len(data)) == data
-                assert inflater.range(member << 20, len(deflated), len(data), 9 << 20, 10) == bytes(10)
+    states: LRU[tuple[object, int, int], Any] = LRU(3)
+    for _ in range(2):  # of all archives together
+        inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length], states)
+        for member in range(3):
+            assert inflater.range(member << 20, len(deflated), len(data), 0, len(data)) == data
+            assert inflater.range(member << 20, len(deflated), len(data), 9 << 20, 10) == bytes(10)
     assert states.used == 3
 
 
@@ -167,7 +166,7 @@ def test_p6_a_state_of_inflating_holds_no_input() -> None:
     part = np.random.default_rng(0).bytes(1 << 16) + bytes((1 << 20) - (1 << 16))
     stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     deflated = b"".join(stream.compress(part) for _ in range(64)) + stream.flush()
-    inflater = Inflater(lambda start, length: deflated[start:][:length])
+    inflater = Inflater(lambda start, length: deflated[start:][:length], LRU(256))
     tracemalloc.start()
     try:
         assert inflater.range(0, len(deflated), 64 << 20, (64 << 20) - 10, 10) == bytes(10)
@@ -401,6 +400,7 @@ def test_a_replaced_archive_is_noticed(tmp_path: Path) -> None:
 
 def test_a_descriptor_for_each_archive_only(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.zip", CONTENT)
+    gc.collect()  # archives of earlier tests
     before = len(os.listdir("/proc/self/fd"))
     store = ZipStore(str(path))
     for number in range(5):
@@ -416,16 +416,16 @@ def test_a_descriptor_for_each_archive_only(tmp_path: Path) -> None:
 
 def test_p11_descriptors_of_many_archives_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A collection of as many zip files as a process may have descriptors took the whole mount with it."""
-    monkeypatch.setattr(zip_module._recent, "budget", 3)
-    zip_module._recent.clear()
-    before = len(os.listdir("/proc/self/fd"))
-    stores = [ZipStore(str(archive(tmp_path / f"{n}.zip", {"a": b"%d" % n}))) for n in range(9)]
+    monkeypatch.setattr(zip_module, "LIVE_ARCHIVES", 3)
+    gc.collect()
+    before, shared = len(os.listdir("/proc/self/fd")), OpenArchives()
+    stores = [ZipStore(str(archive(tmp_path / f"{n}.zip", {"a": b"%d" % n})), shared=shared) for n in range(9)]
     for _ in range(2):
         for number, store in enumerate(stores):
             assert store.read(Key("a"), 10)[0] == b"%d" % number
         assert len(os.listdir("/proc/self/fd")) <= before + 3
     with stores[4]._lock:  # no caller waits for one that is being opened
-        zip_module._recent.clear()
+        shared.close()
     assert stores[4].read(Key("a"), 10)[0] == b"4"
 
 
