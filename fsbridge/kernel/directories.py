@@ -20,7 +20,7 @@ from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.records import Parked, Record
 from fsbridge.tree import AnyNode, Attrs, Directory, Entry, Numbered, Space
 
-MAX_BYTES = 48 << 20
+MAX_BYTES = 32 << 20
 """Memory for all remembered directories, in bytes: roughly 5,000 arrays with three directories each."""
 
 BELOW_DIRECTORIES = 16
