@@ -13,13 +13,13 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "mounted"]
 
 if TYPE_CHECKING:
-    from fsbridge.mount.temporary import mounted
+    from fsbridge.mount import mounted
 
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use, so that the command and child processes, which import this module, start fast."""
     if name == "mounted":
-        from fsbridge.mount.temporary import mounted
+        from fsbridge.mount import mounted
 
         return mounted
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

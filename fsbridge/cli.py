@@ -16,10 +16,10 @@ import sys
 from collections.abc import Sequence
 
 from fsbridge import __version__
+from fsbridge.commands import COMMANDS, command
 from fsbridge.commands.argument_types import nearest
 from fsbridge.commands.arguments import USAGE, Parser
 from fsbridge.commands.output import ReaderGone
-from fsbridge.commands.table import COMMANDS, command
 from fsbridge.errors import SetupError
 
 INTERRUPTED = 8

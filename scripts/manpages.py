@@ -15,8 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fsbridge import __version__
-from fsbridge.commands import mount
-from fsbridge.commands.table import COMMANDS, command
+from fsbridge.commands import COMMANDS, command, mount
 
 PROSE = Path(__file__).resolve().parent.parent / "docs" / "man"
 

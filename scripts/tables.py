@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from fsbridge.commands.table import COMMANDS, command
+from fsbridge.commands import COMMANDS, command
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

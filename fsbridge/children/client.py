@@ -18,8 +18,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from fsbridge import children as protocol
 from fsbridge.asking import before_waiting
-from fsbridge.children import protocol
 from fsbridge.children.starting import START_SECONDS, NoRoom, Program, StartFailed, starter
 from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import (

@@ -21,8 +21,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow, Read
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, Read, native
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 HEADER = struct.Struct("<BBBBIII")

@@ -13,8 +13,7 @@ from functools import partial
 import google_crc32c
 import numpy as np
 
-from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, native
 from fsbridge.errors import CorruptData, Unsupported
 
 CHECKSUM_BYTES = 4

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 PIECE_ELEMENTS = 1 << 16

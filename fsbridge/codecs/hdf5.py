@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import blosc, lz4, native, zstd
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, blosc, lz4, native, streams
 from fsbridge.codecs.checksums import hdf5_fletcher32
 from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim, hdf5_shuffle
 from fsbridge.codecs.streams import Output, bzip2, zlib_stream
@@ -237,12 +236,12 @@ WITHOUT_PARAMETERS: dict[int, Callable[[], Decoder]] = {
     307: bzip2,
     32001: blosc.blosc,
     32004: lz4.hdf5_lz4,
-    32015: zstd.zstd,
+    32015: streams.zstd,
 }
 
 
 def _zstd_block(stored: Buffer, decoded: int) -> Buffer:
-    return zstd.zstd().decode(stored, decoded, decoded, None)
+    return streams.zstd().decode(stored, decoded, decoded, None)
 
 
 def _check_size(total: int, size: int | None, limit: int) -> None:

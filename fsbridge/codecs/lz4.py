@@ -12,8 +12,7 @@ from typing import ClassVar
 
 import xxhash
 
-from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, native
 from fsbridge.codecs.streams import Output
 from fsbridge.errors import CorruptData
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer
+from fsbridge.codecs import Buffer
 from fsbridge.errors import Unsupported
 
 log = logging.getLogger(__name__)

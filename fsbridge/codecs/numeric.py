@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, native
 from fsbridge.errors import CorruptData, Unsupported
 
 PCO_MAGIC, PCO_END = b"pco!", b"\0"

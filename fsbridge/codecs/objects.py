@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 

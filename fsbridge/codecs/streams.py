@@ -1,4 +1,4 @@
-"""gzip, zlib, bzip2, xz and lzma, and bounded decoding with any decompressor object. Not here: HDF5's numbers of filters.
+"""gzip, zlib, bzip2, xz, lzma and Zstandard, and bounded decoding with any decompressor object.
 
 Output is taken in pieces of at most 1 MiB, so a decompression bomb costs at most that much beyond the expected size.
 Input is given in windows that grow, because each decompressor copies the input that it leaves. Therefore a chunk of many
@@ -6,12 +6,19 @@ tiny members takes linear time.
 
 For gzip and zlib, libdeflate decodes twice as fast as the standard library, but only one whole stream of known decoded
 size, so it is tried first. Everything else goes to the standard library, which also finds the reason if something is wrong.
+
+For Zstandard frames (RFC 8878), numcodecs decodes straight into the target, but fills only what the frame headers declare.
+So it is used if the first frame declares exactly the expected size or none at all (then it demands that the target is
+filled). Several frames, and an unknown size, go to the streaming decoder, which never makes more than asked for.
+
+Not here: HDF5's numbers of filters, zstd inside Blosc.
 """
 
 from __future__ import annotations
 
 import bz2
 import lzma
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +27,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, CodecAbilities, Decoder, Overflow
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, native
 from fsbridge.errors import CorruptData, Unsupported
 
 PIECE_BYTES = 1 << 20
@@ -250,3 +256,73 @@ def _filter(entry: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     if dict(chosen).get("dict_size", 0) > MEMORY_BYTES:
         raise Unsupported(f"lzma dictionary of {dict(chosen)['dict_size']} bytes; the limit is {MEMORY_BYTES}")
     return (("id", number), *chosen)
+
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdDecompressor, ZstdDict, ZstdError
+else:
+    from backports.zstd import ZstdDecompressor, ZstdDict, ZstdError
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+SIZE_BYTES = (0, 2, 4, 8)
+DICTIONARY_BYTES = (0, 1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Zstd(CodecAbilities):
+    """Decodes one or more frames, with or without content size and checksum. Skippable frames are skipped."""
+
+    name: str = "zstd"
+    direct: ClassVar[bool] = True
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        declared = content_size(data)
+        cap = limit if size is None else size
+        if declared is not None and declared > cap:
+            raise Overflow(f"the zstd header says {declared} bytes, {'the limit is' if size is None else 'not'} {cap}")
+        if size and declared in (None, size) and bytes(data[:4]) == MAGIC:
+            return _decompress(data, size, out)
+        return expand(ZstdDecompressor, (ZstdError, EOFError), data, Output(size, limit, out), many=True)
+
+
+def zstd() -> Decoder:
+    """Return the decoder of Zstandard frames."""
+    return Zstd()
+
+
+def with_dictionary(data: Buffer, dictionary: bytes, limit: int) -> bytes:
+    """Decode one frame that was made with a dictionary, to at most `limit` bytes. Raises CorruptData."""
+    try:
+        stream = ZstdDecompressor(zstd_dict=ZstdDict(dictionary))
+        found: bytes = stream.decompress(data, limit)
+    except (ZstdError, ValueError, EOFError) as error:
+        raise CorruptData(str(error)) from None
+    if not stream.eof or stream.unused_data:
+        raise CorruptData("a zstd frame that does not end with its data, or is too large")
+    return found
+
+
+def content_size(data: Buffer) -> int | None:
+    """Return the decoded size that the first frame's header declares, or None (RFC 8878, 3.1.1.1)."""
+    if len(data) < 5 or bytes(data[:4]) != MAGIC:
+        return None
+    descriptor = data[4]
+    single_segment = bool(descriptor & 0x20)
+    width = SIZE_BYTES[descriptor >> 6] or single_segment
+    start = 5 + (not single_segment) + DICTIONARY_BYTES[descriptor & 3]
+    if not width or start + width > len(data):
+        return None
+    value = int.from_bytes(data[start : start + width], "little")
+    return value + 256 if width == 2 else value
+
+
+def _decompress(data: Buffer, size: int, out: memoryview | None) -> Buffer:
+    target = bytearray(size) if out is None else out
+    try:
+        native.zstd().decompress(data, target)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptData(str(error)) from None
+    return target

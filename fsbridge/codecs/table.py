@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from fsbridge.codecs.chain import Decoder
+from fsbridge.codecs import Decoder
 from fsbridge.errors import Unsupported
 
 Kind: TypeAlias = Literal["bytes", "numbers", "array", "text", "objects"]
@@ -129,12 +129,6 @@ def _streams() -> Any:
     return streams
 
 
-def _zstd() -> Any:
-    from fsbridge.codecs import zstd
-
-    return zstd
-
-
 CODECS: Mapping[str, Codec] = {
     "adler32": Codec("bytes", lambda of: _checksums().adler32(of.location("start"))),
     "astype": Codec("numbers", lambda of: _filters().astype(of.dtype("encode_dtype"), of.dtype("decode_dtype"))),
@@ -169,7 +163,7 @@ CODECS: Mapping[str, Codec] = {
     "vlen-utf8": Codec("text", lambda of: _objects().vlen_utf8(of.items)),
     "zfpy": Codec("array", lambda of: _numeric().zfp(of.elements())),
     "zlib": Codec("bytes", lambda of: _streams().zlib_stream()),
-    "zstd": Codec("bytes", lambda of: _zstd().zstd()),
+    "zstd": Codec("bytes", lambda of: _streams().zstd()),
 }
 
 FIXED: Mapping[str, str] = {"U": "vlen-utf8", "S": "vlen-bytes", "V": "vlen-bytes"}

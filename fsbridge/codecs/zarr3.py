@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs.chain import Buffer, CodecAbilities, CodecChain, Decoder
+from fsbridge.codecs import Buffer, CodecAbilities, CodecChain, Decoder
 from fsbridge.codecs.filters import PIECE_ELEMENTS, elements, prepare
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 

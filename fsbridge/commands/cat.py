@@ -1,4 +1,4 @@
-"""`fsbridge cat`: the bytes of files that a mount would show. Not here: where they come from (`unmounted/virtual.py`)."""
+"""`fsbridge cat`: the bytes of files that a mount would show. Not here: where they come from (`unmounted/__init__.py`)."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def script(shell: str) -> str:
     """The script for `shell`."""
     import shtab
 
-    from fsbridge.commands.table import whole
+    from fsbridge.commands import whole
 
     everything = whole()
     for own in (everything, *_subparsers(everything)):

@@ -1,4 +1,4 @@
-"""`fsbridge ls`: what a directory of the tree contains, without a mount. Not here: the tree (`unmounted/virtual.py`)."""
+"""`fsbridge ls`: what a directory of the tree contains, without a mount. Not here: the tree (`unmounted/__init__.py`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fsbridge.commands.sources import CommandLine, Problems, Trees, read
 
 if TYPE_CHECKING:
     from fsbridge.tree import Attrs
-    from fsbridge.unmounted.virtual import VirtualTree
+    from fsbridge.unmounted import VirtualTree
 
 BATCH_LINES = 500
 """Lines that are printed at a time."""
@@ -73,7 +73,7 @@ def _directory(
 def _line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: Attrs, problems: Problems) -> str:
     if not long:
         return shown
-    from fsbridge.unmounted.virtual import mode
+    from fsbridge.unmounted import mode
 
     size: int | str = "?"
     with problems.at(path):

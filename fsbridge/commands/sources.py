@@ -4,7 +4,7 @@ A source has settings of its own, so the words are parsed once for each source, 
 options of `mount`. A command uses those that mean the same to it, so `export` does not use `--include`.
 
 Not here: the command line of `mount` (`mount.py`), where settings stand (`settings.py`), what options mean (`arguments.py`),
-the tree of a source (`unmounted/virtual.py`), any command's own work.
+the tree of a source (`unmounted/__init__.py`), any command's own work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fsbridge.errors import FsbridgeError, SetupError, printable
 from fsbridge.parallel import apart
 
 if TYPE_CHECKING:
-    from fsbridge.unmounted.virtual import VirtualTree
+    from fsbridge.unmounted import VirtualTree
 
 FAILED = 1
 """The exit code of a command that could not read something, and has said what."""
@@ -88,7 +88,7 @@ class Problems:
 
     def tell(self, place: str, error: Exception) -> None:
         """Print that `place` cannot be read, and why."""
-        from fsbridge.unmounted.virtual import reason
+        from fsbridge.unmounted import reason
 
         self.count += 1
         said = reason(error).removeprefix(f"{place}: ")
@@ -119,7 +119,7 @@ class Trees:
 
     def at(self, place: str) -> tuple[VirtualTree, str]:
         """The tree and the path in it of `SOURCE//PATH`; SetupError if the source cannot be opened."""
-        from fsbridge.unmounted.virtual import VirtualTree
+        from fsbridge.unmounted import VirtualTree
 
         config, path = self._line.opened(place)
         if config not in self._opened:

@@ -1,4 +1,4 @@
-"""`fsbridge tree`: the files that a mount would show, as a drawing. Not here: the tree (`unmounted/virtual.py`)."""
+"""`fsbridge tree`: the files that a mount would show, as a drawing. Not here: the tree (`unmounted/__init__.py`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsbridge.commands.output import show
 from fsbridge.commands.sources import CommandLine, Problems, Trees, read
 
 if TYPE_CHECKING:
-    from fsbridge.unmounted.virtual import Listed, VirtualTree
+    from fsbridge.unmounted import Listed, VirtualTree
 
 
 def parser(program: str) -> Parser:

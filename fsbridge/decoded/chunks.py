@@ -3,7 +3,7 @@
 It decides what identifies their bytes, how much of a chunk a read decodes, and what may be prefetched.
 
 Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`), which file shows which
-chunk (the layouts), what is read ahead (`kernel/readahead/`), what one version of the whole array is (`versions.py`).
+chunk (the layouts), what is read ahead (`kernel/readahead/`), what one version of the whole array is (`__init__.py`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from fsbridge.formats.format import COLLECTION, HDF5, N5, ZARR2, ZIP, CandidateD
 from fsbridge.formats.registry import FORMATS
 from fsbridge.metadata import Format
 from fsbridge.store import ROOT, Key, Stat, Store
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 _UNREADABLE = (AccessDenied, OSError, *PASSING)
 

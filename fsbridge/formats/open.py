@@ -33,7 +33,7 @@ from fsbridge.formats.shared import Shared
 from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 from fsbridge.store.remembered import Remembered
 from fsbridge.store.remote.urls import Location, is_url, parse_url
 

@@ -149,9 +149,9 @@ def _is_zip(found: CandidateDirectory | CandidateFile) -> bool:
 def _open_zip(origin: HierarchyPlace) -> Source:
     """Open the store in a zip file. `origin.opener` detects the format of the contents."""
     from fsbridge.store.blobs import BlobFile, LocalFile, ObjectFile
-    from fsbridge.store.local.access import file_check
+    from fsbridge.store.local.files import file_check
     from fsbridge.store.remembered import Remembered
-    from fsbridge.store.zip.store import OpenArchives, ZipStore
+    from fsbridge.store.zip import OpenArchives, ZipStore
 
     if origin.store is None:
         file: BlobFile = LocalFile(origin.path, file_check(origin.config))

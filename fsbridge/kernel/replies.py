@@ -51,7 +51,7 @@ class Replies:
     """Makes the replies of one mount.
 
     All files have one owner, one group and one mode, with which the kernel checks permissions (`default_permissions`). The
-    modes of the store's own files are checked by the store (`store/local/access.py`).
+    modes of the store's own files are checked by the store (`store/local/files.py`).
     """
 
     def __init__(self, inodes: InodeTable, ages: Ages, config: Config) -> None:

@@ -1,7 +1,7 @@
 """A mount for one program: in a mount namespace of its own where the kernel allows that, else in a private folder.
 
 The calling process enters the namespace, serves the mount from a child, runs the program and waits for it. The daemon ends
-when this process ends, however that happens. Not here: serving (`daemon.py`), a mount for a `with` block (`temporary.py`).
+when this process ends, however that happens. Not here: serving (`daemon.py`), a mount for a `with` block (`__init__.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,312 @@
-"""The tree of a source without a mount, for commands and for fsspec, and long work over it such as exports.
+"""The tree of a source without a mount: look up, list and read its paths in this process, with a mount's errors.
 
-Not here: what the tree shows (`layouts/`), the commands (`commands/`).
+`VirtualTree` is for commands and for Python programs. Not here: what the tree shows (`layouts/`), the kernel's side of it,
+fsspec (`filesystem.py`), long work over it (`units.py`).
 """
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar, cast
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotADirectory, NotFound, SetupError, Stale, TooDeep
+from fsbridge.formats.open import open_source
+from fsbridge.layouts import root_directory
+from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle, Kind, Space, Symlink
+
+T = TypeVar("T")
+
+MAX_LINKS = 40
+"""Most links on one path, the same limit as in Linux."""
+
+KNOWN_DIRECTORIES = 4096
+"""Most directories that are kept, so that a path below them is not looked up from the root."""
+
+TRIES = 3
+"""Most look-ups of a path that turns out Stale: the kernel retries in the same way."""
+
+
+class Listed(NamedTuple):
+    """A member of a directory. `attrs.size` is None for a file if only its content tells the size.
+
+    `node` opens the member that was listed.
+    """
+
+    name: str
+    attrs: Attrs
+    node: Callable[[], AnyNode]
+
+
+class ReadableFile:
+    """One version of a file's bytes, open for reading. Thread-safe."""
+
+    def __init__(self, handle: Handle) -> None:
+        self.size = handle.size
+        self._handle = handle
+
+    def read(self, start: int, stop: int) -> Buffer:
+        """Return exactly the bytes [start, stop), up to the end of the file. Stale once the stored objects have changed."""
+        start, stop = max(0, start), min(stop, self.size)
+        if start >= stop:
+            return b""
+        data = self._handle.read(start, stop - start)
+        if len(data) != stop - start:
+            raise CorruptData(f"{len(data)} bytes where {stop - start} were asked")
+        return data
+
+    def close(self) -> None:
+        """Close the file, and what the source holds open for it."""
+        self._handle.close()
+
+    def close_when_unused(self) -> None:
+        """Close the file when the last reference to it is gone, because its last user is not known."""
+        weakref.finalize(self, self._handle.close).atexit = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class VirtualTree:
+    """The tree that a mount of `config` would show. Thread-safe; each method may block.
+
+    Paths are those below the mount's root, with or without a `/` at either end; `..` leads up as it does in a shell. Errors
+    are those of `errors.py`, or the operating system's.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Open the source; SetupError in the cases in which `fsbridge mount` raises it."""
+        self.config = config
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[bytes, ...], Directory] = OrderedDict()
+        try:
+            self.source = open_source(config.source, config)
+        except SetupError:
+            raise
+        except (FsbridgeError, OSError) as error:
+            raise SetupError(f"{config.source}: {reason(error)}") from None
+        try:
+            self.cache = ChunkCache(config.cache_size)
+            self.root = root_directory(self.source, config, self.cache)
+        except BaseException:
+            self.source.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the source; open files of it may not be read any more."""
+        with self._lock:
+            self._known.clear()
+        self.source.close()
+
+    def stat(self, path: str, follow: bool = True) -> Attrs:
+        """Return the attributes with the size of every file; those of a link itself unless `follow`."""
+        return self._tried(path, measured, follow)
+
+    def target(self, path: str) -> str:
+        """Return the target of a link."""
+
+        def ask(node: AnyNode) -> str:
+            if node.attrs().kind != "link":
+                raise FsbridgeError("not a link")
+            return decode(cast(Symlink, node).target)
+
+        return self._tried(path, ask, follow=False)
+
+    def list(self, path: str = "") -> Iterator[Listed]:
+        """All members of a directory, streaming, in the order of the mount's listing."""
+        return members(self._tried(path, as_directory, follow=True))
+
+    def open(self, path: str) -> ReadableFile:
+        """Open the present version of a file."""
+
+        def ask(node: AnyNode) -> ReadableFile:
+            if node.attrs().kind == "directory":
+                raise IsADirectory("a directory, not a file")
+            return open_file(node)
+
+        return self._tried(path, ask, follow=True)
+
+    def node(self, path: str) -> AnyNode:
+        """The node at a path, links followed."""
+        return self._tried(path, lambda node: node, follow=True)
+
+    def walk(
+        self,
+        path: str = "",
+        enter: Callable[[str], bool] = lambda path: True,
+        failed: Callable[[str, Exception], object] | None = None,
+    ) -> Iterator[tuple[str, Listed]]:
+        """Yield path and member for all that is below a directory, parents first; links are not followed.
+
+        A directory for which `enter` returns False is left out with all below. Members are opened as they were listed,
+        without a look-up from the root. `failed` gets each directory that cannot be listed, which is then left out.
+        """
+        try:
+            directory = self._tried(path, as_directory, follow=True)
+        except (FsbridgeError, OSError) as error:
+            if failed is None:
+                raise
+            failed(path, error)
+            return
+        yield from _below("/".join(map(decode, split(path))), directory, enter, failed)
+
+    def _tried(self, path: str, ask: Callable[[AnyNode], T], follow: bool) -> T:
+        """Return `ask(node)` for the node at `path`. If that is Stale, look the path up again."""
+        names = split(path)
+        for left in reversed(range(TRIES)):
+            try:
+                return ask(self._find(names, follow))
+            except Stale:
+                with self._lock:
+                    self._known.clear()
+                if not left:
+                    raise
+        raise AssertionError("not reached")
+
+    def _find(self, names: tuple[bytes, ...], follow: bool) -> AnyNode:
+        links = 0
+        at: tuple[bytes, ...] = ()  # the present directory, without any link in it
+        ahead = list(reversed(names))
+        node: AnyNode = self.root
+        while ahead:
+            name = ahead.pop()
+            if name == b"..":
+                at = at[:-1]
+                node = self._directory(at)
+                continue
+            found = self._known_directory((*at, name)) or as_directory(node).lookup(name)
+            if found.attrs().kind == "link" and (ahead or follow):
+                links += 1
+                if links > MAX_LINKS:
+                    raise TooDeep("too many links in a row")
+                target = cast(Symlink, found).target
+                if target.startswith(b"/"):
+                    raise NotFound("the link leads out of the tree")
+                ahead += reversed([part for part in target.split(b"/") if part not in (b"", b".")])
+                continue
+            at, node = (*at, name), found
+            self._keep(at, node)
+        return node
+
+    def _directory(self, names: tuple[bytes, ...]) -> AnyNode:
+        return self._known_directory(names) or self._find(names, follow=True)
+
+    def _known_directory(self, names: tuple[bytes, ...]) -> Directory | None:
+        with self._lock:
+            found = self._known.get(names)
+            if found is not None:
+                self._known.move_to_end(names)
+            return found
+
+    def _keep(self, names: tuple[bytes, ...], node: AnyNode) -> None:
+        """Keep a directory for later look-ups, but none of a chunk grid, because those belong to one version."""
+        if node.slot is not None or node.attrs().kind != "directory":
+            return
+        with self._lock:
+            self._known[names] = cast(Directory, node)
+            if len(self._known) > KNOWN_DIRECTORIES:
+                self._known.popitem(last=False)
+
+
+def split(path: str) -> tuple[bytes, ...]:
+    """The names in a path."""
+    names = path.encode("utf-8", "surrogateescape").split(b"/")
+    return tuple(name for name in names if name not in (b"", b"."))
+
+
+def decode(name: bytes) -> str:
+    """A file name as text, as `os.fsdecode` does it where file names are UTF-8."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def members(directory: Directory) -> Iterator[Listed]:
+    """All members of a directory."""
+    contents = directory.present()
+    for batch in contents.entries():
+        for entry in batch:
+            yield Listed(decode(entry.name), entry.attrs, partial(_opened, directory, contents.space, entry))
+
+
+def _below(
+    path: str,
+    directory: Directory,
+    enter: Callable[[str], bool],
+    failed: Callable[[str, Exception], object] | None,
+) -> Iterator[tuple[str, Listed]]:
+    listing = members(directory)
+    while True:
+        at = path
+        try:
+            member = next(listing, None)
+            if member is None:
+                return
+            below = f"{path}/{member.name}" if path else member.name
+            if member.attrs.kind != "directory":
+                yield below, member
+            elif enter(below):
+                yield below, member
+                at = below
+                found = as_directory(member.node())
+                at = path
+                yield from _below(below, found, enter, failed)
+        except (FsbridgeError, OSError) as error:
+            if failed is None:
+                raise
+            failed(at, error)
+            if at == path:
+                return
+
+
+def _opened(directory: Directory, space: Space | None, entry: Entry) -> AnyNode:
+    if entry.node is None or (isinstance(entry.node, int) and space is None):
+        return directory.lookup(entry.name)
+    return (
+        space.node(entry.node)
+        if isinstance(entry.node, int) and space is not None
+        else cast(Callable[[], AnyNode], entry.node)()
+    )
+
+
+def open_file(node: AnyNode) -> ReadableFile:
+    """Open the present version of a file."""
+    return ReadableFile(cast(File, node).open())
+
+
+def as_directory(node: AnyNode) -> Directory:
+    """`node` if it is a directory, else NotADirectory."""
+    if node.attrs().kind != "directory":
+        raise NotADirectory("not a directory")
+    return cast(Directory, node)
+
+
+def measured(node: AnyNode) -> Attrs:
+    """Attributes with the size."""
+    attrs = node.attrs()
+    return cast(File, node).measured() if attrs.size is None else attrs
+
+
+def reason(error: Exception) -> str:
+    """Return the text of an error for a message."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def mode(kind: Kind) -> int:
+    """Return the mode that a mount shows for a node, unless options narrow it."""
+    return {"directory": 0o40555, "file": 0o100444, "link": 0o120777}[kind]

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from fsbridge.errors import FsbridgeError
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group, as_array
+from fsbridge.unmounted import VirtualTree
 from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
 from fsbridge.unmounted.units import WHOLE, JobPart, OrderedMember, Remark, Unit, Work, WorkSources, members
-from fsbridge.unmounted.virtual import VirtualTree
 
 READ_BYTES = 4 << 20
 """Bytes of each array that are compared at a time."""

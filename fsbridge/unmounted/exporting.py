@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 from fsbridge.errors import FsbridgeError, SetupError, Stale
 from fsbridge.store.remote.uploads import DestinationRefuses
 from fsbridge.tree import AnyNode, Attrs, Buffer
+from fsbridge.unmounted import ReadableFile, measured, open_file
 from fsbridge.unmounted.destinations import Folder
 from fsbridge.unmounted.units import UNIT_BYTES, WHOLE, JobPart, Unit, Work, WorkSources
-from fsbridge.unmounted.virtual import ReadableFile, measured, open_file
 
 PIECE = 4 << 20
 """Bytes that are read at a time."""

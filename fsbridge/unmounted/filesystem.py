@@ -2,7 +2,7 @@
 
 Also `fsspec.open("fsbridge://PATH", source=...)`, `fsspec.open("fsbridge://SOURCE//PATH")`, and chained URLs as
 `fsbridge://PATH::s3://BUCKET/STORE`. Paths are those below a mount's root; errors are the mount's, as OSErrors.
-Not here: the tree (`virtual.py`).
+Not here: the tree (`__init__.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fsbridge.config import Config, Remote, parse_place
 from fsbridge.errors import FsbridgeError
 from fsbridge.store.remote.urls import is_url, local_path, parse_url
 from fsbridge.tree import Attrs
-from fsbridge.unmounted.virtual import VirtualTree, decode, split
+from fsbridge.unmounted import VirtualTree, decode, split
 
 SCHEMES = {
     "file": "",

@@ -26,8 +26,8 @@ from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.selection import Pick, Selection, whole
 from fsbridge.model import Array
+from fsbridge.unmounted import VirtualTree
 from fsbridge.unmounted.units import UNIT_BYTES, WorkSources
-from fsbridge.unmounted.virtual import VirtualTree
 from fsbridge.workers import Workers
 
 BAND_ITEMS = 1 << 24

@@ -24,7 +24,7 @@ from fsbridge.deadlines import Deadline
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import escape, unescape
-from fsbridge.unmounted.virtual import VirtualTree, split
+from fsbridge.unmounted import VirtualTree, split
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, Group, as_array, open_chunk
+from fsbridge.unmounted import reason
 from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, members
-from fsbridge.unmounted.virtual import reason
 
 TRIES = 3
 """Most attempts to decode a chunk that keeps changing, before that is a finding."""

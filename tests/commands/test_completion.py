@@ -10,8 +10,7 @@ import pytest
 from mounting import environment, fsbridge
 
 from fsbridge import layouts
-from fsbridge.commands import completion
-from fsbridge.commands.table import COMMANDS, command
+from fsbridge.commands import COMMANDS, command, completion
 
 DRIVE = """
 source "$1"; shift

@@ -18,7 +18,7 @@ from source_places import config, numbers, remote, tree_of, upload, write_all, w
 
 from fsbridge.config import parse_place
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
-from fsbridge.unmounted.virtual import VirtualTree, open_file
+from fsbridge.unmounted import VirtualTree, open_file
 
 
 def tree_in_process(tree: VirtualTree) -> dict[str, bytes | None]:

@@ -19,8 +19,8 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Subject
 from fsbridge.layouts import root_directory
 from fsbridge.store import Store
-from fsbridge.store.local.store import LocalStore
-from fsbridge.store.zip.store import ZipStore
+from fsbridge.store.local import LocalStore
+from fsbridge.store.zip import ZipStore
 from fsbridge.tree import Directory
 
 SEEDS = 12

@@ -31,7 +31,8 @@ from observing import held_by
 from paths import DATA, TESTS
 from waiting import until
 
-from fsbridge.children import client, protocol, server, starting, supervisor
+from fsbridge import children as protocol
+from fsbridge.children import client, server, starting, supervisor
 from fsbridge.config import Config
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut, TooLarge

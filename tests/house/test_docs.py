@@ -18,9 +18,8 @@ from documents import PAGES, anchors, blocks, matches, prose, section, steps, ta
 from mounting import ROOT, command, environment, mounted
 from paths import TESTS
 
-from fsbridge import cli
+from fsbridge import cli, commands
 from fsbridge.commands import arguments, mount
-from fsbridge.commands import table as commands
 from fsbridge.formats.registry import FORMATS
 from fsbridge.layouts import LAYOUTS
 from fsbridge.layouts.files.filetypes import FILE_TYPES

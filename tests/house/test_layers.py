@@ -259,7 +259,7 @@ def test_p5_no_code_from_data() -> None:
                     f"{name_of(module)}:{node.lineno}"
                 )
             if isinstance(node, ast.ImportFrom) and node.module == "importlib" and node.names[0].name == "import_module":
-                assert name_of(module) == "commands/table", (
+                assert name_of(module) == "commands/__init__", (
                     f"{name_of(module)}:{node.lineno}: only commands are imported by a name, from one table"
                 )
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mounting import ROOT
 
-from fsbridge.commands.table import COMMANDS, command
+from fsbridge.commands import COMMANDS, command
 
 SOURCES = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in (ROOT / "fsbridge").rglob("*.py")))
 

@@ -21,7 +21,7 @@ import zarr
 from hangar_data import unpack
 from mounting import Mount
 
-from fsbridge.store.local.access import list_permits
+from fsbridge.store.local.files import list_permits
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 
-from fsbridge.codecs import Decoder, blosc, filters, hdf5, lz4, objects, streams, zstd
+from fsbridge.codecs import Decoder, blosc, filters, hdf5, lz4, objects, streams
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdCompressor
@@ -57,9 +57,9 @@ BOMBS: dict[str, Callable[[], tuple[Decoder, bytes]]] = {
     "bz2": lambda: (streams.bzip2(), bz2.compress(PIECE) * 64),
     "xz": lambda: (streams.xz(), _pieces(lzma.LZMACompressor(preset=0))),
     "lzma alone": lambda: (streams.lzma_stream(2), _pieces(lzma.LZMACompressor(lzma.FORMAT_ALONE, preset=0))),
-    "zstd": lambda: (zstd.zstd(), bytes.fromhex("28b52ffda0") + struct.pack("<I", HUGE) + b"\x03\x00\x80\0" * 4),
-    "zstd unknown size": lambda: (zstd.zstd(), _pieces(ZstdCompressor())),
-    "zstd frames": lambda: (zstd.zstd(), ZstdCompressor().compress(PIECE, ZstdCompressor.FLUSH_FRAME) * 64),
+    "zstd": lambda: (streams.zstd(), bytes.fromhex("28b52ffda0") + struct.pack("<I", HUGE) + b"\x03\x00\x80\0" * 4),
+    "zstd unknown size": lambda: (streams.zstd(), _pieces(ZstdCompressor())),
+    "zstd frames": lambda: (streams.zstd(), ZstdCompressor().compress(PIECE, ZstdCompressor.FLUSH_FRAME) * 64),
     "lz4": lambda: (lz4.lz4(), struct.pack("<I", HUGE) + _lz4_zeros(HUGE)),
     "java lz4": lambda: (lz4.n5_lz4(), _java()),
     "blosc": lambda: (blosc.blosc(), struct.pack("<BBBBIIII", 2, 1, 0x33, 1, HUGE, HUGE, 28, 20) + bytes(8)),

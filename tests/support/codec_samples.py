@@ -20,7 +20,7 @@ import numcodecs
 import numpy as np
 import xxhash
 
-from fsbridge.codecs import CodecChain, Decoder, blosc, filters, hdf5, lz4, objects, streams, table, zarr3, zstd
+from fsbridge.codecs import CodecChain, Decoder, blosc, filters, hdf5, lz4, objects, streams, table, zarr3
 
 if sys.version_info >= (3, 14):
     from compression.zstd import CompressionParameter, ZstdCompressor
@@ -80,11 +80,11 @@ COMPRESSORS: dict[str, tuple[Callable[[bytes], bytes], Decoder]] = {
     "lzma xz": (lambda d: lzma.compress(d, preset=0), streams.lzma_stream(1)),
     "lzma alone": (lambda d: lzma.compress(d, lzma.FORMAT_ALONE, preset=0), streams.lzma_stream(2)),
     "lzma raw": (lambda d: lzma.compress(d, lzma.FORMAT_RAW, filters=LZMA_FILTERS), streams.lzma_stream(3, LZMA_FILTERS)),
-    "zstd": (lambda d: bytes(numcodecs.Zstd(level=3).encode(d)), zstd.zstd()),
-    "zstd checksum": (lambda d: zstd_encode(d, checksum=True), zstd.zstd()),
-    "zstd unknown size": (lambda d: zstd_encode(d, content_size=False), zstd.zstd()),
-    "zstd frames": (lambda d: zstd_encode(d[:50]) + zstd_encode(d[50:], content_size=False), zstd.zstd()),
-    "zstd skippable": (lambda d: SKIPPABLE + zstd_encode(d), zstd.zstd()),
+    "zstd": (lambda d: bytes(numcodecs.Zstd(level=3).encode(d)), streams.zstd()),
+    "zstd checksum": (lambda d: zstd_encode(d, checksum=True), streams.zstd()),
+    "zstd unknown size": (lambda d: zstd_encode(d, content_size=False), streams.zstd()),
+    "zstd frames": (lambda d: zstd_encode(d[:50]) + zstd_encode(d[50:], content_size=False), streams.zstd()),
+    "zstd skippable": (lambda d: SKIPPABLE + zstd_encode(d), streams.zstd()),
     "lz4": (lambda d: bytes(numcodecs.LZ4().encode(d)), lz4.lz4()),
     "n5 lz4 java": (lambda d: java_lz4(d, 1 << 12), lz4.n5_lz4()),
     "n5 lz4 numcodecs": (lambda d: bytes(numcodecs.LZ4().encode(d)), lz4.n5_lz4()),
@@ -212,7 +212,7 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
             [encoded(numcodecs.ZFPY(mode=mode, **options)) for mode, options in ZFP_MODES],
         ),
         "optional": Case(
-            CodecChain((zarr3.optional(40, CodecChain((mask_bits,)), CodecChain((zstd.zstd(),)), 2),)),
+            CodecChain((zarr3.optional(40, CodecChain((mask_bits,)), CodecChain((streams.zstd(),)), 2),)),
             [Sample(maybe, 16 + 40 + 2 * 20)],
         ),
         "hdf5 nbit": Case(CodecChain((nbit,)), [Sample(bytes(range(55)), 160)]),

@@ -328,7 +328,7 @@ def failing_reads(soak: Soak) -> str:
     from fsbridge.config import Config
     from fsbridge.formats.open import Opening
     from fsbridge.layouts import root_directory
-    from fsbridge.store.local.store import LocalStore
+    from fsbridge.store.local import LocalStore
 
     logging.disable(logging.CRITICAL)
     stores = {}

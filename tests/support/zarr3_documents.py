@@ -16,7 +16,7 @@ from fsbridge.config import Config
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedSource
 from fsbridge.formats.open import Opening
 from fsbridge.model import Array, Group
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 NUMBERS = ("bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64)), "float16", "float32", "float64", "complex64")
 FLOAT8 = ("e3m4", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")

@@ -24,9 +24,8 @@ from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key
-from fsbridge.store.local import descriptors
+from fsbridge.store.local import LocalStore, descriptors
 from fsbridge.store.local.status import TICK_NS
-from fsbridge.store.local.store import LocalStore
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from fake_model import FakeArray, FakeChunks, fake_array
 
+from fsbridge import decoded as array_versions
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.decoded import ArrayVersion, DecodedArray
 from fsbridge.decoded import chunks as decoded_chunks
-from fsbridge.decoded import versions as array_versions
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo

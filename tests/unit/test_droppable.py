@@ -17,7 +17,7 @@ from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.lru import LRU, drop_all
 from fsbridge.store import Key
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 
 def test_all_that_is_kept_goes() -> None:

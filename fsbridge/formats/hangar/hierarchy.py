@@ -34,7 +34,7 @@ from fsbridge.formats.hangar.repository import DatabaseProcess, HangarRepository
 from fsbridge.formats.hangar.snapshots import AnySnapshot, BranchSnapshot, CommitSnapshot, StagedSnapshot, State
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import ArrayAbilities, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 
 class HangarSource(SourceAbilities):

@@ -27,7 +27,8 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from fsbridge.children import protocol, server
+from fsbridge import children as protocol
+from fsbridge.children import server
 from fsbridge.lru import LRU
 from fsbridge.store.local.descriptors import open_beneath
 

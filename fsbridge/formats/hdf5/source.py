@@ -19,7 +19,7 @@ from fsbridge.formats.shared import Shared
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, GroupAbilities, Link, SourceAbilities
 from fsbridge.store import Stat
-from fsbridge.store.local.access import file_check
+from fsbridge.store.local.files import file_check
 
 MAX_LINKS = 16
 """Most links in a row that lead to an object: HDF5's own limit (H5L_NUM_LINKS)."""

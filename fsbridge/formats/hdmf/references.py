@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, Decoder, objects
-from fsbridge.codecs.chain import CodecAbilities
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, objects
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.hdmf.unpickle import read_object_array

@@ -22,14 +22,14 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs import zstd
+from fsbridge.codecs import streams
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Unsupported
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.formats.icechunk.records import ID_BYTES, NODE_ID_BYTES, Payload, spell, table_id
 from fsbridge.metadata import Index
 from fsbridge.store import Key, Stat, Store
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 from fsbridge.store.remote.answers import is_version
 from fsbridge.store.remote.urls import Location, is_url, parse_url
 
@@ -123,7 +123,7 @@ class ManifestTable:
         if location is None and compressed is not None:
             try:
                 # The URL of a virtual chunk has at most 65,536 bytes.
-                return zstd.with_dictionary(compressed, self.dictionary, 65536).decode()
+                return streams.with_dictionary(compressed, self.dictionary, 65536).decode()
             except UnicodeDecodeError:
                 raise CorruptData(f"manifest {self.id}: the location of a virtual chunk is not UTF-8") from None
         return location

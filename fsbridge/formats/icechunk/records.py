@@ -17,8 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs import zstd
-from fsbridge.codecs.chain import Overflow
+from fsbridge.codecs import Overflow, streams
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
 from fsbridge.formats.icechunk import flatbuffers
@@ -104,7 +103,7 @@ def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
     if compression != 1:
         raise Unsupported(f"compression {compression} of a {kind}; fsbridge knows none and zstd")
     try:
-        return Payload(memoryview(zstd.zstd().decode(payload, None, limit, None)).toreadonly(), version)
+        return Payload(memoryview(streams.zstd().decode(payload, None, limit, None)).toreadonly(), version)
     except Overflow:
         raise TooLarge(f"a {kind} of more than {limit} bytes; a larger --cache-size permits more") from None
 

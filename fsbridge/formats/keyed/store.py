@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from fsbridge.codecs import Buffer, CodecChain
-from fsbridge.codecs.chain import Read
+from fsbridge.codecs import Buffer, CodecChain, Read
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import DocumentReader

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsbridge.codecs import CodecChain, Decoder, table
-from fsbridge.codecs.chain import RefusedStep, refusal
+from fsbridge.codecs import CodecChain, Decoder, RefusedStep, refusal, table
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.streams import bzip2, n5_gzip, xz
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported

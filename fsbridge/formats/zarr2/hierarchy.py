@@ -18,8 +18,7 @@ from itertools import chain, islice
 from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-from fsbridge.codecs import CodecChain
-from fsbridge.codecs.chain import refusal
+from fsbridge.codecs import CodecChain, refusal
 from fsbridge.errors import FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.documents import (
     REPEATED_BYTES,

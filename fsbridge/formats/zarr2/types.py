@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsbridge.codecs import CodecChain, Decoder, table
-from fsbridge.codecs.chain import RefusedStep
+from fsbridge.codecs import CodecChain, Decoder, RefusedStep, table
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.dtypes import BYTES, MAX_ITEMSIZE, STRING, data_type, normaliser, padded_fill, spell

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Decoder, filters, zarr3
-from fsbridge.codecs.chain import RefusedStep
+from fsbridge.codecs import Decoder, RefusedStep, filters, zarr3
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.types import ZarrType, parse_type

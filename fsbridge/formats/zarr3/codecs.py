@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fsbridge.codecs import CodecChain, Decoder, filters, objects, table, zarr3
-from fsbridge.codecs.chain import RefusedStep
+from fsbridge.codecs import CodecChain, Decoder, RefusedStep, filters, objects, table, zarr3
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, PREFIX, ArrayPhase, array_phase, extension, understood

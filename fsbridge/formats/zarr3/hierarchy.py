@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from fsbridge.codecs.chain import refusal
+from fsbridge.codecs import refusal
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, reshaped, shape_of, told
 from fsbridge.formats.keyed.chunks import KeyedChunks

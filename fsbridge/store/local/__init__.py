@@ -1,1 +1,314 @@
-"""A directory on a local disk as a store."""
+"""A directory as a store. Not here: how a key is opened, and which links are followed (`files.py`), zip archives.
+
+The root is whatever its path leads to at each call, so a store that is deleted and written again, or replaced by a rename,
+shows its new content. While there is none every call raises Stale, because an empty tree would make a mirroring program
+delete its copy.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat as stat_module
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import islice
+from typing import TypeAlias
+
+from fsbridge import asking
+from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store.local import descriptors
+from fsbridge.store.local.files import LocalFiles, LocalObject, Special
+from fsbridge.store.local.moments import LocalGlimpse, Moment
+from fsbridge.store.local.root import LIST, LOOK, named
+from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
+from fsbridge.workers import HungMembers
+
+log = logging.getLogger(__name__)
+
+_Refused: TypeAlias = list[FsbridgeError | OSError]
+
+_DAMAGED = frozenset((errno.EIO, errno.EUCLEAN, errno.EBADMSG))
+"""Errors of file systems for an inode that they cannot read, or whose checksum is wrong."""
+DAMAGED_MEMBERS = 64
+"""Most members with damaged inodes that a listing tolerates: a bad sector holds 16 inodes or fewer. A dead server fails for
+every member, each after a timeout of its own, so a listing must give up soon."""
+
+
+_UNKNOWN = Stat(False, 0, 0, None, settled=False)
+"""The stat shown for a damaged member: opening it tells the error."""
+
+
+class LocalStore(StoreAbilities):
+    """`store.Store` over the directory `root`; `allowed`, `everybody` and `immutable`: see `LocalFiles`."""
+
+    prefixes = False
+    far = False
+    listable = True
+
+    def __init__(self, root: str, allowed: Sequence[str] = (), everybody: bool = False, immutable: bool = False) -> None:
+        self._files = LocalFiles(root, allowed, everybody, immutable)
+        self._root, self._moments = self._files.root, self._files.moments
+        self._links: HungMembers[Sequence[Member]] = HungMembers()
+        self._mounts = MountPoints()
+
+    def together(self) -> AbstractContextManager[None]:
+        """Return a context in which this thread's questions take fewer system calls: a moment (`moments.py`).
+
+        If access to each directory must be checked (`everybody`), it is a context that does nothing.
+        """
+        return self._moments if self._files.everybody is None else nullcontext()
+
+    def describe(self, key: Key) -> str:
+        """Return `key` as a path for a message."""
+        return self._files.describe(key)
+
+    def close(self) -> None:
+        """Close the root; every later call raises Stale."""
+        self._files.close()
+
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
+        """Do nothing, because the store is local."""
+
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        """Do nothing, because listing needs no preparation here."""
+
+    def opened(self, key: Key) -> LocalObject:
+        """Open the file for reading."""
+        fd, status = self._files.open_file(key)
+        return LocalObject(self._files, key, fd, status)
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        """Return kind and version of what `key` names, links followed."""
+        moment = self._moments.now
+        if moment is not None:
+            known = moment.stat(key)
+            if known is None and (near := moment.look(key) or self._look_beside(moment, key)) is not None:
+                known = stat_of(self._files.regular(key, near))
+            if known is not None:
+                return known
+        elif not asking.context.may_wait and self._files.everybody is None and not self._files.immutable:
+            return stat_of(self._files.regular(key, descriptors.status_cached(self._root.now().fd, key or ".")))
+        fd = self._files.open(key, LOOK)
+        try:
+            status = self._files.regular(key, descriptors.look(fd))
+            found = stat_of(status)
+            if moment is not None and found.is_dir and moment.hold(key, fd, found):
+                fd = -1
+            return found
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
+        finally:
+            if fd >= 0:
+                descriptors.close(fd)
+
+    def check_access(self, key: Key) -> None:
+        """Raise AccessDenied if the mount is for all users and some may not read the object at `key`."""
+        if self._files.everybody is not None:
+            os.close(self._files.open_file(key)[0])
+
+    def commit(self, key: Key) -> Hashable:
+        """Return which directory is at `key` now: another one if a rename or a link has put a whole tree in its place.
+
+        The caller wants to detect such a change, so no moment answers.
+        """
+        with self._moments.aside():
+            return identity(self.stat(key))
+
+    def _look_beside(self, moment: Moment, key: Key) -> os.stat_result | None:
+        """Return the stat of `key` if its directory is asked about again; the moment then holds the directory."""
+        if not key or not moment.again(above := key.parent):
+            return None
+        with suppress(NotFound):
+            self.stat(above)
+        return moment.look(key)
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        """Return the whole object, with the version that it had both before and after reading."""
+        fd, status = self._files.open_file(key)
+        try:
+            check_limit(self, key, status.st_size, limit)
+            data = self._files.read_open(fd, key, 0, status.st_size)
+            return data, self._moments.read(key, self._files.unchanged(fd, key, status))
+        finally:
+            os.close(fd)
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        """Return exactly `length` bytes from `start`; a negative `start` counts from the end."""
+        fd, status = self._files.open_file(key)
+        try:
+            first = start if start >= 0 else status.st_size + start
+            check_range(self, key, first, length, status.st_size)
+            return self._files.read_open(fd, key, first, length), self._files.unchanged(fd, key, status)
+        finally:
+            os.close(fd)
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        """Members in the file system's own order, which is stable while the directory does not change."""
+        asking.before_waiting()
+        fd = self._files.open(key, LIST)
+        refused: _Refused = []
+        links: dict[Key, os.stat_result] = {}
+        mounts = self._mounts.below(self._root.path) if stats else frozenset()
+        try:
+            if (moment := self._moments.now if stats else None) is not None:
+                moment.share(key, fd)
+            with os.scandir(fd) as members:
+                for member in members:
+                    if mounts and self._files.describe(key / member.name) in mounts:
+                        status = known_status(fd, member.name)
+                        yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
+                        continue
+                    try:
+                        if member.is_symlink():
+                            links[key / member.name] = member.stat(follow_symlinks=False)
+                        elif (entry := member_of(member, stats)) is not None:
+                            if moment is not None:
+                                moment.listed(key / member.name, entry.stat)
+                            yield entry
+                    except FileNotFoundError:
+                        continue  # removed while we list
+                    except OSError as error:
+                        self._allow_damaged(key / member.name, error, refused)
+                        yield Member(member.name, False, _UNKNOWN, True)
+                    if len(links) == BATCH_NAMES:
+                        yield from self._linked(links, refused)
+                        links = {}
+            if links:
+                yield from self._linked(links, refused)
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
+        finally:
+            os.close(fd)
+            _warn(refused)
+
+    def _allow_damaged(self, key: Key, error: OSError, refused: _Refused) -> None:
+        """Let a listing continue after a damaged member; raise `error` if it is another one, or after too many of them."""
+        if error.errno not in _DAMAGED or sum(isinstance(found, OSError) for found in refused) >= DAMAGED_MEMBERS:
+            raise error
+        refused.append(named(error, self.describe(key)))
+
+    def glimpse(self, key: Key) -> LocalGlimpse | None:
+        """Open the directory at `key`; None outside of a moment, and if another file system may be there."""
+        asking.before_waiting()
+        moment = self._moments.now
+        if moment is None or self._mounts.concern(self._files.describe(key), self._root.path):
+            return None
+        place = moment.place(key)
+        if place is None:
+            with suppress(FsbridgeError, OSError):
+                self.stat(key.parent)  # from then on the moment holds this directory
+            place = moment.place(key)
+        try:
+            return None if place is None else LocalGlimpse(*place)
+        except OSError:
+            return None
+
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        """Yield names from the directory alone, without a look at links."""
+        asking.before_waiting()
+        fd = self._files.open(key, LIST)
+        try:
+            if (moment := self._moments.now) is not None:
+                moment.share(key, fd)  # the caller will probably ask for the times, too
+            with os.scandir(fd) as members:
+                while batch := list(islice(members, BATCH_NAMES)):
+                    yield [member.name for member in batch if member.is_file(follow_symlinks=False) or is_other(member)]
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
+        finally:
+            os.close(fd)
+
+    def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
+        """See `StoreAbilities.lacking`."""
+        asking.before_waiting()
+        left = set(names)
+        try:
+            fd = self._files.open(key, LIST)
+        except NotFound:
+            return left
+        try:
+            if not descriptors.is_local(fd):  # a remote file system may open what it does not list, or list old members
+                return None
+            before = stat_of(os.fstat(fd))
+            with os.scandir(fd) as members:
+                for number, member in enumerate(members):
+                    if number == most:
+                        return None
+                    left.discard(member.name)
+            # A pass can miss a member that a rename replaces meanwhile: the new entry may stand where the pass has been.
+            unchanged = before.settled and stat_of(os.fstat(fd)).version == before.version
+        finally:
+            os.close(fd)
+        return left if unchanged else None
+
+    def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
+        """Yield what links lead to. A link to a dead server is listed as a directory; looking it up raises the error."""
+
+        def look(key: Key) -> Sequence[Member]:
+            try:
+                found = self.stat(key)
+            except Special:
+                return ()
+            except (FsbridgeError, OSError) as error:
+                if isinstance(error, FsbridgeError):
+                    refused.append(error)
+                return (Member(key.name, False, stat_of(links[key]), True),)
+            return (Member(key.name, found.is_dir, found),)
+
+        for key, found in zip(links, self._links.answers(list(links), look, lambda _: False), strict=True):
+            if found is None:
+                yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True))
+            else:
+                yield from found
+
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
+        """Return mtimes by one call each: the directory is opened once, and only links are resolved beneath the root."""
+        asking.before_waiting()
+        moment = self._moments.now
+        held = None if moment is None else moment.held(key)
+        fd = self._files.open(key, LOOK | os.O_DIRECTORY) if held is None else held
+        found: list[int | None] = []
+        refused: _Refused = []
+        try:
+            for name in names:
+                try:
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    found.append(None)
+                    continue
+                except OSError as error:
+                    self._allow_damaged(key / name, error, refused)
+                    found.append(_UNKNOWN.mtime_ns)
+                    continue
+                if stat_module.S_ISLNK(status.st_mode):
+                    shown = self._shown(key / name, status, refused)
+                    found.append(None if shown is None else shown.mtime_ns)
+                else:
+                    found.append(status.st_mtime_ns)
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
+        finally:
+            if held is None:
+                os.close(fd)
+            _warn(refused)
+        return found
+
+    def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:
+        """Return the stat that a link is listed with; None if it leads to a FIFO, socket or device."""
+        try:
+            return self.stat(key)
+        except Special:
+            return None
+        except FsbridgeError as error:
+            refused.append(error)
+            return stat_of(status)  # as a file, so that opening it tells what is wrong with the link
+
+
+def _warn(refused: _Refused) -> None:
+    """Log one line for all members of a listing that could not be followed or read."""
+    if refused:
+        more = f" (and {len(refused) - 1} more here)" if len(refused) > 1 else ""
+        log.warning("%s%s", refused[0], more)

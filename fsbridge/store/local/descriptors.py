@@ -7,7 +7,7 @@
   the interpreter's lock. To release it and take it again costs more time than such a call, and many times more while other
   threads decode.
 
-Not here: what is opened and why (`files.py`), which questions a store answers without waiting (`store.py`).
+Not here: what is opened and why (`files.py`), which questions a store answers without waiting (`__init__.py`).
 """
 
 from __future__ import annotations

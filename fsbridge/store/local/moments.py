@@ -3,7 +3,7 @@
 Answers are as of the moment's beginning. The root, each directory, and each object that is read are looked at once.
 Members of a directory that was looked at are opened relative to its descriptor. Reading a directory with all that is
 below asks about the same few directories again and again. Without moments the first listing of 2,000 arrays takes
-39 % more processor time in the layout files, 19 % more in zarr3. Not here: any question (`store.py`).
+39 % more processor time in the layout files, 19 % more in zarr3. Not here: any question (`__init__.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The directory of a local store, which is the one that is at its path now. Not here: anything beneath it (`store.py`)."""
+"""The directory of a local store: the one that is at its path now. Not here: anything beneath it (`__init__.py`)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A long listing is made by several LISTs in parallel, each of the keys between two names.
 
-Not here: the requests themselves (`client.py`), how compactly listings are remembered (`listing_cache.py`), single objects.
+Not here: the requests themselves (`client.py`), how compactly listings are remembered (`answers.py`), single objects.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from fsbridge import asking, confinement
 from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable, Unreachable
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import MAX_MEMBERS, Ages, Arriving, Levels, ListedLevel, split
 from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
-from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Levels, ListedLevel, split
 
 PARTS = 8
 """LISTs at a time. Each may ask for up to a page more than it needs."""

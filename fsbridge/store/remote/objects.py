@@ -19,11 +19,10 @@ from typing import NamedTuple
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.store import ROOT, Key, Range, Stat, Stored
-from fsbridge.store.remote.answers import Ages, Answers, Evidence, KnownObject, ServerClock, stat_of
+from fsbridge.store.remote.answers import Ages, Answers, Evidence, KnownObject, ListedLevel, ServerClock, mark, stat_of
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client, Object, Response
 from fsbridge.store.remote.faults import Refused, TakenForAbsent
-from fsbridge.store.remote.listing_cache import ListedLevel, mark
 from fsbridge.store.remote.listings import Listings
 
 SMALL_BYTES = MIB

@@ -7,7 +7,7 @@
 Client libraries take long to import, so this module is imported only for a remote store.
 
 Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here:
-requests for single objects and what they tell (`objects.py`), remembered listings (`listings.py`, `listing_cache.py`).
+requests for single objects and what they tell (`objects.py`), remembered listings (`listings.py`, `answers.py`).
 """
 
 from __future__ import annotations

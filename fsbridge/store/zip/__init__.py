@@ -1,1 +1,389 @@
-"""Zip archives as stores."""
+"""A zip archive as a store, read in place. Not here: its central directory (`directory.py`), writing.
+
+Stored members are read by range; deflated ones are inflated, never beyond their declared size. While a large one is
+inflated, the decompressor's state is kept every few MiB (as in zran of zlib's examples), and the next range begins at the
+state before it. So the inner chunks of a shard cost a few MiB of inflating each, and not the whole shard. Each read
+checks that the archive at the path is still the opened one. If it was replaced or rewritten, its directory is read again
+and every version changes. Members are never unpacked to disk, and symbolic links in the archive are never followed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
+
+from fsbridge.asking import before_waiting
+from fsbridge.config import MIB
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
+from fsbridge.lru import LRU
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store.blobs import Blob, BlobFile, LocalFile
+from fsbridge.store.zip.directory import (
+    ENCRYPTED,
+    LOCAL,
+    LOCAL_SIGNATURE,
+    OVERLAPPING,
+    SPECIAL,
+    ArchiveMember,
+    ZipDirectory,
+    read_directory,
+)
+
+log = logging.getLogger(__name__)
+
+STORED, DEFLATED = 0, 8
+LINK = "a symbolic link or device in the archive"
+
+PIECE_BYTES = MIB
+"""Compressed bytes read, or decoded bytes made, at a time."""
+
+STEP_BYTES = 4 * MIB
+"""Decoded bytes between two kept states: about 15 ms of inflating. Smaller members need none."""
+
+MAX_STATES = 256
+"""States kept for all archives of a mount: 1 GiB of deflated members. Each takes about 48 KiB (zlib's window and tables)."""
+
+Read = Callable[[int, int], bytes]
+
+
+class _State(NamedTuple):
+    """A decompressor that has made `done` bytes from `used` bytes of input."""
+
+    done: int
+    used: int
+    stream: Any
+
+
+States: TypeAlias = "LRU[tuple[object, int, int], _State]"
+"""Kept states by archive object, position of the member in the archive, and number of whole steps."""
+
+
+class Inflater:
+    """Inflates ranges of the members of one archive. Thread-safe."""
+
+    def __init__(self, read: Read, states: States) -> None:
+        self._read = read
+        self._states = states
+        self._own = object()
+
+    def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
+        """Return bytes [start, start + length) of the member of `size` bytes.
+
+        Its `stored` deflated bytes lie at `position`.
+
+        Raises CorruptData. A range up to the member's end also checks that the stream ends there and nowhere else.
+        """
+        done, used, stream = self._before(position, start)
+        stop = start + length
+        parts: list[bytes] = []
+        held = memoryview(b"")
+        while done < stop or (stop == size and not stream.eof):
+            if not held and used < stored and not stream.eof:
+                held = memoryview(self._read(position + used, min(stored - used, PIECE_BYTES)))
+            # A decompressor keeps the input that it did not use, and so does each state, so it gets only 16 KiB at a
+            # time.
+            feed = held[: (16 * 1024)]
+            try:
+                # One byte more than declared shows a member that is larger than it says.
+                piece = stream.decompress(feed, min(PIECE_BYTES, size - done + 1))
+            except zlib.error as error:
+                raise CorruptData(str(error)) from None
+            if not (piece or feed or stream.eof) or (stream.eof and done + len(piece) < stop):
+                raise CorruptData(f"deflated data that end after {done + len(piece)} of {size} bytes")
+            taken = len(feed) - len(stream.unconsumed_tail)
+            held, used = held[taken:], used + taken
+            if done + len(piece) > size:
+                raise CorruptData(f"deflated data beyond the {size} bytes declared")
+            parts.append(piece[max(0, start - done) : max(0, stop - done)])
+            if (done + len(piece)) // STEP_BYTES > done // STEP_BYTES and not stream.eof:
+                self._keep(position, _State(done + len(piece), used, stream.copy()))
+            done += len(piece)
+        if stop == size and (used < stored or stream.unused_data):
+            raise CorruptData("bytes left over after the deflated data")
+        return b"".join(parts)
+
+    def _before(self, position: int, start: int) -> _State:
+        """Return the last state that is not beyond `start`, ready for use."""
+        steps = start // STEP_BYTES
+        for number in range(steps, max(0, steps - MAX_STATES), -1):
+            state = self._states.get((self._own, position, number))
+            if state is not None and state.done <= start:
+                return state._replace(stream=state.stream.copy())
+        return _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
+
+    def _keep(self, position: int, state: _State) -> None:
+        key = (self._own, position, state.done // STEP_BYTES)
+        if self._states.get(key) is None:
+            self._states.put(key, state)
+
+
+LIVE_ARCHIVES = 128
+"""Most open archives of a mount, the ones used last. The usual limit of a process is 1024 descriptors."""
+
+
+class OpenArchives:
+    """What the archives of one mount share: a limit of kept states, and a limit of archives that are open."""
+
+    def __init__(self) -> None:
+        self.states: States = LRU(MAX_STATES)
+        self._open: LRU[int, ZipStore] = LRU(LIVE_ARCHIVES, ZipStore.rest)  # by id, unique while the store is in here
+
+    def used(self, store: ZipStore) -> None:
+        """Note that a store has an open archive; the one used longest ago may be closed for it."""
+        if self._open.get(id(store)) is None:
+            self._open.put(id(store), store)
+
+    def close(self) -> None:
+        """Close all archives. One that is used later is opened again."""
+        self._open.clear()
+
+
+class _Archive:
+    """One version of the archive: its bytes and its directory."""
+
+    def __init__(self, blob: Blob, name: str, states: States) -> None:
+        self.blob = blob
+        self.directory: ZipDirectory = read_directory(blob.pread, blob.stat.size)
+        if self.directory.hidden:
+            text = "%s: %d members of the archive are hidden: their names are not paths, or a directory has the same"
+            log.warning(text, name, self.directory.hidden)
+        self.inflater = Inflater(blob.pread, states)
+
+    @property
+    def stat(self) -> Stat:
+        """The archive's own stat."""
+        return self.blob.stat
+
+
+class ZipStore(StoreAbilities):
+    """`store.Store` for the zip archive `file` (or a local path). `base` is the directory in it that is the root.
+
+    `shared`: what it shares with the other archives of the mount.
+    """
+
+    prefixes = False
+    far = False
+    listable = True
+    together = nullcontext
+
+    def __init__(self, file: str | BlobFile, base: str | None = None, shared: OpenArchives | None = None) -> None:
+        self._shared = shared or OpenArchives()
+        self._file = LocalFile(file) if isinstance(file, str) else file
+        self._path = self._file.name
+        self._lock = threading.Lock()
+        self._archive: _Archive | None = self._open()
+        self._base = os.fsencode(base) if base is not None else _single_directory(self._archive.directory, self._path)
+
+    @property
+    def hidden(self) -> int:
+        """Number of members that cannot be shown: names that are not paths (`../x`), files where directories are."""
+        return self._now().directory.hidden
+
+    def describe(self, key: Key) -> str:
+        """Return `key` as a path that begins with the archive's."""
+        return os.path.join(self._path, os.fsdecode(self._name(key)))
+
+    def close(self) -> None:
+        """Drop the archive. Its descriptor closes when the last read ends, and the next use opens it again."""
+        with self._lock:
+            self._archive = None
+
+    @property
+    def rests(self) -> bool:
+        return True
+
+    def rest(self) -> None:
+        """Drop the archive, unless a thread is opening it now: waiting for that could block on its disk."""
+        if self._lock.acquire(blocking=False):
+            self._archive = None
+            self._lock.release()
+
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
+        """Do nothing, because members are read in windows that hold several."""
+
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        """Do nothing, because the archive's directory is in memory."""
+
+    def opened(self, key: Key) -> None:
+        """Return None: `stat` of a member needs no read."""
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        """Return kind and version.
+
+        A directory has the archive's version. Raises Unsupported for a link: its target is unknown.
+        """
+        archive = self._now()
+        found = archive.directory.find(self._name(key))
+        if found is not None and found.flags & SPECIAL:
+            raise Unsupported(f"{self.describe(key)}: {LINK}")
+        return self._stat(archive, key)
+
+    def _stat(self, archive: _Archive, key: Key) -> Stat:
+        if archive.directory.is_directory(self._name(key)):
+            return _directory_stat(archive)
+        return _member_stat(archive, self._member(archive, key))
+
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
+        """Return the modification times from the archive's directory alone."""
+        archive = self._now()
+        found: list[int | None] = []
+        for name in names:
+            try:
+                found.append(self._stat(archive, key / name).mtime_ns)
+            except NotFound:
+                found.append(None)
+        return found
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        """Return the whole member, its CRC-32 verified."""
+        archive = self._now()
+        member = self._member(archive, key)
+        check_limit(self, key, member.size, limit)
+        try:
+            data = self._range(archive, key, member, 0, member.size)
+            archive.blob.check()
+        except FsbridgeError as error:
+            raise error.at(self.describe(key)) from None
+        if zlib.crc32(data) != member.crc:
+            raise CorruptData(f"{self.describe(key)}: wrong CRC-32")
+        return data, _member_stat(archive, member)
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        """Return exactly `length` bytes from `start` (negative: from the end). The CRC-32 covers only whole members."""
+        archive = self._now()
+        member = self._member(archive, key)
+        first = start if start >= 0 else member.size + start
+        check_range(self, key, first, length, member.size)
+        try:
+            data = self._range(archive, key, member, first, length)
+            archive.blob.check()
+        except FsbridgeError as error:
+            raise error.at(self.describe(key)) from None
+        return data, _member_stat(archive, member)
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        """Yield the members of a directory, sorted. Symbolic links and devices appear as files that cannot be read."""
+        archive, name = self._now(), self._name(key)
+        directory = archive.directory
+        if not directory.is_directory(name):
+            raise NotFound(f"{self.describe(key)}: no such directory in the archive")
+        for child, position in directory.children(name):
+            if position is None:
+                yield Member(os.fsdecode(child), True, _directory_stat(archive) if stats else None)
+            else:
+                member = directory.member(position)
+                stat = _member_stat(archive, member) if stats else None
+                yield Member(os.fsdecode(child), False, stat, bool(member.flags & SPECIAL))
+
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        """Yield the names of `list`, in batches."""
+        members = self.list(key)
+        while batch := [entry.name for entry in islice(members, BATCH_NAMES)]:
+            yield batch
+
+    def _name(self, key: Key) -> bytes:
+        name = os.fsencode(key)
+        return b"/".join(part for part in (self._base, name) if part)
+
+    def _open(self) -> _Archive:
+        try:
+            return _Archive(self._file.open(), self._path, self._shared.states)
+        except (FileNotFoundError, NotFound):
+            raise Stale(f"{self._path}: the archive is no longer there") from None
+        except FsbridgeError as error:
+            raise error.at(self._path) from None
+
+    def _now(self) -> _Archive:
+        """Return the archive that is at the path now."""
+        before_waiting()
+        try:
+            stat = self._file.look()
+        except (FileNotFoundError, NotFound):
+            raise Stale(f"{self._path}: the archive is no longer there") from None
+        with self._lock:
+            archive = self._archive
+            if archive is None or archive.stat.version != stat.version:
+                archive = self._archive = self._open()
+            else:
+                archive.blob.stat = archive.blob.stat._replace(settled=stat.settled)  # it may be settled by now
+        self._shared.used(self)
+        return archive
+
+    def _member(self, archive: _Archive, key: Key) -> ArchiveMember:
+        name = self._name(key)
+        member = archive.directory.find(name)
+        if member is not None:
+            return member
+        if archive.directory.is_directory(name):
+            raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
+        above = name.rpartition(b"/")[0]
+        while above:  # a member below a symbolic link is not known to be absent
+            found = archive.directory.find(above)
+            if found is not None and found.flags & SPECIAL:
+                raise Unsupported(f"{self.describe(key)}: its path leads through {LINK}")
+            above = above.rpartition(b"/")[0]
+        raise NotFound(f"{self.describe(key)}: not in the archive")
+
+    def _range(self, archive: _Archive, key: Key, member: ArchiveMember, start: int, length: int) -> bytes:
+        """Return bytes of a member, after all checks of what the archive says about it.
+
+        The range lies within its declared size.
+        """
+        if member.flags & OVERLAPPING:
+            raise CorruptData("its bytes overlap another member's")
+        if member.flags & SPECIAL:
+            raise Unsupported(LINK)
+        if member.flags & ENCRYPTED:
+            raise Unsupported("encrypted")
+        if member.method not in (STORED, DEFLATED):
+            raise Unsupported(f"compression method {member.method}; only stored and deflated members are read")
+        data = self._data_start(archive, key, member)
+        if member.method == STORED:
+            if member.stored != member.size:
+                raise CorruptData(f"stored as {member.stored} bytes, declared as {member.size}")
+            return archive.blob.pread(data + start, length)
+        # Deflate cannot shrink data by more than this factor.
+        if member.size > member.stored * 1032:
+            raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
+        return archive.inflater.range(data, member.stored, member.size, start, length)
+
+    def _data_start(self, archive: _Archive, key: Key, member: ArchiveMember) -> int:
+        """Return the offset of a member's data: behind its local header, which must have the same name and method."""
+        header = archive.blob.pread(member.header, LOCAL.size)
+        signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
+        if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
+            raise CorruptData("its local header does not fit the archive's directory")
+        name = archive.blob.pread(member.header + LOCAL.size, name_length)
+        if name != self._name(key):
+            raise CorruptData(f"its local header names {name[:80]!r}")
+        start = member.header + LOCAL.size + name_length + extra_length
+        if start + member.stored > archive.stat.size:
+            raise CorruptData("its data lie outside the archive")
+        return int(start)
+
+
+def _directory_stat(archive: _Archive) -> Stat:
+    return archive.stat._replace(is_dir=True)
+
+
+def _member_stat(archive: _Archive, member: ArchiveMember) -> Stat:
+    """Return a member's stat. Its version is the archive's, with the member's place and checksum."""
+    version = (archive.stat.version, member.header, member.crc)
+    return archive.stat._replace(size=member.size, version=version)
+
+
+def _single_directory(directory: ZipDirectory, path: str) -> bytes:
+    """Return the root: a lone top directory named like a store or the archive (`zip -r brain.zarr.zip brain.zarr`)."""
+    children = directory.children(b"")
+    first, second = next(children, None), next(children, None)
+    if first is None or second is not None or first[1] is not None:
+        return b""
+    name = os.fsdecode(first[0])
+    stem = os.path.basename(path).removesuffix(".zip")
+    return first[0] if name == stem or name.endswith((".zarr", ".n5")) else b""

@@ -1,4 +1,4 @@
-"""The central directory of a zip archive as a compact, sorted table of names. Not here: members' data (`store.py`).
+"""The central directory of a zip archive as a compact, sorted table of names. Not here: members' data (`__init__.py`).
 
 Written for archives from untrusted sources: every length is checked against the file before it is used, and what cannot
 be shown harmlessly is left out or marked. A member costs its name and 42 bytes, so archives may have millions of members

@@ -27,8 +27,8 @@ from fsbridge.formats.open import NAMES, open_source
 from fsbridge.lru import drop_all
 from fsbridge.model import Source
 from fsbridge.store import Key
-from fsbridge.store.local import store as local_store
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store import local as local_store
+from fsbridge.store.local import LocalStore
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
 N5_ARRAY = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}

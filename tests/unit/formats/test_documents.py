@@ -15,8 +15,8 @@ from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.strict_json import Fields, measure, parse, parse_object
 from fsbridge.store import Key, Range, Stat
+from fsbridge.store.local import LocalStore
 from fsbridge.store.local.status import TICK_NS
-from fsbridge.store.local.store import LocalStore
 
 LIMITS = Limits(document=4096, json_depth=8)
 EXAMPLES = 200

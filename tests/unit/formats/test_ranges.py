@@ -16,7 +16,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.formats.open import open_source
 from fsbridge.model import Array, as_array
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 SIDE = 512
 VALUES = np.random.default_rng(3).integers(0, 40, (2 * SIDE, 2 * SIDE)).astype("<u4")

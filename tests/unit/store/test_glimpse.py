@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from fsbridge.store import Key
-from fsbridge.store.local import moments
+from fsbridge.store.local import LocalStore, moments
 from fsbridge.store.local.moments import Seen
 from fsbridge.store.local.status import MountPoints
-from fsbridge.store.local.store import LocalStore
 
 
 @pytest.fixture

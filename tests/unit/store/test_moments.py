@@ -14,11 +14,10 @@ import pytest
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.store import ROOT, Key
+from fsbridge.store.local import LocalStore, status
 from fsbridge.store.local import files as local_files
-from fsbridge.store.local import status
 from fsbridge.store.local.descriptors import open_beneath
 from fsbridge.store.local.moments import HELD_DIRECTORIES, SEEN_OBJECTS
-from fsbridge.store.local.store import LocalStore
 
 
 @pytest.fixture

@@ -63,11 +63,10 @@ from fsbridge.formats.format import ZARR2
 from fsbridge.formats.open import Opening, open_source
 from fsbridge.store import ROOT, WHOLE, Key
 from fsbridge.store.remote import answers, backends, client, faults
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import Ages, Levels, split
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.faults import NoRanges, Refused
-from fsbridge.store.remote.listing_cache import Levels, split
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
@@ -233,7 +232,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
 
 
 def test_p6_a_flat_directory_of_many_chunks_streams_and_is_not_kept(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.listing_cache.MAX_MEMBERS", 2500)
+    monkeypatch.setattr("fsbridge.store.remote.answers.MAX_MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:

@@ -13,10 +13,10 @@ import pytest
 from fsbridge.asking import as_of, oldest, without_waiting
 from fsbridge.errors import NotFound
 from fsbridge.store import ROOT, Key, Member, Range, Stat
+from fsbridge.store.local import LocalStore
 from fsbridge.store.local.status import TICK_NS
-from fsbridge.store.local.store import LocalStore
 from fsbridge.store.remembered import MOST_MEMBERS, Remembered
-from fsbridge.store.zip.store import ZipStore
+from fsbridge.store.zip import ZipStore
 
 
 class Counted(LocalStore):

@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from fsbridge.asking import WouldWait
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NameTooLong, NotFound, Stale, TooLarge
 from fsbridge.store import ROOT, Key
+from fsbridge.store.local import DAMAGED_MEMBERS, LocalStore, status
 from fsbridge.store.local import descriptors as beneath_module
-from fsbridge.store.local import status
 from fsbridge.store.local.descriptors import open_beneath, walk_beneath
 from fsbridge.store.local.status import TICK_NS, stat_of
-from fsbridge.store.local.store import DAMAGED_MEMBERS, LocalStore
 
 
 @pytest.fixture
@@ -296,7 +295,7 @@ def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypa
         "list": lambda: list(store.list(key, stats=True)),
         "names": lambda: list(store.names(key)),
     }
-    broken = {"opened": "fsbridge.store.local.access.Everybody.check", "read": "fsbridge.store.local.descriptors.look"}
+    broken = {"opened": "fsbridge.store.local.files.Everybody.check", "read": "fsbridge.store.local.descriptors.look"}
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(broken.get(what, "os.dup"), fails)
     for _ in range(3):

@@ -27,8 +27,8 @@ from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, 
 from fsbridge.formats.open import Opening, open_source
 from fsbridge.lru import LRU
 from fsbridge.store import ROOT, Key
-from fsbridge.store.zip import store as zip_module
-from fsbridge.store.zip.store import Inflater, OpenArchives, ZipStore
+from fsbridge.store import zip as zip_module
+from fsbridge.store.zip import Inflater, OpenArchives, ZipStore
 
 EXAMPLES = 200
 LIMIT = 1 << 20
@@ -129,8 +129,8 @@ def test_any_range_of_any_stream(data: st.DataObject) -> None:
     stream = zlib.compressobj(data.draw(st.integers(0, 9)), zlib.DEFLATED, -15)
     deflated = stream.compress(content) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.zip.store.PIECE_BYTES", data.draw(st.integers(1, 40)))
-        patch.setattr("fsbridge.store.zip.store.STEP_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr("fsbridge.store.zip.PIECE_BYTES", data.draw(st.integers(1, 40)))
+        patch.setattr("fsbridge.store.zip.STEP_BYTES", data.draw(st.integers(1, 100)))
         inflater = Inflater(lambda start, length: deflated[start : start + length], LRU(8))
         for _ in range(5):
             start = data.draw(st.integers(0, len(content)))

@@ -15,7 +15,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from fsbridge.children import protocol, server
+from fsbridge import children as protocol
+from fsbridge.children import server
 from fsbridge.formats.hdf5.child.exact import ExactFile
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, failure
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal

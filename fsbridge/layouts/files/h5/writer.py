@@ -22,7 +22,8 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from fsbridge.children import protocol, server
+from fsbridge import children as protocol
+from fsbridge.children import server
 from fsbridge.layouts.files.h5.child import SPECIFICATION_BYTES
 from fsbridge.layouts.files.h5.child.skeleton import ERRORS, Skeleton
 

@@ -10,7 +10,8 @@ import h5py
 import pytest
 from hdf5_model import array, opened
 
-from fsbridge.children import protocol, starting
+from fsbridge import children as protocol
+from fsbridge.children import starting
 from fsbridge.children.client import ChildProcess
 from fsbridge.errors import FsbridgeError
 from fsbridge.formats.hdf5 import filters

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from nwb_data import expected_facts, unpack
 
-from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.codecs import Buffer, CodecChain, Overflow
 from fsbridge.codecs.blosc import blosc
-from fsbridge.codecs.chain import Overflow
 from fsbridge.codecs.objects import json2, split
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats.hdmf.references import PATH_CHARACTERS, JSONPaths, pickled

@@ -39,7 +39,7 @@ from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.open import open_source
 from fsbridge.model import Group, as_array
 from fsbridge.store import ROOT, Key
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 
 @pytest.fixture(scope="module", params=["installed", "version 2"])

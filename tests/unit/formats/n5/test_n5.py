@@ -34,7 +34,7 @@ from fsbridge.formats.n5.hierarchy import parse_dataset
 from fsbridge.formats.open import open_source
 from fsbridge.model import Array, Group, Source
 from fsbridge.store import Stat
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 TYPES = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64"]
 TS_COMPRESSIONS: list[dict[str, Any]] = [

@@ -25,7 +25,7 @@ from fsbridge.formats.zarr3 import sharding
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
 from fsbridge.model import open_chunk
 from fsbridge.store import BATCH_NAMES, Key, Stat
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 

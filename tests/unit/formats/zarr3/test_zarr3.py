@@ -40,7 +40,7 @@ from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup
 from fsbridge.formats.open import Opening
 from fsbridge.model import Array
-from fsbridge.store.zip.store import ZipStore
+from fsbridge.store.zip import ZipStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 

@@ -30,7 +30,7 @@ from fsbridge.formats.zarr3.fill_values import fill_bytes, fill_spelling
 from fsbridge.formats.zarr3.types import NARROW, parse_type
 from fsbridge.layouts.zarr3 import array_document as shown_document
 from fsbridge.metadata import ArrayMetadata
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 

@@ -29,7 +29,7 @@ from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.filetypes import ALIASES, SUFFIXES
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.store import Key
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local import LocalStore
 from fsbridge.tree import Entry, File
 
 VARIANTS: dict[str, dict[str, Any]] = {
