@@ -377,7 +377,7 @@ import sys
 from fsbridge.config import Config, Remote
 from fsbridge.mount.lifecycle import open_tree
 open_tree(Config(sys.argv[1], "/mnt"))
-decoders = "bits cast checksums deflate filters hdf5 lz4 objects packbits shuffle xz zstd".split()
+decoders = "blosc checksums filters hdf5 lz4 numeric objects streams zarr3".split()
 heavy = {"numcodecs", "h5py", "lmdb", "fsbridge.formats.n5.hierarchy", "fsbridge.formats.hdmf.unpickle"}
 print(sorted((heavy | {f"fsbridge.codecs.{name}" for name in decoders}) & set(sys.modules)))
 """
