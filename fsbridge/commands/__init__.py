@@ -1,4 +1,8 @@
-"""The commands, a module for each: its `parser(program)`, and `run(program, argv)`, which returns the exit code."""
+"""The table of commands, and one parser of them all.
+
+Each command is a module, or a class in one that it shares: its `parser(program)`, and `run(program, argv)`, which returns
+the exit code. Not here: which command is meant (`cli.py`), any command's arguments.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,19 @@ COMMANDS = {
     "diff": "show where two stores differ, whatever their formats",
     "run": "run a program with a private mount of SOURCE",
 }
-"""Every command and what it does. The module of its name in `commands/`, `_` for `-`, parses its arguments and runs it."""
+"""Every command and what it does. The module of its name, `_` for `-`, parses its arguments and runs it."""
+
+TOGETHER = {
+    "umount": "mount",
+    "list": "status",
+    **dict.fromkeys(("errors", "log-level", "access-log"), "control"),
+    **dict.fromkeys(("ls", "tree", "cat"), "files"),
+}
+"""Commands that share a module, and which: each is a class there, `LogLevel` for `log-level`."""
 
 
 class Command(Protocol):
-    """What each module of a command has."""
+    """What the module of a command has, or its class."""
 
     @staticmethod
     def parser(program: str) -> Parser:
@@ -47,8 +59,9 @@ class Command(Protocol):
 
 
 def command(name: str) -> Command:
-    """Import the module of one of `COMMANDS`."""
-    return cast(Command, import_module(f"fsbridge.commands.{name.replace('-', '_')}"))
+    """Import one of `COMMANDS`."""
+    module = import_module(f"fsbridge.commands.{TOGETHER.get(name, name).replace('-', '_')}")
+    return cast(Command, getattr(module, name.title().replace("-", "")) if name in TOGETHER else module)
 
 
 def whole() -> Parser:

@@ -1,0 +1,226 @@
+"""The commands that show the files of a mount without one, named as in a shell: ls, tree, cat.
+
+Not here: the tree, and where bytes come from (`unmounted/`), what a source contains (`info.py`), copies (`export.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands import arguments
+from fsbridge.commands.arguments import Parser
+from fsbridge.commands.output import show, write
+from fsbridge.commands.sources import CommandLine, Problems, Trees, read
+
+if TYPE_CHECKING:
+    from fsbridge.tree import Attrs
+    from fsbridge.unmounted import Listed, VirtualTree
+
+BATCH_LINES = 500
+"""Lines that are printed at a time."""
+
+PIECE = 4 << 20
+"""Bytes that are read at a time: enough for several chunks to be decoded at once, little beside the cache."""
+
+
+class Ls:
+    """`fsbridge ls`: what a directory of the tree contains."""
+
+    @staticmethod
+    def parser(program: str) -> Parser:
+        """Return the parser of `ls`."""
+        parser = Parser(
+            prog=program,
+            description="List the files that a mount of SOURCE would show, in the order of the mount.",
+            epilog="exit codes: 0 all is listed; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
+        )
+        parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
+        parser.add_argument("-l", action="store_true", dest="long", help="also show type, size, time, and targets of links")
+        parser.add_argument("-R", action="store_true", dest="recursive", help="also list everything below, as whole paths")
+        arguments.add_shared(parser)
+        arguments.add_selection(parser)
+        return parser
+
+    @staticmethod
+    def run(program: str, argv: Sequence[str]) -> int:
+        """List what `argv` names."""
+        line = CommandLine(Ls.parser(program), argv)
+        return read(line, lambda opened, problems: _list(line.args, opened, problems))
+
+
+def _list(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
+    tree, path = opened.at(args.place)
+    lines = _Lines()
+    with problems.at(path or args.place):
+        attrs = tree.stat(path)
+        if attrs.kind == "directory":
+            _directory(args, tree, path, "", lines, problems)
+        else:
+            lines.add(_line(args.long, tree, path, path, attrs, problems))
+    lines.end()
+
+
+def _directory(
+    args: argparse.Namespace, tree: VirtualTree, path: str, below: str, lines: _Lines, problems: Problems
+) -> None:
+    """List a directory; `below`: its path from the one that was asked for."""
+    with problems.at(path or "/"):
+        for name, attrs, _ in tree.list(path):
+            place = f"{path}/{name}" if path else name
+            shown = f"{below}/{name}" if below else name
+            lines.add(_line(args.long, tree, place, shown, attrs, problems))
+            if args.recursive and attrs.kind == "directory":
+                _directory(args, tree, place, shown, lines, problems)
+
+
+def _line(long: bool, tree: VirtualTree, path: str, shown: str, attrs: Attrs, problems: Problems) -> str:
+    if not long:
+        return shown
+    from fsbridge.unmounted import mode
+
+    size: int | str = "?"
+    with problems.at(path):
+        size = tree.stat(path, follow=False).size or 0 if attrs.size is None else attrs.size
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(attrs.mtime_ns / 1e9))
+    leads = ""
+    if attrs.kind == "link":
+        with problems.at(path):
+            leads = f" -> {tree.target(path)}"
+    return f"{stat.filemode(mode(attrs.kind))} {size:>14} {when} {shown}{leads}"
+
+
+class _Lines:
+    """Lines of file names: as they are into a pipe, made printable for a terminal."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._terminal = sys.stdout is not None and sys.stdout.isatty()
+
+    def add(self, line: str) -> None:
+        """Add a line to the output. Lines are printed in batches."""
+        from fsbridge.errors import printable
+
+        self._lines.append(printable(line) if self._terminal else line)
+        if len(self._lines) >= BATCH_LINES:
+            self.end()
+
+    def end(self) -> None:
+        """Print what was added."""
+        if self._lines:
+            show(os.linesep.join(self._lines))
+            self._lines.clear()
+
+
+class Tree:
+    """`fsbridge tree`: the files that a mount would show, as a drawing."""
+
+    @staticmethod
+    def parser(program: str) -> Parser:
+        """Return the parser of `tree`."""
+        parser = Parser(
+            prog=program,
+            description="Draw the tree of files that a mount of SOURCE would show.",
+            epilog="exit codes: 0 all is shown; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
+        )
+        parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
+        parser.add_argument("-d", action="store_true", dest="directories", help="show directories only")
+        parser.add_argument(
+            "-L", type=types.positive, dest="depth", metavar="DEPTH", help="show at most DEPTH levels of directories"
+        )
+        arguments.add_shared(parser)
+        arguments.add_selection(parser)
+        return parser
+
+    @staticmethod
+    def run(program: str, argv: Sequence[str]) -> int:
+        """Draw what `argv` names."""
+        line = CommandLine(Tree.parser(program), argv)
+        return read(line, lambda opened, problems: _draw(line.args, opened, problems))
+
+
+def _draw(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
+    from fsbridge.errors import printable
+
+    tree, path = opened.at(args.place)
+    with problems.at(path or args.place):
+        attrs = tree.stat(path)
+        show(printable(args.place))
+        if attrs.kind == "directory":
+            _below(args, tree, path, "", 1, problems)
+
+
+def _below(args: argparse.Namespace, tree: VirtualTree, path: str, indent: str, depth: int, problems: Problems) -> None:
+    """Draw what is in a directory. A member is drawn when the next one is known, because the last one looks different."""
+    if args.depth is not None and depth > args.depth:
+        return
+    before: Listed | None = None
+    with problems.at(path or "/"):
+        for member in tree.list(path):
+            if args.directories and member.attrs.kind != "directory":
+                continue
+            if before is not None:
+                _member(args, tree, path, before, indent, "├── ", "│   ", depth, problems)
+            before = member
+    if before is not None:
+        _member(args, tree, path, before, indent, "└── ", "    ", depth, problems)
+
+
+def _member(
+    args: argparse.Namespace,
+    tree: VirtualTree,
+    path: str,
+    member: Listed,
+    indent: str,
+    branch: str,
+    beside: str,
+    depth: int,
+    problems: Problems,
+) -> None:
+    from fsbridge.errors import printable
+
+    place = f"{path}/{member.name}" if path else member.name
+    leads = ""
+    if member.attrs.kind == "link":
+        with problems.at(place):
+            leads = f" -> {tree.target(place)}"
+    show(printable(f"{indent}{branch}{member.name}{leads}"))
+    if member.attrs.kind == "directory":
+        _below(args, tree, place, indent + beside, depth + 1, problems)
+
+
+class Cat:
+    """`fsbridge cat`: the bytes of files."""
+
+    @staticmethod
+    def parser(program: str) -> Parser:
+        """Return the parser of `cat`."""
+        parser = Parser(
+            prog=program,
+            description="Print files as a mount of SOURCE would show them, as cat(1) does.",
+            epilog="exit codes: 0 all is printed; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
+        )
+        parser.add_argument("places", type=types.path, metavar="SOURCE//PATH", nargs="+", help=arguments.PLACE)
+        arguments.add_shared(parser)
+        arguments.add_selection(parser)
+        return parser
+
+    @staticmethod
+    def run(program: str, argv: Sequence[str]) -> int:
+        """Print what `argv` names."""
+        line = CommandLine(Cat.parser(program), argv)
+        return read(line, lambda opened, problems: _print(line.args, opened, problems))
+
+
+def _print(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
+    for place in args.places:
+        tree, path = opened.at(place)
+        with problems.at(path or place), tree.open(path) as file:
+            for start in range(0, file.size, PIECE):
+                write(file.read(start, start + PIECE))
