@@ -40,6 +40,7 @@ COMMANDS = {
 TOGETHER = {
     "umount": "mount",
     "list": "status",
+    "config": "settings",
     **dict.fromkeys(("errors", "log-level", "access-log"), "control"),
     **dict.fromkeys(("ls", "tree", "cat"), "files"),
 }
