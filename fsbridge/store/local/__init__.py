@@ -20,9 +20,9 @@ from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
 from fsbridge.store.local import descriptors
+from fsbridge.store.local.descriptors import LIST, LOOK, named
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
 from fsbridge.store.local.moments import LocalGlimpse, Moment
-from fsbridge.store.local.root import LIST, LOOK, named
 from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
 from fsbridge.workers import HungMembers
 

@@ -28,15 +28,13 @@ from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, S
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, check_limit, check_range
 from fsbridge.store.local import descriptors
-from fsbridge.store.local.descriptors import STEP, open_beneath, walk_beneath
+from fsbridge.store.local.descriptors import LOOK, STEP, OpenedRoot, Root, named, open_beneath, translate, walk_beneath
 from fsbridge.store.local.moments import Moments
-from fsbridge.store.local.root import OpenedRoot, Root, named, translate
 from fsbridge.store.local.status import Status, same, stat_of
 
 READ, LIST = 0o444, 0o555
 """The bits that all users need on a file, and on a directory."""
 
-_LOOK = os.O_PATH | os.O_CLOEXEC
 _ACL = "system.posix_acl_access"
 _HEAD, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
 _ACL_VERSION = 2
@@ -106,11 +104,11 @@ class Everybody:
         path = os.path.realpath(path)
         base = next((base for base in map(os.path.realpath, bases) if path.startswith(base.rstrip("/") + "/")), None)
         if base is None:
-            fd = os.open(path, _LOOK)
+            fd = os.open(path, LOOK)
         else:
-            root = os.open(base, _LOOK)
+            root = os.open(base, LOOK)
             try:
-                fd = self.open_beneath(root, os.path.relpath(path, base), _LOOK)
+                fd = self.open_beneath(root, os.path.relpath(path, base), LOOK)
             finally:
                 os.close(root)
         try:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from fsbridge.store import Key, Seen, Stat
-from fsbridge.store.local.root import LIST, OpenedRoot, Root
+from fsbridge.store.local.descriptors import LIST, OpenedRoot, Root
 from fsbridge.store.local.status import same, stat_of
 
 HELD_DIRECTORIES = 16
