@@ -5,7 +5,7 @@ and not the daemon. Databases are opened read-only and without LMDB's locks, so 
 Only this module imports lmdb. `python -P -m fsbridge.formats.hangar.lmdb` runs the process that forks such children. Not
 here: what the records mean (`records.py`).
 
-Requests and answers (`children.protocol` carries them; keys are bytes as latin-1 text, values are one attachment):
+Requests and answers (`children` carries them; keys are bytes as latin-1 text, values are one attachment):
 
     {"op": "get", "path", "keys"}                           -> {"sizes": [length or null], "version"}, values
     {"op": "scan", "path", "prefix", "after", "values"}     -> {"keys", "sizes", "version", "more"}, values
