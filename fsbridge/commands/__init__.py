@@ -1,8 +1,4 @@
-"""The table of commands, and one parser of them all.
-
-Each command is a module, or a class in one that it shares: its `parser(program)`, and `run(program, argv)`, which returns
-the exit code. Not here: which command is meant (`cli.py`), any command's arguments.
-"""
+"""The commands, a module for each: its `parser(program)`, and `run(program, argv)`, which returns the exit code."""
 
 from __future__ import annotations
 
@@ -35,20 +31,11 @@ COMMANDS = {
     "diff": "show where two stores differ, whatever their formats",
     "run": "run a program with a private mount of SOURCE",
 }
-"""Every command and what it does. The module of its name, `_` for `-`, parses its arguments and runs it."""
-
-TOGETHER = {
-    "umount": "mount",
-    "list": "status",
-    "config": "settings",
-    **dict.fromkeys(("errors", "log-level", "access-log"), "control"),
-    **dict.fromkeys(("ls", "tree", "cat"), "files"),
-}
-"""Commands that share a module, and which: each is a class there, `LogLevel` for `log-level`."""
+"""Every command and what it does. The module of its name in `commands/`, `_` for `-`, parses its arguments and runs it."""
 
 
 class Command(Protocol):
-    """What the module of a command has, or its class."""
+    """What each module of a command has."""
 
     @staticmethod
     def parser(program: str) -> Parser:
@@ -60,9 +47,8 @@ class Command(Protocol):
 
 
 def command(name: str) -> Command:
-    """Import one of `COMMANDS`."""
-    module = import_module(f"fsbridge.commands.{TOGETHER.get(name, name).replace('-', '_')}")
-    return cast(Command, getattr(module, name.title().replace("-", "")) if name in TOGETHER else module)
+    """Import the module of one of `COMMANDS`."""
+    return cast(Command, import_module(f"fsbridge.commands.{name.replace('-', '_')}"))
 
 
 def whole() -> Parser:

@@ -53,9 +53,9 @@ def run(program: str, argv: Sequence[str]) -> int:
     line = CommandLine(parser(program), argv)
     given, found = line.args.source, line.source(line.args.source)
     if parse_place(given)[1] and ("://" in found.text or os.path.lexists(found.text)):
-        from fsbridge.commands.files import Ls
+        from fsbridge.commands import ls
 
-        return Ls.run(program, ["-l", *(word for word in argv if word != "--json")])
+        return ls.run(program, ["-l", *(word for word in argv if word != "--json")])
     from fsbridge.mount.logs import to_terminal
 
     to_terminal()

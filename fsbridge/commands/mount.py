@@ -1,8 +1,7 @@
-"""`fsbridge mount`, also as mount(8) calls it: arguments and `-o a=b,c` to a Config. And `fsbridge umount`.
+"""`fsbridge mount`, also as mount(8) calls it: arguments and `-o a=b,c` to a Config. Exit codes are mount(8)'s (`EPILOG`).
 
-Exit codes are mount(8)'s (`EPILOG`). Options in `-o` are fsbridge's, the kernel's, or bookkeeping of mount(8) and systemd.
-Not here: options that other commands have, too (`arguments.py`), mounting (`mount/lifecycle.py`), unmounting
-(`mount/preflight.py`).
+Options in `-o` are fsbridge's, the kernel's, or bookkeeping of mount(8) and systemd. Not here: options that other commands
+have, too (`arguments.py`), mounting (`mount/lifecycle.py`).
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ import argparse
 import os
 import re
 import shlex
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
-from fsbridge.commands.arguments import USAGE, Parser, absolute
+from fsbridge.commands.arguments import USAGE, Parser
 from fsbridge.commands.settings import settings
 from fsbridge.config import LEVELS, Config
 from fsbridge.errors import SetupError
@@ -304,36 +302,3 @@ def _list_advice(option: str, before: str) -> str:
     """Return advice if `option` seems to continue the list `before` behind a comma, because a comma ends a mount option."""
     goes_on = before.startswith(("layout=", "files=")) and "=" not in option
     return f"write + instead of the comma: {before}+{option}" if goes_on else ""
-
-
-class Umount:
-    """`fsbridge umount`: the end of mounts."""
-
-    @staticmethod
-    def parser(program: str) -> Parser:
-        """Return the parser of `umount`."""
-        parser = Parser(
-            prog=program,
-            description="Unmount mounts of fsbridge. Their daemons end.",
-            epilog=f"example: fsbridge umount /mnt/brain\n{EPILOG}",
-        )
-        parser.add_argument("mountpoints", type=types.path, metavar="MOUNTPOINT", nargs="+", help="a mount of fsbridge")
-        parser.add_argument("-l", "--lazy", action="store_true", help="detach the mount now, even while files are open")
-        return parser
-
-    @staticmethod
-    def run(program: str, argv: Sequence[str]) -> int:
-        """Unmount each mount that `argv` names, even if another one cannot be unmounted."""
-        args = Umount.parser(program).parse_args(argv)
-        from fsbridge.mount.preflight import unmount
-
-        code = 0
-        for mountpoint in args.mountpoints:
-            try:
-                unmount(absolute(mountpoint), args.lazy)
-            except SetupError as error:
-                if len(args.mountpoints) == 1:
-                    raise
-                print(f"fsbridge: {error}", file=sys.stderr)
-                code = error.exit_code
-        return code

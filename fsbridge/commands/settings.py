@@ -1,25 +1,22 @@
-"""Options of `mount` from files and the environment, and sources that have a name. `fsbridge config` prints them.
+"""Options of `mount` from files and the environment, and sources that have a name; the command line wins.
 
 Precedence, the highest first: the command line, `FSBRIDGE_<OPTION>`, the named source, `[mount]` of the user's file, of
-`/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), which ones other commands take (`sources.py`).
+`/etc/fsbridge.toml`. Not here: what an option means (`mount.py`), which ones other commands take (`sources.py`), what
+is printed (`config.py`).
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pwd
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fsbridge.commands import command
 from fsbridge.commands.argument_types import nearest
-from fsbridge.commands.arguments import Parser
-from fsbridge.commands.output import show
 from fsbridge.config import parse_place
-from fsbridge.errors import SetupError, printable
+from fsbridge.errors import SetupError
 
 MACHINE = "/etc/fsbridge.toml"
 
@@ -182,37 +179,3 @@ def _checked(parser: argparse.ArgumentParser, setting: Setting) -> Setting:
         words, _, hint = str(error).partition("\n  ")
         raise SetupError(f"{setting.origin}: {words}", "" if "--help" in hint else hint) from None
     return setting
-
-
-class Config:
-    """`fsbridge config`: which options come from files and the environment, and from where."""
-
-    @staticmethod
-    def parser(program: str) -> Parser:
-        """Return the parser of `config`."""
-        parser = Parser(
-            prog=program,
-            description="Print the options that come from files and the environment, and where each is set. mount uses all "
-            "of them. Other commands use those that they share with mount: info, ls, tree, cat, export, verify, digest, "
-            "diff, run, doctor.",
-            epilog=f"files: {MACHINE}, ~/.config/fsbridge/config.toml\nexample: fsbridge config brain",
-        )
-        parser.add_argument("source", metavar="SOURCE", nargs="?", help="the source that the options are for (default: any)")
-        parser.add_argument("--json", action="store_true", help="print JSON")
-        return parser
-
-    @staticmethod
-    def run(program: str, argv: Sequence[str]) -> int:
-        """Print the settings in force."""
-        args = Config.parser(program).parse_args(argv)
-        found = settings(command("mount").parser("fsbridge mount"), args.source)
-        rows: list[Setting] = [*([found.source] if found.source else []), *found.options.values()]
-        if args.json:
-            show(json.dumps([setting._asdict() for setting in rows], indent=2))
-            return 0
-        for option, value, origin in rows:
-            shown = str(value).lower() if isinstance(value, bool) else ", ".join(value) if isinstance(value, list) else value
-            show(f"{option} = {printable(shown)}    ({printable(origin)})")
-        if not rows:
-            show(f"nothing is set in {MACHINE}, {printable(user_file())} and FSBRIDGE_...")
-        return 0

@@ -1,4 +1,4 @@
-"""`fsbridge status`: what mounts are doing, once or repeatedly. `fsbridge list`: which mounts there are.
+"""`fsbridge status`: what mounts are doing, once or repeatedly, for people and for programs.
 
 Not here: how daemons are asked (`mount/running.py`), what they tell (`mount/control.py`).
 """
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.list import duration
 from fsbridge.commands.output import SYSTEM, show, size, write
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import printable
@@ -27,8 +28,6 @@ ADVICE = {
     UNKNOWN: "it belongs to another user, or has no control socket: ask as the user who mounted it, or as root",
 }
 """What each state without an answer from a daemon means, and what helps."""
-
-HEADING = ("mount point", "source", "format", "layout", "pid", "for")
 
 
 def parser(program: str) -> Parser:
@@ -222,47 +221,3 @@ def _labels(told: Told, label: str = "", value: str = "") -> str:
 def _escaped(text: str) -> str:
     plain = text.encode("utf-8", "replace").decode()  # a path may have bytes that are no text
     return plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-class List:
-    """`fsbridge list`: the mounts of this machine as a table or JSON."""
-
-    @staticmethod
-    def parser(program: str) -> Parser:
-        """Return the parser of `list`."""
-        parser = Parser(
-            prog=program,
-            description="List the mounts of fsbridge on this machine. A mount that hangs is listed too, and delays nothing.",
-            epilog="example: fsbridge list --json | jq -r '.[].mountpoint'",
-        )
-        parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-        return parser
-
-    @staticmethod
-    def run(program: str, argv: Sequence[str]) -> int:
-        """List the mounts."""
-        args = List.parser(program).parse_args(argv)
-        found = running()
-        if args.json:
-            rows = [{name: getattr(mount, name) for name in mount.__slots__ if name != "socket"} for mount in found]
-            show(json.dumps(rows, indent=2))
-            return 0
-        table = [HEADING] if found else []
-        for mount in found:
-            pid, age = (str(mount.pid), duration(time.time() - mount.started)) if mount.pid else ("-", "-")
-            table.append((mount.mountpoint, mount.source, mount.format or "-", mount.layout or "-", pid, age))
-        widths = [max(len(printable(row[column])) for row in table) for column in range(len(HEADING))] if table else []
-        for row in table:
-            show("  ".join(printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-        return 0
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in words for people: `5 s`, `12 min`, `3 h 4 min`, `2 d 5 h`."""
-    whole = max(0, int(seconds))
-    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min" if minutes else f"{whole} s"

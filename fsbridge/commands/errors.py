@@ -1,0 +1,56 @@
+"""`fsbridge errors`: why reads of a mount failed, in words. Not here: which errors count (`kernel/`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands.arguments import Parser
+from fsbridge.commands.output import show
+from fsbridge.errors import printable
+
+
+def parser(program: str) -> Parser:
+    """Return the parser of `errors`."""
+    parser = Parser(
+        prog=program,
+        description="Show the reasons of the last hundred errors of a mount, the latest last. Equal errors count as one.",
+        epilog="example: fsbridge errors /mnt/brain volumes/raw\n"
+        "exit codes: 0 the mount answers, perhaps without errors; 1 wrong usage; 2 the mount does not answer; "
+        "32 nothing is mounted there",
+    )
+    parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT", help="a mount of fsbridge")
+    parser.add_argument(
+        "path", metavar="PATH", nargs="?", default="", help="show only errors of this path in the mount, and below it"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Show the last errors."""
+    args = parser(program).parse_args(argv)
+    from fsbridge.mount.running import ask_one
+
+    found = ask_one(args.mountpoint, {"ask": "errors", "path": _inside(args.path, args.mountpoint)})["errors"]
+    if args.json:
+        show(json.dumps(found, indent=2))
+        return 0
+    for error in found:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(error["last"]))
+        times = f" ({error['times']:,} times)" if error["times"] > 1 else ""
+        show(f"{when}  {error['errno']}  {printable(error['path'])}: {printable(error['reason'])}{times}")
+    if not found:
+        show("no errors")
+    return 0
+
+
+def _inside(path: str, mountpoint: str) -> str:
+    """Return `path` within the mount; it may be given with the mount point in front."""
+    whole, point = os.path.abspath(path), os.path.abspath(mountpoint)
+    if path.startswith("/") or whole.startswith(f"{point}/"):
+        return os.path.relpath(whole, point) if whole.startswith(f"{point}/") else path
+    return path

@@ -1,0 +1,89 @@
+"""`fsbridge tree`: the files that a mount would show, as a drawing. Not here: the tree (`unmounted/__init__.py`)."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fsbridge.commands import argument_types as types
+from fsbridge.commands import arguments
+from fsbridge.commands.arguments import Parser
+from fsbridge.commands.output import show
+from fsbridge.commands.sources import CommandLine, Problems, Trees, read
+
+if TYPE_CHECKING:
+    from fsbridge.unmounted import Listed, VirtualTree
+
+
+def parser(program: str) -> Parser:
+    """Return the parser of `tree`."""
+    parser = Parser(
+        prog=program,
+        description="Draw the tree of files that a mount of SOURCE would show.",
+        epilog="exit codes: 0 all is shown; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
+    )
+    parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
+    parser.add_argument("-d", action="store_true", dest="directories", help="show directories only")
+    parser.add_argument(
+        "-L", type=types.positive, dest="depth", metavar="DEPTH", help="show at most DEPTH levels of directories"
+    )
+    arguments.add_shared(parser)
+    arguments.add_selection(parser)
+    return parser
+
+
+def run(program: str, argv: Sequence[str]) -> int:
+    """Draw what `argv` names."""
+    line = CommandLine(parser(program), argv)
+    return read(line, lambda opened, problems: _draw(line.args, opened, problems))
+
+
+def _draw(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
+    from fsbridge.errors import printable
+
+    tree, path = opened.at(args.place)
+    with problems.at(path or args.place):
+        attrs = tree.stat(path)
+        show(printable(args.place))
+        if attrs.kind == "directory":
+            _below(args, tree, path, "", 1, problems)
+
+
+def _below(args: argparse.Namespace, tree: VirtualTree, path: str, indent: str, depth: int, problems: Problems) -> None:
+    """Draw what is in a directory. A member is drawn when the next one is known, because the last one looks different."""
+    if args.depth is not None and depth > args.depth:
+        return
+    before: Listed | None = None
+    with problems.at(path or "/"):
+        for member in tree.list(path):
+            if args.directories and member.attrs.kind != "directory":
+                continue
+            if before is not None:
+                _member(args, tree, path, before, indent, "├── ", "│   ", depth, problems)
+            before = member
+    if before is not None:
+        _member(args, tree, path, before, indent, "└── ", "    ", depth, problems)
+
+
+def _member(
+    args: argparse.Namespace,
+    tree: VirtualTree,
+    path: str,
+    member: Listed,
+    indent: str,
+    branch: str,
+    beside: str,
+    depth: int,
+    problems: Problems,
+) -> None:
+    from fsbridge.errors import printable
+
+    place = f"{path}/{member.name}" if path else member.name
+    leads = ""
+    if member.attrs.kind == "link":
+        with problems.at(place):
+            leads = f" -> {tree.target(place)}"
+    show(printable(f"{indent}{branch}{member.name}{leads}"))
+    if member.attrs.kind == "directory":
+        _below(args, tree, place, indent + beside, depth + 1, problems)
