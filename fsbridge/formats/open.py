@@ -26,7 +26,7 @@ from fsbridge.formats.detect import (
     unreadable,
 )
 from fsbridge.formats.format import COLLECTION, HDF5, ZIP, HierarchyPlace
-from fsbridge.formats.hdmf.groups import HdmfDialect
+from fsbridge.formats.hdmf import HdmfDialect
 from fsbridge.formats.registry import FORMATS
 from fsbridge.formats.selected import selected
 from fsbridge.formats.shared import Shared

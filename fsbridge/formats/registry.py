@@ -47,7 +47,7 @@ def _is_zarr3(found: CandidateDirectory | CandidateFile) -> bool:
 def _open_zarr3(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource
     from fsbridge.formats.keyed.store import KeyedStore
-    from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
+    from fsbridge.formats.zarr3 import Zarr3Hierarchy
 
     assert origin.store is not None
     hierarchy = Zarr3Hierarchy(KeyedStore(origin.store, origin.config, origin.shared), origin.dialect)
@@ -61,7 +61,7 @@ def _is_zarr2(found: CandidateDirectory | CandidateFile) -> bool:
 def _open_zarr2(origin: HierarchyPlace) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource
     from fsbridge.formats.keyed.store import KeyedStore
-    from fsbridge.formats.zarr2.hierarchy import Zarr2Hierarchy
+    from fsbridge.formats.zarr2 import Zarr2Hierarchy
 
     assert origin.store is not None
     hierarchy = Zarr2Hierarchy(KeyedStore(origin.store, origin.config, origin.shared), origin.dialect)
@@ -75,9 +75,9 @@ def _is_n5(found: CandidateDirectory | CandidateFile) -> bool:
 
 
 def _open_n5(origin: HierarchyPlace) -> Source:
+    from fsbridge.formats import n5 as hierarchy
     from fsbridge.formats.keyed.hierarchy import KeyedSource
     from fsbridge.formats.keyed.store import KeyedStore
-    from fsbridge.formats.n5 import hierarchy
 
     assert origin.store is not None
     keyed = KeyedStore(origin.store, origin.config, origin.shared)
@@ -115,7 +115,7 @@ def _is_icechunk(found: CandidateDirectory | CandidateFile) -> bool:
 
 
 def _open_icechunk(origin: HierarchyPlace) -> Source:
-    from fsbridge.formats.icechunk.hierarchy import IcechunkSource
+    from fsbridge.formats.icechunk import IcechunkSource
 
     assert origin.store is not None
     return IcechunkSource(

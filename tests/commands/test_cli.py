@@ -378,7 +378,7 @@ from fsbridge.config import Config, Remote
 from fsbridge.mount.lifecycle import open_tree
 open_tree(Config(sys.argv[1], "/mnt"))
 decoders = "blosc checksums filters hdf5 lz4 numeric objects streams zarr3".split()
-heavy = {"numcodecs", "h5py", "lmdb", "fsbridge.formats.n5.hierarchy", "fsbridge.formats.hdmf.unpickle"}
+heavy = {"numcodecs", "h5py", "lmdb", "fsbridge.formats.n5", "fsbridge.formats.hdmf.unpickle"}
 print(sorted((heavy | {f"fsbridge.codecs.{name}" for name in decoders}) & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)

@@ -1,1 +1,287 @@
-"""What hdmf-zarr adds to Zarr: links, references, pickled objects. Not here: Zarr itself."""
+"""hdmf-zarr's links (NWB): members of a group that exist only as entries in its attributes. It also recognises these stores.
+
+    "zarr_link": [{"name": "timestamps", "path": "/acquisition/ts/timestamps", "source": "."}]     Zarr v2, hdmf-zarr <= 0.13
+    "_LINKS":    [{"name": ..., "path": ..., "source": ...}]                                       Zarr v3, hdmf-zarr >= 0.14
+
+`source` is the folder of the file that holds the target, relative to the file that holds the link. "." is this file,
+whose root is the nearest group above with a `.specloc`. A link inside the file becomes a relative symbolic link. If it
+leads to another file in an allowed directory, its target is mounted in its place; other links are left out with a log
+line. Not here: references in data (`references.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from fsbridge import asking
+from fsbridge.codecs import Decoder, table
+from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, TooDeep
+from fsbridge.formats.format import Opener
+from fsbridge.formats.keyed.hierarchy import Dialect, Hierarchy, KeyedGroup
+from fsbridge.metadata import JSON, DataType
+from fsbridge.model import Child, Group, Link, Node, Source, as_array
+from fsbridge.store import ROOT, Key, is_path
+
+log = logging.getLogger(__name__)
+
+ATTRIBUTES = ("zarr_link", "_LINKS")
+"""The attributes that hold a group's links, in either generation."""
+
+ROOT_MARK = ".specloc"
+"""Both generations give the root of a file this attribute: where its cached specifications are."""
+
+MAX_HOPS = 40
+"""Most links followed on the way to one target, as in Linux."""
+MAX_NESTED = 8
+"""Most links mounted inside each other, because they can form a circle."""
+MAX_REMARKS = 1000
+"""Most links that are logged."""
+
+
+class LinkRecord(NamedTuple):
+    """One link of a group: `path` in the file that `source` leads to."""
+
+    path: str
+    source: str
+
+
+class Hops:
+    """Counts the links on the way to one target, including those to other files.
+
+    Two files can lead to each other.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_HOPS
+
+    def one_more(self, place: str) -> None:
+        """Count one link. Raises TooDeep if that is one too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooDeep(f"{place}: more than {MAX_HOPS} links on the way")
+
+
+def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
+    """Return a group's links by name. Entries that are malformed or lead out by `..` are left out."""
+    found: dict[str, LinkRecord] = {}
+    for attribute in ATTRIBUTES:
+        entries = attributes.get(attribute)
+        for entry in entries if isinstance(entries, list) else ():
+            if not isinstance(entry, dict):
+                continue
+            name, path, source = entry.get("name"), entry.get("path"), entry.get("source", ".")
+            if not (isinstance(name, str) and isinstance(path, str) and isinstance(source, str) and name):
+                continue
+            if not is_path(source):
+                continue
+            if not {".", ".."} & set(path.split("/")):
+                parts = (part for part in path.split("/") if part)
+                found.setdefault(name, LinkRecord("/".join(parts), source))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class HdmfGroup(KeyedGroup):
+    """A group of a Zarr hierarchy, with its links.
+
+    `top` is the highest group that is mounted around it. A link to somewhere outside `top` is mounted in its place,
+    because a symbolic link would lead to something else. `nested` counts such places above this group. `opener` opens
+    other files.
+    """
+
+    opener: Opener
+    top: Key = ROOT
+    nested: int = 0
+
+    def native(self) -> Mapping[str, JSON]:
+        """Return the documents, and under `external links` the links that lead to other files."""
+        found = KeyedGroup.native(self)
+        outside = {name: entry._asdict() for name, entry in self._links().items() if not self._is_here(entry)}
+        return {**found, "external links": outside} if outside else found
+
+    def children(self) -> Iterator[Child]:
+        """Yield directories, then links. A directory hides a link of its name. Damaged attributes hide only links."""
+        try:
+            missing = dict(self._links())
+        except PASSING:
+            raise
+        except FsbridgeError:  # the error is reported when the attributes or a link are asked for
+            missing = {}
+        for child in KeyedGroup.children(self):
+            missing.pop(child.name, None)
+            yield child
+        mtime_ns = self.mtime_ns if missing else 0
+        for name, entry in missing.items():
+            target = self._symlink(entry)
+            if target is not None:
+                yield Child(name, mtime_ns, target)
+            elif self._is_here(entry) or self._allowed(entry) is not None:
+                yield Child(name, mtime_ns)
+            else:
+                self._remark(name, entry)
+
+    def child(self, name: str) -> Node:
+        """Return the member `name`: a directory, or the target of a link."""
+        return self.member(name, Hops())
+
+    def member(self, name: str, hops: Hops) -> Node:
+        """Return a member on the way to something else. Raises TooDeep if `hops` allows no further link."""
+        try:
+            node = KeyedGroup.child(self, name)
+        except NotFound:
+            entry = self._links().get(name)
+            if entry is None:
+                raise
+            return self._follow(name, entry, hops)
+        return self._below(node, self.top, self.nested)
+
+    def _below(self, node: Node, top: Key, nested: int) -> Node:
+        """Return a member as a group of the same file, whatever its own attributes say."""
+        if isinstance(node, KeyedGroup):
+            return HdmfGroup(node.hierarchy, node.key, self.opener, top, nested)
+        return node
+
+    def _follow(self, name: str, entry: LinkRecord, hops: Hops) -> Node:
+        target = self._symlink(entry)
+        if target is not None:
+            return Link(target)
+        if self.nested == MAX_NESTED:
+            raise TooDeep(f"{self._place()}: link {name!r} is inside {MAX_NESTED} others, and no more are followed")
+        if self._is_here(entry):
+            root: Node = HdmfGroup(self.hierarchy, self._file(), self.opener)
+        else:
+            folder = self._allowed(entry)
+            if folder is None:
+                self._remark(name, entry)
+                raise NotFound(f"{self._place()}: {name!r} is a link to {entry.source!r}, which is not followed")
+            root = self.hierarchy.keyed.externals.open(folder, self._open_external).root
+        hops.one_more(f"{self._place()}: link {name!r}")
+        try:
+            node = resolve(root, entry.path, hops)
+        except NotFound as error:
+            raise NotFound(f"{self._place()}: link {name!r}: {error}") from None
+        return self._below(node, node.key, self.nested + 1) if isinstance(node, KeyedGroup) else node
+
+    def _links(self) -> Mapping[str, LinkRecord]:
+        return links(self.attributes())
+
+    def _file(self) -> Key:
+        """Return the root of the file that this group belongs to: it has a mark, or there are no groups above it."""
+        top = key = self.key
+        while ROOT_MARK not in self.hierarchy.group_attributes(key):
+            if not self.hierarchy.group_documents(key):
+                return top
+            top = key
+            if not key:
+                return top
+            key = key.parent
+        return key
+
+    def _symlink(self, entry: LinkRecord) -> str | None:
+        """Return the relative target of a link, or None if a symbolic link cannot express it."""
+        if not self._is_here(entry):
+            return None
+        target = "/".join(part for part in (self._file(), entry.path) if part)
+        if self.top and not f"{target}/".startswith(f"{self.top}/"):
+            return None
+        return posixpath.relpath(f"/{target}", f"/{self.key}")
+
+    def _is_here(self, entry: LinkRecord) -> bool:
+        """Tell whether a link leads into the file that it is in."""
+        if entry.source in (".", ""):
+            return True
+        return self._folder(entry) == os.path.realpath(self.hierarchy.keyed.store.describe(self._file()))
+
+    def _folder(self, entry: LinkRecord) -> str | None:
+        """Return the real path of the file that a link leads to, or None in stores that are not directories."""
+        asking.before_waiting()
+        root = self.hierarchy.keyed.store.describe(self._file())
+        return os.path.realpath(os.path.join(root, entry.source)) if os.path.isdir(root) else None
+
+    def _allowed(self, entry: LinkRecord) -> str | None:
+        """Return the real path of the file that a link leads to, if it may be followed."""
+        path = self._folder(entry)
+        allowed = (os.path.realpath(folder).rstrip("/") + "/" for folder in self.hierarchy.keyed.config.allow_external)
+        if path is None or not any(f"{path}/".startswith(folder) for folder in allowed) or not os.path.isdir(path):
+            return None
+        return path
+
+    def _open_external(self, path: str) -> Source:
+        return self.opener("auto", path, self.hierarchy.keyed.config)
+
+    def _place(self) -> str:
+        return self.hierarchy.keyed.store.describe(self.key)
+
+    def _remark(self, name: str, entry: LinkRecord) -> None:
+        """Log once that a link is not followed."""
+        place, said = self._place(), self.hierarchy.keyed.remarks
+        if (place, name) not in said and len(said) < MAX_REMARKS:
+            said.add((place, name))
+            text = "%s: the link %r to %s in %r is not followed (--allow-external)"
+            log.warning(text, place, name, entry.path, entry.source)
+
+
+def resolve(root: Node, path: str, hops: Hops | None = None) -> Node:
+    """Return the node at `path` below `root`, following links. Raises NotFound, or TooDeep for too many links."""
+    trail, pending, hops = [root], path.split("/")[::-1], hops or Hops()
+    while pending:
+        part = pending.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            trail[1:] = trail[1:-1]
+            continue
+        group = trail[-1]
+        if as_array(group) is not None:
+            raise NotFound(f"{part!r} below an array")
+        node = group.member(part, hops) if isinstance(group, HdmfGroup) else cast(Group, group).child(part)
+        if isinstance(node, Link):
+            hops.one_more(path)
+            pending.extend(node.target.split("/")[::-1])
+        else:
+            trail.append(node)
+    return trail[-1]
+
+
+class HdmfDialect(Dialect):
+    """Recognises hdmf's stores by their attributes. `opener` opens the files of links."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+
+    def group(self, hierarchy: Hierarchy, key: Key) -> Group:
+        """Return a group with links, or the root of a file, which makes the groups below it groups of the same file."""
+        try:
+            attributes = hierarchy.group_attributes(key)
+        except PASSING:
+            raise  # its links must not seem absent
+        except (FsbridgeError, OSError) as error:  # the error is reported when the attributes are read
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise
+            attributes = {}
+        if not any(name in attributes for name in (*ATTRIBUTES, ROOT_MARK)):
+            return super().group(hierarchy, key)
+        return HdmfGroup(hierarchy, key, self._opener)
+
+    def objects(
+        self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
+    ) -> tuple[DataType, Decoder] | None:
+        """Return the type and the decoder of pickled arrays of references, and of references in JSON; None for other codecs.
+
+        hdmf-zarr marks an array of references by `zarr_dtype`, which is `str` or `scalar` for text.
+        """
+        name = codec.get("id") if isinstance(codec, dict) else None
+        if name != "pickle" and not (name == "json2" and attributes.get("zarr_dtype") == "object"):
+            return None
+        from fsbridge.formats.hdmf import references
+
+        if name == "pickle":
+            return references.pickled(stored, items, native)
+        return references.json_references(native, table.object_decoder(codec, items)[0])

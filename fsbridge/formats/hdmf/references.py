@@ -5,7 +5,7 @@ reference field becomes text of fixed width: `PATH_CHARACTERS` UTF-32 characters
 COMPOUND_DTYPE_MIN_STRING_LENGTH). A longer path is Unsupported and never cut.
 
 Source: files written by hdmf-zarr 0.13, with filter `pickle`, or with `json2` on request. Zarr v3 files (>= 0.14) hold
-paths already. Not here: reading the pickle language (`unpickle.py`), links and groups (`groups.py`).
+paths already. Not here: reading the pickle language (`unpickle.py`), links and groups (the package's face).
 """
 
 from __future__ import annotations

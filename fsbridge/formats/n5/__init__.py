@@ -1,1 +1,293 @@
-"""N5 containers. Not here: the store, codecs."""
+"""N5: `attributes.json` in directories, and what it means. Not here: the bytes of blocks (`blocks.py`).
+
+Written for N5's specification 4.0.0 and its writers: n5 (Java) 1.5 to 4.0, z5, TensorStore, zarr-python 2.
+
+Everything keeps N5's own order, first dimension fastest: `shape` is `dimensions`, a chunk's path is its grid position,
+and `order` tells that the bytes are in the reverse of Zarr's order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fsbridge.codecs import CodecChain, Decoder, RefusedStep, refusal, table
+from fsbridge.codecs.lz4 import n5_lz4
+from fsbridge.codecs.streams import bzip2, n5_gzip, xz
+from fsbridge.errors import PASSING, FsbridgeError, Unsupported
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, reshaped, shape_of, told
+from fsbridge.formats.dtypes import STRING, data_type
+from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
+from fsbridge.formats.keyed.placedchunks import ChunkKeys
+from fsbridge.formats.keyed.store import KeyedStore
+from fsbridge.formats.lazy_metadata import light, lightened
+from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
+from fsbridge.formats.strict_json import Fields, kind
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
+from fsbridge.model import Array, Brief, Group
+from fsbridge.store import Glimpse, Key
+
+DOCUMENT = "attributes.json"
+
+MAJOR_VERSION = 4
+"""The newest specification that we know. Java refuses containers of a greater major version, too."""
+
+STRUCTURAL = frozenset(("n5", "dimensions", "blockSize", "dataType", "compression", "compressionType"))
+"""Attributes that describe the container or the blocks, and are not user attributes."""
+
+NUMBERS = re.compile(
+    r"u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|bool|(datetime64|timedelta64)\[[0-9]*[a-zA-Z]{1,2}\]"
+)
+"""N5's ten types, and the numpy names that zarr-python 2's N5Store writes for arrays of any other type."""
+
+DECODERS: Mapping[str, Callable[[], Decoder]] = {
+    "gzip": n5_gzip,
+    "bzip2": bzip2,
+    "xz": xz,
+    "lz4": n5_lz4,
+}
+"""Compressions that N5 names or writes in its own way. The others have numcodecs' names and bytes."""
+
+
+class _Element(NamedTuple):
+    """The meaning of a `dataType`: the type of an element, and whether blocks may hold any number of elements."""
+
+    dtype: DataType
+    varlength: bool = False
+
+
+class N5Hierarchy:
+    """N5's rules for one store (`keyed.Hierarchy`)."""
+
+    consolidated = ()
+
+    def __init__(self, keyed: KeyedStore) -> None:
+        self.keyed = keyed
+        self._kinds = Kinds(parse_dataset, _split)
+        self._parse = lightened(self._kinds.parse, self.keyed.attributes)
+        self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
+        self._irregular: set[Key] = set()  # remote arrays whose blocks turned out to hold varying numbers of elements
+
+    def open(self, key: Key) -> Group | Array:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        if document is None:
+            return KeyedGroup(self, key)
+        if not key:
+            check_version(document)
+        if not is_dataset(document.values):
+            return KeyedGroup(self, key)
+        try:
+            return self._array(key, document)
+        except FsbridgeError as error:
+            raise error if str(error).startswith(document.place) else error.at(document.place) from None
+
+    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
+        seen = directory.read(DOCUMENT, REPEATED_BYTES)
+        if seen is None:
+            return None
+        repeated = self._parsed.known(seen.data)
+        known = repeated or self._kinds.known(self.keyed.documents.said(seen.data, DOCUMENT))
+        if known is None or known[0].varlength:
+            return None
+        metadata = known[0]
+        unprobed = metadata.dtype.itemsize and not directory.holds_only((DOCUMENT,))
+        if unprobed and self._stores_varlength(self._files(key, metadata.grid)):
+            return None
+        version = told(seen.stat, seen.data).version, False
+        return Brief(metadata, version, seen.stat.mtime_ns, directory.touched_ns(), repeated is not None)
+
+    def group_attributes(self, key: Key) -> Mapping[str, JSON]:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return {name: value for name, value in document.values.items() if name != "n5"} if document is not None else {}
+
+    def group_documents(self, key: Key) -> Mapping[str, JSON]:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return {DOCUMENT: document.values} if document is not None else {}
+
+    def _array(self, key: Key, document: Document) -> Array:
+        metadata, chain = self._parsed.made(self._parse, document)
+        files = self._files(key, metadata.grid)
+        varlength: bool | None = metadata.varlength
+        if not varlength and metadata.dtype.itemsize:
+            far = self.keyed.store.prefixes  # looking for a block first would take longer than reading one
+            varlength = key in self._irregular if far else self._stores_varlength(files)
+            metadata = replace(metadata, varlength=True) if varlength else metadata
+        version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
+        metadata = light(metadata, document.length, lambda: parse_dataset(again())[0], self.keyed.attributes)
+        chunks = N5Chunks(self.keyed, files, metadata, chain, partial(self._turns_out, key, files))
+        return KeyedArray(
+            metadata,
+            (*version, bool(varlength)),
+            newest(document),
+            chunks,
+            partial(self._current, key, version, files if varlength is None else None, bool(varlength)),
+            self.keyed,
+            key,
+            chunks.fetch if self.keyed.store.far else None,
+        )
+
+    def _files(self, key: Key, grid: ChunkGrid) -> NestedChunkFiles:
+        return NestedChunkFiles(self.keyed.store, key, grid, ChunkKeys("/"), self.keyed.listed)
+
+    def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:
+        """Read the header of a stored block, because N5's metadata does not tell. Returns None if no block can be read."""
+        try:
+            index = files.first()
+            if index is None:
+                return None
+            info = files.find(index)
+            length = min(info.stored, header_size(len(index)))
+            block = parse_header(self.keyed.read_range(files.key(index), info, 0, length), len(index))
+        except PASSING:
+            raise
+        except FsbridgeError:
+            return False  # a damaged block is an error of its own, not of its array
+        except OSError:
+            return None  # the disk cannot read this block now; its header may be read again later
+        return not block.regular
+
+    def _turns_out(self, key: Key, files: NestedChunkFiles) -> bool:
+        """True if an array was shown with fixed blocks, because no block had been read, but its blocks are varlength."""
+        if self.keyed.store.prefixes and key not in self._irregular and self._stores_varlength(files):
+            self._irregular.add(key)
+            return True
+        return False
+
+    def _current(self, key: Key, version: object, unprobed: NestedChunkFiles | None, varlength: bool) -> bool:
+        if versions(self.keyed.documents.read(key / DOCUMENT)) != version or (key in self._irregular and not varlength):
+            return False
+        return unprobed is None or not self._stores_varlength(unprobed)
+
+
+def is_dataset(values: Mapping[str, JSON]) -> bool:
+    """Apply Java's rule: three attributes, and one that names the compression; anything else is a group."""
+    compressed = any(name in values for name in ("compression", "compressionType", "codecs"))
+    return compressed and all(name in values for name in ("dimensions", "blockSize", "dataType"))
+
+
+def check_version(document: Document) -> None:
+    """Refuse a root of a newer major version. A version that is missing or malformed is any version, as in Java."""
+    version = document.values.get("n5")
+    found = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
+    if found is not None and int(found[1]) > MAJOR_VERSION:
+        raise Unsupported(f"{document.place}: N5 version {version}; fsbridge knows versions up to {MAJOR_VERSION}")
+
+
+def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:
+    """Return an array's metadata and how its blocks are decoded. Raises CorruptData or Unsupported."""
+    fields = document.fields
+    grid = ChunkGrid(fields.integers("dimensions"), fields.integers("blockSize", least=1))
+    element = parse_type(fields)
+    chain = CodecChain(parse_compression(fields))
+    rank = len(grid.shape)
+    metadata = ArrayMetadata(
+        grid,
+        element.dtype,
+        order=tuple(reversed(range(rank))) if rank > 1 else None,
+        attributes=_attributes(document.values),
+        dimension_names=dimension_names(document.values, rank),
+        varlength=element.varlength or (document.values.get("isLabelMultiset") is True and element.dtype.itemsize > 0),
+        native={DOCUMENT: document.values},
+        codec=chain.description,
+        refused=refusal(chain),
+    )
+    return metadata, chain
+
+
+def _attributes(values: Mapping[str, JSON]) -> Mapping[str, JSON]:
+    structural = STRUCTURAL if "compression" in values or "compressionType" in values else STRUCTURAL | {"codecs"}
+    return {name: value for name, value in values.items() if name not in structural}
+
+
+def _split(values: Mapping[str, JSON]) -> Split | None:
+    attributes, shape = _attributes(values), shape_of(values, "dimensions")
+    if shape is None:
+        return None
+    said = {name: value for name, value in values.items() if name not in attributes or name == "isLabelMultiset"}
+    said["dimensions"] = len(shape)
+
+    def joined(known: ArrayMetadata, chain: CodecChain) -> tuple[ArrayMetadata, CodecChain]:
+        grid, names = reshaped(known.grid, shape), dimension_names(values, len(shape))
+        return replace(known, grid=grid, attributes=attributes, dimension_names=names, native={DOCUMENT: values}), chain
+
+    return Split(said, joined)
+
+
+def parse_type(fields: Fields) -> _Element:
+    """Read `dataType`. Numbers are stored big-endian."""
+    name = fields.string("dataType")
+    if name == "string":
+        return _Element(STRING)
+    if name == "object":
+        return _Element(data_type(np.dtype("u1"), "object"), varlength=True)
+    if NUMBERS.fullmatch(name) is None:
+        raise Unsupported(f"data type {name[:60]!r} is not known")
+    try:
+        stored: np.dtype[Any] = np.dtype(name).newbyteorder(">")
+    except (TypeError, ValueError):
+        raise Unsupported(f"data type {name[:60]!r} is not known") from None
+    return _Element(data_type(stored, name))
+
+
+def parse_compression(fields: Fields) -> tuple[Decoder, ...]:
+    """Return the decoders of a block's payload, in decoding order. Parameters that only writers need are ignored."""
+    if "compression" in fields:
+        value = fields.value("compression")
+        if isinstance(value, str):
+            return _decoders(value, {})
+        compression = fields.fields("compression")
+        return _decoders(compression.string("type"), compression.values)
+    if "compressionType" in fields:  # N5 1.x
+        return _decoders(fields.string("compressionType"), {})
+    return _parse_codecs(fields)
+
+
+def _parse_codecs(fields: Fields) -> tuple[Decoder, ...]:
+    """Read N5 4.x's `codecs`: the block codec `n5bytes`, then codecs of its bytes in encoding order."""
+    decoders: list[Decoder] = []
+    for position, item in enumerate(fields.sequence("codecs")):
+        if isinstance(item, str):
+            name, configuration = item, Fields({}, fields.place)
+        elif isinstance(item, dict):
+            codec = Fields(item, f"{fields.place}: codecs[{position}]")
+            name = codec.string("name" if "name" in codec else "type")
+            configuration = codec.fields("configuration") if "configuration" in codec else codec
+        else:
+            fields.fail("codecs", f"holds {kind(item)} where a codec is needed")
+        if (name == "n5bytes") != (position == 0):
+            raise Unsupported(f"codec {name[:60]!r} cannot be at position {position} of `codecs`")
+        if position == 0:
+            if configuration.values.get("endian", "big") != "big":
+                raise Unsupported("codec 'n5bytes' is not big-endian")
+        else:
+            decoders[:0] = _decoders(name, configuration.values)
+    return tuple(decoders)
+
+
+def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
+    if name == "raw":
+        return ()
+    if name in DECODERS:
+        return (DECODERS[name](),)
+    if table.is_compressor(name):  # zarr-python 2's N5Store: numcodecs' configuration with `type` for `id`
+        return (table.decoder({**parameters, "id": name}),)
+    return (RefusedStep(name, f"compression {name[:60]!r} is not known"),)
+
+
+def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:
+    """Return dimension names in N5's order, from `axes`, COSEM's `transform` or xarray's `_ARRAY_DIMENSIONS`.
+
+    `axes` is used by TensorStore and n5-viewer. The other two are written slowest dimension first.
+    """
+    transform = values.get("transform")
+    cosem = transform.get("axes") if isinstance(transform, dict) else None
+    for names, step in ((values.get("axes"), 1), (cosem, -1), (values.get("_ARRAY_DIMENSIONS"), -1)):
+        if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
+            return tuple(name or None for name in names[::step])
+    return None

@@ -7,7 +7,7 @@ Source: N5's specification and its Java writer (n5 2.5 to 4.0). All numbers are 
     mode 2 (object):     00 02 |                              u32 numElements | payload
 
 The specification shows dimensions for mode 2, but the Java code has never written any. `numElements` counts bytes for the
-data types `string` and `object`, else elements. Not here: `attributes.json` (`hierarchy.py`), compressions (`codecs/`).
+data types `string` and `object`, else elements. Not here: `attributes.json` (the package's face), compressions (`codecs/`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from asked import at_once
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import Stale
-from fsbridge.formats.hdmf.groups import HdmfGroup
+from fsbridge.formats.hdmf import HdmfGroup
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.nodes import BytesHandle

@@ -19,7 +19,7 @@ from nwb_data import expected_arrays, expected_facts, unpack
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, TooDeep, Unreachable, Unsupported
-from fsbridge.formats.hdmf.groups import links, resolve
+from fsbridge.formats.hdmf import links, resolve
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.formats.open import open_source
 from fsbridge.model import Group, Link, Source, as_array

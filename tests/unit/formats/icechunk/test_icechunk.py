@@ -30,9 +30,8 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB, Config, Remote
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
-from fsbridge.formats.icechunk import flatbuffers
+from fsbridge.formats.icechunk import IcechunkSource, flatbuffers
 from fsbridge.formats.icechunk.flatbuffers import Table
-from fsbridge.formats.icechunk.hierarchy import IcechunkSource
 from fsbridge.formats.icechunk.manifests import Manifest, Native, Virtual, VirtualObjects
 from fsbridge.formats.icechunk.records import HEADER_BYTES, History, Payload, Snapshot, parse_id, spell, unwrap
 from fsbridge.formats.icechunk.repository import Repository

@@ -30,7 +30,7 @@ from numcodecs.lz4 import compress as lz4_compress
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, Unsupported
 from fsbridge.formats.documents import Document
-from fsbridge.formats.n5.hierarchy import parse_dataset
+from fsbridge.formats.n5 import parse_dataset
 from fsbridge.formats.open import open_source
 from fsbridge.model import Array, Group, Source
 from fsbridge.store import Stat

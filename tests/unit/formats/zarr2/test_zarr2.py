@@ -27,7 +27,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.documents import Document
 from fsbridge.formats.keyed.hierarchy import PLAIN
 from fsbridge.formats.open import open_source
-from fsbridge.formats.zarr2.hierarchy import parse_array
+from fsbridge.formats.zarr2 import parse_array
 from fsbridge.formats.zarr2.types import parse_fill, parse_named_fill
 from fsbridge.formats.zarr2.types import parse_type as parse_dtype
 from fsbridge.layouts.zarr3 import array_document

@@ -22,7 +22,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, Stale, TimedOut
 from fsbridge.formats.open import open_source
-from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
+from fsbridge.formats.zarr3 import Zarr3Hierarchy
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files import made as made_files
 from fsbridge.layouts.files.arrays import OpenArray

@@ -21,7 +21,7 @@ from fake_model import tree as fake_tree
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut
-from fsbridge.formats.zarr3.hierarchy import Zarr3Hierarchy
+from fsbridge.formats.zarr3 import Zarr3Hierarchy
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files import layout, listing
