@@ -26,13 +26,13 @@ def _zarr3(config: Config) -> Layout:
 
 
 def _zarr2(config: Config) -> Layout:
-    from fsbridge.layouts.zarr2.layout import Zarr2
+    from fsbridge.layouts.zarr2 import Zarr2
 
     return Zarr2(config.chunk_separator, config.consolidated)
 
 
 def _n5(config: Config) -> Layout:
-    from fsbridge.layouts.n5.layout import N5
+    from fsbridge.layouts.n5 import N5
 
     return N5()
 

@@ -3,7 +3,7 @@
 In a flat directory, files are named by their coordinates with a separator between them. A chunk that is not stored may be
 shown as a file full of the fill value, because some readers would fill it with something else. Such a file can be opened by
 its name. If the array has few chunks, it is listed as well, so that a copy of the tree is complete. Not here: directories by
-coordinate (`chunks.py`), which element fills a chunk, and which layouts need that (`n5/layout.py`, `zarr2/layout.py`).
+coordinate (`chunks.py`), which element fills a chunk, and which layouts need that (`n5/`, `zarr2.py`).
 """
 
 from __future__ import annotations

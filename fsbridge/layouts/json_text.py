@@ -2,7 +2,7 @@
 
 Zarr v3 spells fill values as numbers, bytes and compounds in base64. Spellings beyond those of its core specification are
 the ones that zarr-python 3.1 and later open. Here, too: what Zarr v2 spells in the same way. Pure. Not here: where Zarr v2
-differs (`zarr2/documents.py`), what any document says (the layouts).
+differs (`zarr2.py`), what any document says (the layouts).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import zarr
 from conftest import MountFunction
 from fake_model import fake_array
 
-from fsbridge.layouts.zarr2.documents import array_attributes, array_document
+from fsbridge.layouts.zarr2 import array_attributes, array_document
 from fsbridge.layouts.zarr3 import array_document as zarr3_document
 
 

@@ -7,7 +7,7 @@ keeps its axes. An N5 source keeps its own document, compression aside.
 Axes (`Spacing`) come from the attributes of groups above the array and from the coordinates beside it. N5 readers multiply
 an array's `resolution` by its `downsamplingFactors`, so with factors `resolution` is that of the first level.
 
-Documents are pure functions; `spacing` reads the store. Not here: the blocks (`layout.py`), what attributes mean
+Documents are pure functions; `spacing` reads the store. Not here: the blocks (the package's face), what attributes mean
 (`layouts/axes.py`).
 """
 

@@ -23,8 +23,8 @@ from fsbridge.asking import as_of
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale, Unsupported
+from fsbridge.layouts import n5 as layout
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.n5 import layout
 from fsbridge.layouts.n5.documents import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import open_tree

@@ -16,7 +16,7 @@ from fake_model import FakeArray, FakeChunks, FakeGroup, fake_array
 from tree_walker import content, walk, written
 
 from fsbridge.errors import CorruptData, NotFound, Stale, TooDeep, TooLarge
-from fsbridge.layouts.zarr2 import layout
+from fsbridge.layouts import zarr2
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Link
 
@@ -209,7 +209,7 @@ def test_p3_consolidated_metadata_do_not_hide_what_cannot_be_read() -> None:
 
 
 def test_consolidated_metadata_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MAX_MEMBERS", 5)
+    monkeypatch.setattr(zarr2, "MAX_MEMBERS", 5)
     group = FakeGroup({})
     group.members["again"] = Link(".")
     found = tree(group, consolidated=True)
@@ -226,7 +226,7 @@ def test_consolidated_metadata_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_p7_links_are_counted_over_a_whole_path(links: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "MAX_MEMBERS", 100)
+    monkeypatch.setattr(zarr2, "MAX_MEMBERS", 100)
     found = tree(FakeGroup({name: Link(target) for name, target in links.items()}), consolidated=True)
     with pytest.raises(TooDeep, match=r"missing in \.zmetadata: .*more than 40 links"):
         found.lookup(b".zmetadata")

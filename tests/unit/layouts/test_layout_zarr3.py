@@ -18,8 +18,8 @@ from tree_walker import content, walk, written
 
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.formats.dtypes import data_type
+from fsbridge.layouts import zarr2
 from fsbridge.layouts.json_text import encode
-from fsbridge.layouts.zarr2 import documents as zarr2
 from fsbridge.layouts.zarr3 import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Link
