@@ -145,7 +145,7 @@ def _denied(fd: int, why: str, wanted: int) -> AccessDenied:
 
 log = logging.getLogger(__name__)
 
-READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
+OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
 
 LINK_ATTEMPTS = 5
 """Attempts to follow a path while links on it are being replaced."""
@@ -182,7 +182,7 @@ class LocalFiles:
 
     def open_file(self, key: Key) -> tuple[int, Status]:
         """Return a descriptor of the file at `key`, which the caller closes, and its status."""
-        fd = self.open(key, READ)
+        fd = self.open(key, OPEN)
         try:
             status = descriptors.look(fd)
         except OSError as error:  # such as ESTALE from a server that has lost it
