@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -19,6 +20,17 @@ settings.register_profile("unhurried", deadline=None, suppress_health_check=[Hea
 settings.load_profile("unhurried")
 
 MountFunction: TypeAlias = Callable[..., Mount]
+
+
+@pytest.fixture(autouse=True)
+def _without_handlers() -> Iterator[None]:
+    """Remove what a command that ran in this process has logged to, as its end would: its terminal is closed by then."""
+    root = logging.getLogger()
+    before = list(root.handlers)
+    yield
+    for handler in [handler for handler in root.handlers if handler not in before]:
+        if type(handler) is logging.StreamHandler:
+            root.removeHandler(handler)
 
 
 def _mounts(factory: pytest.TempPathFactory) -> Iterator[MountFunction]:

