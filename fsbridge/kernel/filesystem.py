@@ -25,7 +25,7 @@ from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale,
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.boundary import Counters, Reporter, guarded, silent
 from fsbridge.kernel.directories import Directories
-from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
+from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing, open_file
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs, Loads
 from fsbridge.kernel.lanes import Subject
@@ -214,13 +214,13 @@ class Filesystem(pyfuse3.Operations):
         waited = False
         try:
             with without_waiting(), self.ages.opened():
-                handle = cast(File, opened(found)).open()
+                handle = open_file(found)
         except WouldWait:
             waited, deadline, subject = True, self._deadline(self.config.metadata_deadline), self._subject(inode)
 
             def open_now() -> Handle:
                 with self.ages.opened():
-                    return cast(File, opened(found)).open()
+                    return open_file(found)
 
             handle = await self.jobs.metadata.run(open_now, deadline, self._discard, subject)
         try:

@@ -17,10 +17,11 @@ import trio
 from fsbridge.asking import as_of, before_waiting, context, oldest
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.deadlines import Deadline
+from fsbridge.errors import Stale
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.pages import Scattered
-from fsbridge.kernel.records import HELD, Parked, Record
-from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, Handle, Numbered
+from fsbridge.kernel.records import HELD, Parked, Record, opened
+from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,20 @@ class ReadProgress:
         self.begun = 0  # where the reader began to read from front to back
         self.asked = 0  # bytes that the reader has asked for since
         self.ahead = 0  # up to where bytes were asked for before the reader did
+
+
+def open_file(found: Record | Parked | AnyNode) -> Handle:
+    """Open the file that `InodeTable.find` returned. May block.
+
+    If it is Stale, the kernel looks its name up again, but only once. So the version that it will find is settled first.
+    """
+    file = cast(File, opened(found))
+    try:
+        return file.open()
+    except Stale:
+        if isinstance(found, Record):
+            found.settle()
+        raise
 
 
 class OpenFile:

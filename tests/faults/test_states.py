@@ -25,6 +25,19 @@ def test_p9_every_read_is_of_one_version_that_was_there(form: str, read_ahead: b
     run_state_machine_as_test(machine, settings=MACHINE)
 
 
+def test_p9_the_second_open_is_not_the_first_to_see_a_change() -> None:
+    """The kernel looks a stale path up only once more: both its document and a chunk that was read have changed."""
+    machine = Changing()
+    try:
+        machine.open_whole("a")
+        machine.redescribe(0, "rename")
+        machine.read_other("a", ".csv")
+        machine.read_around_a_change(0, (0, 0), "rename", False)
+        machine.open_whole("a")
+    finally:
+        machine.teardown()
+
+
 class ChangingFile(Changing):
     """Stores that are files."""
 
