@@ -18,6 +18,7 @@ from fsbridge.metadata import Format
 
 PACKAGE = Path(__file__).resolve().parents[2] / "fsbridge"
 MODULES = sorted(PACKAGE.rglob("*.py"))
+TESTS = PACKAGE.parent / "tests"
 
 LAYERS = [
     {"__main__"},
@@ -279,3 +280,13 @@ def test_modules_that_are_named_exist() -> None:
         folders = [folder for folder in module.parents if folder.is_relative_to(PACKAGE)]
         for name in re.findall(r"`([a-z0-9_/]+\.py)`", module.read_text()):
             assert any((folder / name).exists() for folder in folders), f"{name_of(module)} names {name}"
+
+
+def test_unit_tests_lie_where_their_modules_do_and_begin_with_their_names() -> None:
+    def is_of_a_module(test: Path) -> bool:
+        folder = PACKAGE / test.parent.relative_to(TESTS / "unit")
+        modules = {path.stem for path in folder.iterdir()} | {folder.name}
+        words = test.stem.split("_")[1:]
+        return any("_".join(words[:count]) in modules for count in range(1, len(words) + 1))
+
+    assert [test for test in sorted((TESTS / "unit").rglob("test_*.py")) if not is_of_a_module(test)] == []

@@ -170,7 +170,7 @@ class ChangingFiles:
             if name not in self._content:
                 path.unlink(missing_ok=True)
                 return
-            content = {"x": self._content[name]} if self._content[name].shape else {}
+            content = {"x": self._content[name]}
         else:
             content = self._content
         data = _zip(content) if self.form == "zip" else _hdf5(content)

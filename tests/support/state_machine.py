@@ -94,7 +94,7 @@ class Mounted:
             str(source),
             "/mnt",
             layout=",".join(LAYOUTS),
-            cache_size=2 * MIB,
+            cache_size=3 * MIB,  # a chunk must fit beside open files, which may take half of it
             metadata_ttl=TTL,
             spill_size=64 * MIB,
             read_ahead=read_ahead,

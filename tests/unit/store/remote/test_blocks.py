@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3
-from test_object import LARGE, A, opened
+from test_remote_store import LARGE, A, opened
 
 from fsbridge import confinement
 from fsbridge.config import Config, Remote
