@@ -57,9 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ImportError as error:
         from fsbridge.mount.preflight import unloadable
 
-        told = unloadable(error)
-        print(f"fsbridge: {told}", file=sys.stderr)
-        return told.exit_code
+        shown = unloadable(error)
+        print(f"fsbridge: {shown}", file=sys.stderr)
+        return shown.exit_code
     except ReaderGone:
         return 0
     except KeyboardInterrupt:

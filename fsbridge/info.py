@@ -105,12 +105,14 @@ class _Above:
     names: tuple[str, ...] = ()
 
 
-def walk(root: Node, depth: int, layouts: Sequence[Layout] = (), far: bool = False, x_first: bool = False) -> Iterator[Row]:
+def walk(
+    root: Node, depth: int, layouts: Sequence[Layout] = (), remote: bool = False, x_first: bool = False
+) -> Iterator[Row]:
     """Yield one row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
 
-    `far`: opening a member takes requests, so many members are opened at a time.
+    `remote`: opening a member takes requests, so many members are opened at a time.
     """
-    yield from _node("/", root, depth, layouts, far, _Above(x_first))
+    yield from _node("/", root, depth, layouts, remote, _Above(x_first))
 
 
 def table(rows: list[Row], width: int | None = None) -> str:
@@ -154,16 +156,16 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - len(ELLIPSIS) - tail]}{ELLIPSIS}{text[len(text) - tail :]}"
 
 
-def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], far: bool, above: _Above) -> Iterator[Row]:
+def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], remote: bool, above: _Above) -> Iterator[Row]:
     if isinstance(node, Link):
         yield Row(path, "link", target=node.target)
     elif (array := as_array(node)) is not None:
-        yield _array(path, array, layouts, far, above)
+        yield _array(path, array, layouts, remote, above)
     else:
-        yield from _group(path, cast(Group, node), depth, layouts, far, above)
+        yield from _group(path, cast(Group, node), depth, layouts, remote, above)
 
 
-def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: bool, above: _Above) -> Iterator[Row]:
+def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remote: bool, above: _Above) -> Iterator[Row]:
     reason = note = attributes = None
     children: list[Child] = []
     try:
@@ -176,7 +178,7 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: 
     except (FsbridgeError, OSError) as error:
         reason = _reason(error)
     yield Row(path, "group", reason=reason, note=note, attributes=attributes)
-    for child, opener in openers(group, children, far):
+    for child, opener in openers(group, children, remote):
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
         except FsbridgeError as error:
@@ -188,7 +190,7 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: 
             yield Row(below, "unreadable", reason=_reason(error))
             continue
         inner = _Above(above.x_first, (attributes or {}, *above.groups), (*above.names, child.name))
-        yield from _node(below, node, depth - 1, layouts, far, inner)
+        yield from _node(below, node, depth - 1, layouts, remote, inner)
 
 
 def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
@@ -210,13 +212,13 @@ def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
 
 def _axes(metadata: ArrayMetadata, above: _Above) -> list[dict[str, str | None]] | None:
     """Return names and units of an array's dimensions, as it or a group above says; None if none says either."""
-    told = axes_of(metadata, above.groups, above.names, above.x_first, lambda name: None)
+    parsed = axes_of(metadata, above.groups, above.names, above.x_first, lambda name: None)
     names = metadata.dimension_names or (None,) * len(metadata.shape)
     units = metadata.attributes.get("units")
     listed = units if isinstance(units, list) and len(units) == len(names) else [None] * len(names)
     axes = [
         {"name": name or axis.name, "unit": unit if isinstance(unit, str) else axis.unit}
-        for name, unit, axis in zip(names, listed, told, strict=True)
+        for name, unit, axis in zip(names, listed, parsed, strict=True)
     ]
     return axes if any(axis["name"] or axis["unit"] for axis in axes) else None
 
@@ -240,13 +242,13 @@ def _size(count: float | None) -> str:
     return f"{count:.3g}{unit}"
 
 
-def _array(path: str, array: Array, layouts: Sequence[Layout], far: bool, above: _Above) -> Row:
+def _array(path: str, array: Array, layouts: Sequence[Layout], remote: bool, above: _Above) -> Row:
     metadata = array.metadata
     refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
     stored, reason, note, stored_bytes = None, metadata.refused, None, None
     try:
         stored = array.chunks.count()
-        stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not far else None
+        stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not remote else None
     except Unlistable:
         note = "the number of stored chunks is unknown, because the server does not list"
     except (FsbridgeError, OSError) as error:

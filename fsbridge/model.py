@@ -53,7 +53,7 @@ class ChunkAbilities(Protocol):
         """Return those of many indices that have no stored chunk now, if the store can tell without a look-up for each."""
         return ()
 
-    def touched_ns(self) -> int:
+    def mtime_ns(self) -> int:
         """Return the mtime (ns) of what holds the stored chunks, even if there are none; 0 if it holds the metadata, too."""
         return 0
 
@@ -164,7 +164,7 @@ class Link:
 
 
 class Brief(NamedTuple):
-    """What a listing tells of an array: `metadata`, `version` and `mtime_ns` are the array's, `touched_ns` its chunks'.
+    """What a listing tells of an array: `metadata`, `version` and `mtime_ns` are the array's, `chunks_mtime_ns` its chunks'.
 
     `shared`: True if other arrays have the same metadata.
     """
@@ -172,7 +172,7 @@ class Brief(NamedTuple):
     metadata: ArrayMetadata
     version: Hashable
     mtime_ns: int
-    touched_ns: int
+    chunks_mtime_ns: int
     shared: bool
 
 
@@ -212,7 +212,7 @@ class GroupAbilities(MemberAbilities, Protocol):
         """True if a listing that is already available, and may be old, has no member `name`."""
         return False
 
-    def foresee(self) -> None:
+    def prefetch(self) -> None:
         """Prefetch what the group's own documents say, if they are remote. Does not block."""
         return
 
@@ -313,7 +313,7 @@ class SourceAbilities(Protocol):
         return False
 
     @property
-    def anchor(self) -> object:
+    def lease(self) -> object:
         """An object that every node of the source references. While it lives, a node may be in use."""
         return self
 

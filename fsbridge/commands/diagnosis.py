@@ -185,11 +185,11 @@ def versions() -> list[str]:
 def _libfuse() -> str:
     for name in ("libfuse3.so.4", "libfuse3.so.3"):
         try:
-            told = ctypes.CDLL(name).fuse_pkgversion
+            version = ctypes.CDLL(name).fuse_pkgversion
         except (OSError, AttributeError):
             continue
-        told.restype = ctypes.c_char_p
-        return str(told().decode())
+        version.restype = ctypes.c_char_p
+        return str(version().decode())
     return "(not found)"
 
 
@@ -250,17 +250,17 @@ def mounts() -> Iterator[Diagnosis]:
     """Findings about the mounts of this machine."""
     from fsbridge.mount.running import GONE, SILENT, ask, running
 
-    for told in ask(running(), {"ask": "status"}):
-        point, pid = told.mount.mountpoint, told.mount.pid
-        if told.state == GONE:
+    for status in ask(running(), {"ask": "status"}):
+        point, pid = status.mount.mountpoint, status.mount.pid
+        if status.state == GONE:
             yield Diagnosis(point, "bad", f"is stale: its daemon (pid {pid}) has ended", f"fsbridge umount {quote(point)}")
-        elif told.state == SILENT:
+        elif status.state == SILENT:
             mend = f"kill -9 {pid}; fsbridge umount --lazy {quote(point)}"
             yield Diagnosis(point, "bad", f"its daemon (pid {pid}) is stopped or hangs", mend)
-        elif told.answer.get("errors"):
-            yield Diagnosis(point, "note", f"{told.state}, with errors", f"fsbridge errors {quote(point)}")
+        elif status.answer.get("errors"):
+            yield Diagnosis(point, "note", f"{status.state}, with errors", f"fsbridge errors {quote(point)}")
         else:
-            yield Diagnosis(point, "ok", told.state)
+            yield Diagnosis(point, "ok", status.state)
 
 
 def source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:

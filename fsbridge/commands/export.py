@@ -49,7 +49,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     args = line.args
     is_url = "://" in args.dest
     dest = _writable(args.dest) if is_url else arguments.absolute(args.dest)
-    work = LongWork(line, [args.place], waits=True, far=is_url)
+    work = LongWork(line, [args.place], waits=True, remote=is_url)
     begun: list[Export] = []
 
     def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Export:
@@ -71,15 +71,15 @@ def run(program: str, argv: Sequence[str]) -> int:
         work.end()
         for export in begun:
             export.clear()
-            print(f"fsbridge: interrupted: {_told(export)}; the same command continues", file=sys.stderr)
+            print(f"fsbridge: interrupted: {_summary(export)}; the same command continues", file=sys.stderr)
         raise
     except SetupError as error:
         for export in begun:  # the destination takes nothing more
             export.clear()
-            raise SetupError(str(error), f"{_told(export)}; the same command continues") from None
+            raise SetupError(str(error), f"{_summary(export)}; the same command continues") from None
         raise
     if not args.quiet:
-        print(f"fsbridge: {_told(begun[0])}", file=sys.stderr)
+        print(f"fsbridge: {_summary(begun[0])}", file=sys.stderr)
     return code
 
 
@@ -111,7 +111,7 @@ def _check_apart(config: Config, dest: str) -> None:
             raise SetupError(f"{dest} is inside the store {config.source}", "choose a directory elsewhere")
 
 
-def _told(export: Export) -> str:
+def _summary(export: Export) -> str:
     counts = export.counts
     failed = f", {counts.failed:,} failed" if counts.failed else ""
     return f"{counts.written:,} files written ({size(counts.bytes)}), {counts.kept:,} kept{failed}"

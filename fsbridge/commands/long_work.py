@@ -44,17 +44,17 @@ def add_options(parser: Parser) -> None:
 class LongWork:
     """Begins, watches and ends one command's work on the sources of some places."""
 
-    def __init__(self, line: CommandLine, places: Sequence[str], waits: bool = False, far: bool = False) -> None:
+    def __init__(self, line: CommandLine, places: Sequence[str], waits: bool = False, remote: bool = False) -> None:
         """`waits`: a unit reads its objects one after the other, so a remote source needs many threads.
 
-        `far`: each unit waits for a server even if the source is local.
+        `remote`: each unit waits for a server even if the source is local.
         """
         self.progress = Progress(line.args.quiet)
         self._line = line
         self._args = line.args
         self._given = places
         self._waits = waits
-        self._far = far
+        self._remote = remote
         self._sources: WorkSources | None = None
         self._doers: Doers | None = None
 
@@ -76,7 +76,7 @@ class LongWork:
             return Cluster(sources, self._args.dask)
         from fsbridge.unmounted.units import Threads
 
-        many = self._far or (self._waits and any(config.is_remote for config in sources.configs))
+        many = self._remote or (self._waits and any(config.is_remote for config in sources.configs))
         return Threads(sources, self._args.threads or (REMOTE_THREADS if many else (os.cpu_count() or 1) + 1))
 
     def end(self) -> None:

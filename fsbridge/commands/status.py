@@ -18,7 +18,7 @@ from fsbridge.commands.list import duration
 from fsbridge.commands.output import SYSTEM, show, size, write
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import printable
-from fsbridge.mount.running import GONE, SILENT, UNKNOWN, Running, Told, ask, running, serving
+from fsbridge.mount.running import GONE, SILENT, UNKNOWN, MountStatus, Running, ask, running, serving
 
 CLEAR = "\x1b[H\x1b[J"
 
@@ -60,7 +60,7 @@ class Look:
     """The answers of all mounts at one time."""
 
     since: Stopwatch
-    told: list[Told]
+    statuses: list[MountStatus]
 
 
 def run(program: str, argv: Sequence[str]) -> int:
@@ -71,14 +71,14 @@ def run(program: str, argv: Sequence[str]) -> int:
         while True:
             look = _look(args.mountpoint)
             if args.prometheus:
-                write(prometheus(look.told).encode())
+                write(prometheus(look.statuses).encode())
             elif args.json:
-                show(json.dumps([document(told) for told in look.told], indent=None if args.watch else 2))
+                show(json.dumps([document(status) for status in look.statuses], indent=None if args.watch else 2))
             else:
-                words = "\n\n".join(_words(told, _rates(told, look, before)) for told in look.told) or "nothing is mounted"
-                show(f"{CLEAR if args.watch and sys.stdout.isatty() else ''}{words}")
+                words = "\n\n".join(_words(status, _rates(status, look, before)) for status in look.statuses)
+                show(f"{CLEAR if args.watch and sys.stdout.isatty() else ''}{words or 'nothing is mounted'}")
             if args.watch is None:
-                return SYSTEM if any(told.state in (GONE, SILENT) for told in look.told) else 0
+                return SYSTEM if any(status.state in (GONE, SILENT) for status in look.statuses) else 0
             time.sleep(args.watch)
             before = look
     except KeyboardInterrupt:
@@ -92,33 +92,33 @@ def _look(mountpoint: str | None) -> Look:
     return Look(Stopwatch(), ask(mounts, {"ask": "status"}))
 
 
-def document(told: Told) -> dict[str, Any]:
+def document(status: MountStatus) -> dict[str, Any]:
     """Return what the JSON output says about one mount."""
-    mount = {name: getattr(told.mount, name) for name in told.mount.__slots__ if name != "socket"}
-    return {**mount, **told.answer, "state": told.state}
+    mount = {name: getattr(status.mount, name) for name in status.mount.__slots__ if name != "socket"}
+    return {**mount, **status.answer, "state": status.state}
 
 
-def _rates(told: Told, look: Look, before: Look | None) -> Mapping[str, float]:
+def _rates(status: MountStatus, look: Look, before: Look | None) -> Mapping[str, float]:
     """Return requests, bytes read and decoded per second since the look before; empty without an answer at that time."""
-    then = next((other for other in before.told if other.mount == told.mount), None) if before else None
-    if before is None or then is None or not told.answer or not then.answer:
+    then = next((other for other in before.statuses if other.mount == status.mount), None) if before else None
+    if before is None or then is None or not status.answer or not then.answer:
         return {}
     seconds = max(1e-3, before.since.seconds - look.since.seconds)
-    return {name: (value - _totals(then)[name]) / seconds for name, value in _totals(told).items()}
+    return {name: (value - _totals(then)[name]) / seconds for name, value in _totals(status).items()}
 
 
-def _totals(told: Told) -> dict[str, float]:
-    said = told.answer
+def _totals(status: MountStatus) -> dict[str, float]:
+    said = status.answer
     return {"requests": sum(said["requests"].values()), "read": said["bytes_read"], "decoded": said["bytes_decoded"]}
 
 
-def _words(told: Told, rates: Mapping[str, float]) -> str:
-    mount, said = told.mount, told.answer
-    lines = [f"{printable(mount.mountpoint)}: {told.state}", f"  source    {printable(mount.source)}"]
+def _words(status: MountStatus, rates: Mapping[str, float]) -> str:
+    mount, said = status.mount, status.answer
+    lines = [f"{printable(mount.mountpoint)}: {status.state}", f"  source    {printable(mount.source)}"]
     if mount.format:
         lines[-1] += f" ({mount.format}, layout {mount.layout})"
     if not said:
-        return "\n".join([*lines, f"  {ADVICE[told.state].format(pid=mount.pid, point=mount.mountpoint)}"])
+        return "\n".join([*lines, f"  {ADVICE[status.state].format(pid=mount.pid, point=mount.mountpoint)}"])
     if said["slow"]["requests"]:
         lines[0] += f" for {duration(said['slow']['seconds'])} ({said['slow']['requests']} requests)"
     lines.append(f"  daemon    pid {mount.pid}, fsbridge {mount.version}, for {duration(said['uptime'])}")
@@ -191,30 +191,30 @@ METRICS = (
 )
 
 
-def prometheus(told: Sequence[Told]) -> str:
+def prometheus(statuses: Sequence[MountStatus]) -> str:
     """Return the metrics of all mounts that have answered, and for each mount whether it did, in the format of Prometheus.
 
     node_exporter's textfile collector and scrapers take it.
     """
-    return "".join(f"{line}\n" for line in _lines(told))
+    return "".join(f"{line}\n" for line in _lines(statuses))
 
 
-def _lines(told: Sequence[Told]) -> Iterator[str]:
+def _lines(statuses: Sequence[MountStatus]) -> Iterator[str]:
     yield "# HELP fsbridge_up Whether the daemon of the mount answers."
     yield "# TYPE fsbridge_up gauge"
-    for one in told:
+    for one in statuses:
         if one.state != UNKNOWN:
             yield f"fsbridge_up{_labels(one)} {int(one.state not in (GONE, SILENT))}"
     for metric in METRICS:
         yield f"# HELP fsbridge_{metric.name} {metric.help}"
         yield f"# TYPE fsbridge_{metric.name} {metric.kind}"
-        for one in told:
+        for one in statuses:
             for (label, value), number in metric.values(one.answer).items() if one.answer else ():
                 yield f"fsbridge_{metric.name}{_labels(one, label, value)} {number}"
 
 
-def _labels(told: Told, label: str = "", value: str = "") -> str:
-    labels = {"mountpoint": told.mount.mountpoint, "source": told.mount.source, **({label: value} if label else {})}
+def _labels(status: MountStatus, label: str = "", value: str = "") -> str:
+    labels = {"mountpoint": status.mount.mountpoint, "source": status.mount.source, **({label: value} if label else {})}
     return "{" + ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items()) + "}"
 
 

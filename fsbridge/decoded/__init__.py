@@ -48,12 +48,12 @@ A reader of all chunks then needs 12 bytes of memory for each, a reader of scatt
 _MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
 """Number of chunks from which on the store is asked only once which are missing; blocks that are checked at a time."""
 
-_UNTOUCHED, _ABSENT = 0, 1
-"""Marks in an `ArrayVersion` of a chunk that was not used yet, and of one that is not stored."""
+_UNUSED, _ABSENT = 0, 1
+"""What an `ArrayVersion` notes of a chunk that was not used yet, and of one that is not stored."""
 
 
-class Touched(NamedTuple):
-    """The chunks that readers of an `ArrayVersion` have used, and in `marks` a hash of the versions of all these chunks.
+class UsedChunks(NamedTuple):
+    """The chunks that readers of an `ArrayVersion` have used, and in `versions` a hash of the versions of all these chunks.
 
     `runs`: ranges of chunk numbers, each as its first number and the number after its last. A million chunks read one after
     the other are one range.
@@ -62,7 +62,7 @@ class Touched(NamedTuple):
     version: Hashable
     commit: Hashable
     runs: NDArray[np.int64]
-    marks: int
+    versions: int
 
 
 class ArrayVersion:
@@ -81,9 +81,11 @@ class ArrayVersion:
         self._counts = chunks.metadata.grid.counts
         self._lock = threading.Lock()
         self._commit = None if chunks.immutable else chunks.array.chunks.commit()
-        self._blocks: dict[int, NDArray[np.uint64]] = {}  # marks of versions, by the block's number in the grid
+        self._blocks: dict[
+            int, NDArray[np.uint64]
+        ] = {}  # numbers that stand for versions, by the block's number in the grid
         self._sparse = False  # true if most of the chunks looked for last are not stored
-        self._looks = 0  # counts the looks of `current` at the marks: see `_touched`
+        self._looks = 0  # counts the looks of `current` at the versions: see `_used`
 
     @property
     def version(self) -> Hashable:
@@ -105,7 +107,7 @@ class ArrayVersion:
         looks = self._looks
         absent = self._absent(indices) if self._sparse else ()
         try:
-            found = [self._touched(index, looks if index in absent else None) for index in indices]
+            found = [self._used(index, looks if index in absent else None) for index in indices]
         except CorruptData:
             self.chunks.check()  # in another version the chunks may be stored elsewhere or in another form
             raise
@@ -121,7 +123,7 @@ class ArrayVersion:
         """Return those of many chunks that the store knows to be missing after a single look; none for few chunks."""
         return self.chunks.array.chunks.absent(indices) if len(indices) >= _MANY_CHUNKS else ()
 
-    def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
+    def _used(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
         """Return the stored chunk, or None if there is none, and record that this version has the chunk in this state.
 
         `absent`: None if the chunk must be looked for; if it was just found to be missing, the value that `_looks` had
@@ -131,17 +133,17 @@ class ArrayVersion:
         while True:
             looks, info = (self._looks, self._find(index)) if absent is None else (absent, None)
             absent = None
-            mark = _mark_of(info)
+            version = _version_number(info)
             with self._lock:
-                marks = self._blocks.get(block)
-                if marks is None:
-                    marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
-                before = int(marks[offset])
-                if before == _UNTOUCHED and looks != self._looks:
+                versions = self._blocks.get(block)
+                if versions is None:
+                    versions = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
+                before = int(versions[offset])
+                if before == _UNUSED and looks != self._looks:
                     continue  # `current` has looked since, without this chunk, which may have been replaced before
-                if before not in (_UNTOUCHED, mark):
+                if before not in (_UNUSED, version):
                     raise Stale(f"chunk {list(index)} was changed after it had been read")
-                marks[offset] = mark
+                versions[offset] = version
                 return info
 
     def current(self) -> bool:
@@ -157,47 +159,47 @@ class ArrayVersion:
             before_waiting()  # it looks at every chunk of them
         with self._lock:
             self._looks += 1
-            blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
+            blocks = [(number, versions.copy()) for number, versions in self._blocks.items()]
         deadline = Deadline(_LOOK_SECONDS)
         for first in range(0, len(blocks), _LOOK_BLOCKS):
             looked = [
-                (self._index(block * _BLOCK_CHUNKS + offset), int(marks[offset]))
-                for block, marks in blocks[first : first + _LOOK_BLOCKS]
-                for offset in np.flatnonzero(marks).tolist()
+                (self._index(block * _BLOCK_CHUNKS + offset), int(versions[offset]))
+                for block, versions in blocks[first : first + _LOOK_BLOCKS]
+                for offset in np.flatnonzero(versions).tolist()
             ]
-            absent = self._absent([index for index, mark in looked if mark == _ABSENT])
-            for index, mark in looked:
+            absent = self._absent([index for index, version in looked if version == _ABSENT])
+            for index, version in looked:
                 if deadline.passed:
                     return False
-                if mark == _ABSENT and index in absent:
+                if version == _ABSENT and index in absent:
                     continue
                 try:
                     info = self._find(index)
                 except (FsbridgeError, OSError):  # damaged, for example: only a reader of that chunk gets the error (P8)
                     return False
-                if mark != _mark_of(info):
+                if version != _version_number(info):
                     return False
         return True
 
-    def touched(self) -> Touched:
+    def used_chunks(self) -> UsedChunks:
         """Return what a later object's `resume` needs to check that the chunks used here are unchanged."""
         with self._lock:
-            blocks = [(number * _BLOCK_CHUNKS, marks.copy()) for number, marks in sorted(self._blocks.items())]
+            blocks = [(number * _BLOCK_CHUNKS, versions.copy()) for number, versions in sorted(self._blocks.items())]
         none = np.zeros(0, np.uint64)
-        numbers = np.hstack([none.view(np.int64), *[first + np.flatnonzero(marks) for first, marks in blocks]])
-        marks = np.hstack([none, *[marks[marks != _UNTOUCHED] for _, marks in blocks]])
+        numbers = np.hstack([none.view(np.int64), *[first + np.flatnonzero(versions) for first, versions in blocks]])
+        versions = np.hstack([none, *[versions[versions != _UNUSED] for _, versions in blocks]])
         ends = np.flatnonzero(np.diff(numbers) != 1)
         runs = np.stack([numbers[np.r_[0, ends + 1]], numbers[np.r_[ends, -1]] + 1], 1) if len(numbers) else numbers
-        return Touched(self.chunks.array.version, self._commit, runs, _sum(marks))
+        return UsedChunks(self.chunks.array.version, self._commit, runs, _sum(versions))
 
-    def resume(self, touched: Touched) -> None:
-        """Continue another `ArrayVersion`, of which `touched` lists the used chunks; Stale if one of them has changed."""
+    def resume(self, used_chunks: UsedChunks) -> None:
+        """Continue another `ArrayVersion` that used these chunks; Stale if one of them has changed."""
         if self.chunks.immutable:
             return
-        same = (touched.version, touched.commit) == (self.chunks.array.version, self._commit)
-        numbers = chain.from_iterable(range(first, stop) for first, stop in touched.runs.tolist()) if same else ()
-        found = (self._touched(self._index(number)) for number in numbers)
-        if not same or _sum(np.fromiter((_mark_of(info) for info in found), np.uint64)) != touched.marks:
+        same = (used_chunks.version, used_chunks.commit) == (self.chunks.array.version, self._commit)
+        numbers = chain.from_iterable(range(first, stop) for first, stop in used_chunks.runs.tolist()) if same else ()
+        found = (self._used(self._index(number)) for number in numbers)
+        if not same or _sum(np.fromiter((_version_number(info) for info in found), np.uint64)) != used_chunks.versions:
             raise Stale("the array was changed after it had been read")
 
     def _is_committed(self) -> bool:
@@ -262,14 +264,14 @@ class DecodedArray(DecodedChunks):
             return self._whole
 
 
-def _mark_of(info: ChunkInfo | None) -> int:
-    """Return a 64-bit number for the version of a stored chunk, or for its absence; never `_UNTOUCHED`."""
+def _version_number(info: ChunkInfo | None) -> int:
+    """Return a 64-bit number for the version of a stored chunk, or for its absence; never `_UNUSED`."""
     return _ABSENT if info is None else max(hash((info.version, "chunk")) & 0xFFFF_FFFF_FFFF_FFFF, _ABSENT + 1)
 
 
-def _sum(marks: NDArray[np.uint64]) -> int:
-    """Return a number that stands for all marks, in their order."""
-    return hash(marks.tobytes())
+def _sum(versions: NDArray[np.uint64]) -> int:
+    """Return a number that stands for all of them, in their order."""
+    return hash(versions.tobytes())
 
 
-__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "Touched", "settled"]
+__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "UsedChunks", "settled"]

@@ -68,8 +68,8 @@ class CollectionSource(SourceAbilities):
         self.config = replace(config, format="auto")
         self._open_member = open_member
         self._members = OpenedSources[tuple[Key, Format]](OPEN_MEMBERS)
-        self._told: WeakValueDictionary[str, _MemberFormat] = WeakValueDictionary()  # by key
-        self._in_use: WeakKeyDictionary[object, _MemberFormat] = WeakKeyDictionary()  # by `Source.anchor`
+        self._formats: WeakValueDictionary[str, _MemberFormat] = WeakValueDictionary()  # by key
+        self._in_use: WeakKeyDictionary[object, _MemberFormat] = WeakKeyDictionary()  # by `Source.lease`
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
@@ -79,7 +79,7 @@ class CollectionSource(SourceAbilities):
 
     def format_at(self, path: Sequence[str]) -> Format:
         """Return the format of the member that the path leads into, if the member is open or anything of it is in use."""
-        above = (self._told.get("/".join(path[:length])) for length in range(1, len(path) + 1))
+        above = (self._formats.get("/".join(path[:length])) for length in range(1, len(path) + 1))
         return next((member.format for member in above if member is not None), self.format)
 
     def together(self) -> AbstractContextManager[None]:
@@ -98,9 +98,9 @@ class CollectionSource(SourceAbilities):
     def _open(self, member: tuple[Key, Format]) -> Source:
         key, form = member
         source = self._open_member(form, key, self.config)
-        told = self._told.setdefault(key, _MemberFormat(source.format))  # perhaps of an earlier opening that is still in use
-        told.format = source.format
-        self._in_use[source.anchor] = told
+        kept = self._formats.setdefault(key, _MemberFormat(source.format))  # perhaps of an earlier opening still in use
+        kept.format = source.format
+        self._in_use[source.lease] = kept
         return source
 
 

@@ -126,12 +126,12 @@ class DocumentReader:
             document = self._parsed(found[0], self._store.describe(key), found[1])
             self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
-    def foresee(self, key: Key) -> None:
+    def prefetch(self, key: Key) -> None:
         """Prefetch the document at `key` from a remote store; if it is cached, start checking its version instead."""
         if not self.knows(key):
             self._store.fetch(key)
         elif not self._immutable:
-            self._store.revisit(key)
+            self._store.prefetch_stat(key)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
         """True if the object at `key` is still the one of `stat` (None: still absent). Raises the errors of `read`."""
@@ -163,7 +163,7 @@ class DocumentReader:
         raise AssertionError("unreachable")
 
     def _parsed(self, text: bytes, place: str, stat: Stat) -> Document:
-        stat = told(stat, text)
+        stat = document_stat(stat, text)
         if len(text) > REPEATED_BYTES:
             before_waiting()  # parsing takes long
             return Document(parse_object(text, place, self._limits), place, stat, len(text))
@@ -184,7 +184,7 @@ class _DocumentVersion(NamedTuple):
     content: int
 
 
-def told(stat: Stat, text: bytes) -> Stat:
+def document_stat(stat: Stat, text: bytes) -> Stat:
     """Return `stat` with a version that also depends on the document's bytes.
 
     The store's own version may miss a rewrite of the same size within one tick of its clock, which may be a whole second.
@@ -193,7 +193,7 @@ def told(stat: Stat, text: bytes) -> Stat:
 
 
 def _stored(stat: Stat) -> Hashable:
-    """Return the store's own version from a stat made by `told`."""
+    """Return the store's own version from a stat made by `document_stat`."""
     return cast(_DocumentVersion, stat.version).stored
 
 

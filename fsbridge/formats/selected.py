@@ -40,12 +40,12 @@ def selected(source: Source, config: Config) -> Source:
 class Choice:
     """The patterns (`fnmatch`) that select nodes by their path from the mounted root; `*` matches `/`, too.
 
-    A pattern that matches a group selects everything below it. `far`: opening a member takes requests.
+    A pattern that matches a group selects everything below it. `remote`: opening a member takes requests.
     """
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    far: bool = False
+    remote: bool = False
 
     def excludes(self, path: str) -> bool:
         """True if the node at `path` and everything below it are left out."""
@@ -107,8 +107,8 @@ class SelectedSource(SourceAbilities):
         return self._source.rests
 
     @property
-    def anchor(self) -> object:
-        return self._source.anchor
+    def lease(self) -> object:
+        return self._source.lease
 
     def rest(self) -> None:
         self._source.rest()
@@ -225,8 +225,8 @@ class SelectedGroup(GroupAbilities):
     def lacks(self, name: str) -> bool:
         return self._takes(name) is False or self.group.lacks(name)
 
-    def foresee(self) -> None:
-        self.group.foresee()
+    def prefetch(self) -> None:
+        self.group.prefetch()
 
     def children(self) -> Iterator[Child]:
         found = (child for child in self.group.children() if self._takes(child.name) is not False)
@@ -234,7 +234,7 @@ class SelectedGroup(GroupAbilities):
             yield from map(self._listed, found)
             return
         while batch := list(islice(found, OPENED_AHEAD)):
-            if self.choice.far:
+            if self.choice.remote:
                 before_waiting()
                 shown = each(self._is_here, batch, OPENED_AT_ONCE)
             else:

@@ -40,7 +40,7 @@ class OneChunk(ChunkAbilities):
             raise NotFound(f"{self.place} has one chunk")
         return self.stored().mtime_ns
 
-    def touched_ns(self) -> int:
+    def mtime_ns(self) -> int:
         return self.stored().mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Pairs]:

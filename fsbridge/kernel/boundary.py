@@ -147,12 +147,12 @@ class Reporter:
         if self._minute.seconds < SILENCE_SECONDS and not last:
             return
         self._minute.restart()
-        told = self._more
+        more = self._more
         self._lines, self._each, self._more = 0, {}, {}
-        for path in list(told)[:LINES_EACH_PATH]:
-            log.warning("%s: and %s more within a minute", path, f"{told.pop(path):,}")
-        if told:
-            log.warning("and %s more elsewhere", f"{sum(told.values()):,}")
+        for path in list(more)[:LINES_EACH_PATH]:
+            log.warning("%s: and %s more within a minute", path, f"{more.pop(path):,}")
+        if more:
+            log.warning("and %s more elsewhere", f"{sum(more.values()):,}")
 
     def _warn(self, path: str, reason: str, code: int) -> None:
         self._counters.failed(path, code, reason)

@@ -291,11 +291,11 @@ class Lane:
             except MemoryError as error:  # on the way to the job or from it
                 job.error, job.wanted = error, False
             job.call = None
-            if not self._told(returns, job):
+            if not self._reported(returns, job):
                 return
             del job
 
-    def _told(self, returns: Returns, job: _Job[Any]) -> bool:
+    def _reported(self, returns: Returns, job: _Job[Any]) -> bool:
         """Tell the event loop that a job is over; False if the loop has ended. Tries again if memory is short."""
         while True:
             try:

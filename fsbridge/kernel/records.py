@@ -296,8 +296,8 @@ class Record:
             if self.version is None:
                 self.version = node.version
             # A directory from a listing is not asked for its kind: its methods raise errors if it is no longer there.
-            told = opener is not None and self.kind == "directory"
-            if node.version != self.version or not (told or node.attrs().kind == self.kind):
+            listed = opener is not None and self.kind == "directory"
+            if node.version != self.version or not (listed or node.attrs().kind == self.kind):
                 node.settle()
                 raise Stale(f"{self.name.decode('utf-8', 'replace')}: changed since it was listed")
             found = self.node  # another thread's, perhaps

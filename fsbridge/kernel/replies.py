@@ -138,17 +138,17 @@ class Replies:
         """Fill the reply with entries of any kind. Returns how many of those that fitted are numbered from `base` on."""
         entry, reply, batch = self._entry, pyfuse3.readdir_reply, listing.batch
         remembered, space = listing.reading is not None, listing.shown.space
-        numbered, told, known = 0, True, base is not None and self._inodes.lookups(base) > 0
+        numbered, sized, known = 0, True, base is not None and self._inodes.lookups(base) > 0
         shown: Attrs | None = None
         for index in range(position - listing.start, len(batch)):
             name, attrs, node, _ = batch[index]
             if attrs != shown:
                 self._fill(entry, attrs, ttl)
-                shown, told = attrs, attrs.size is not None
+                shown, sized = attrs, attrs.size is not None
             next_id = listing.start + index + 1 + DOT_ENTRIES
             if base is not None and isinstance(node, int):
                 entry.st_ino = base + node
-                if known and not told:
+                if known and not sized:
                     entry.st_size = UNTOLD
                 if not reply(token, name, entry, next_id):
                     break
@@ -159,7 +159,7 @@ class Replies:
                 if not reliable:
                     entry.entry_timeout = 0
                     shown = None
-                if not told and self._inodes.lookups(inode) > 1:
+                if not sized and self._inodes.lookups(inode) > 1:
                     entry.st_size, shown = UNTOLD, None
                 if not reply(token, name, entry, next_id):
                     self._inodes.forget(inode, 1)

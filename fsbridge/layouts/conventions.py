@@ -57,9 +57,9 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
     if dtype is None or dtype.kind not in "iuf":
         return None
     if ".zarray" in metadata.native and metadata.dimension_names is not None and isinstance(metadata.fill, bytes):
-        told = np.frombuffer(metadata.fill, dtype)[0]  # xarray opens only arrays with dimension names
-        if told == told:  # NaN counts as missing without a marker
-            return float(told) if dtype.kind == "f" else int(told)
+        value = np.frombuffer(metadata.fill, dtype)[0]  # xarray opens only arrays with dimension names
+        if value == value:  # NaN counts as missing without a marker
+            return float(value) if dtype.kind == "f" else int(value)
     return _number(metadata.attributes.get(FILL_VALUE), dtype.kind == "f")
 
 
@@ -74,8 +74,8 @@ def missing_values(metadata: ArrayMetadata) -> list[int | float]:
         return []
     found = [missing_value(metadata) or None]
     for name in (FILL_VALUE, "missing_value"):
-        told = attributes.get(name)
-        found += [_number(each, dtype.kind == "f") for each in (told if isinstance(told, list) else [told])]
+        written = attributes.get(name)
+        found += [_number(each, dtype.kind == "f") for each in (written if isinstance(written, list) else [written])]
     least, most = (
         (np.finfo(dtype).min, np.finfo(dtype).max) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     )
@@ -133,8 +133,8 @@ def greatest(metadata: ArrayMetadata, groups: Sequence[Mapping[str, JSON]] = ())
     dtype, attributes = metadata.dtype.numpy, metadata.attributes
     if dtype is None or dtype.kind not in "iu":
         return None
-    told = attributes.get("actual_range")
-    ends = [_number(end, False) for end in told] if isinstance(told, list) and len(told) == 2 else []
+    written = attributes.get("actual_range")
+    ends = [_number(end, False) for end in written] if isinstance(written, list) and len(written) == 2 else []
     if len(ends) == 2 and isinstance(ends[0], int) and isinstance(ends[1], int) and 0 <= ends[0] <= ends[1]:
         return None if packing(metadata) is not None or missing_value(metadata) is not None else ends[1]
     named = (_number(holder.get(MAX_ID), False) for holder in (attributes, *groups))
@@ -173,9 +173,9 @@ def _finite(value: JSON) -> float | None:
         return None
 
 
-def _number(told: JSON, real: bool) -> int | float | None:
+def _number(written: JSON, real: bool) -> int | float | None:
     """Return the number that an attribute contains; None if it contains no number of the wanted kind."""
-    value = _single(told)
+    value = _single(written)
     if real and isinstance(value, str):
         value = _WORDS.get(value, _from_zarr3(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or (not real and value != value // 1):

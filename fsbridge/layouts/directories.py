@@ -190,8 +190,8 @@ class GroupDirectory:
             yield batch
         batch, count, watch = [], 0, Stopwatch()
         layout, member = self.path.layout, self.path.member
-        far = member.context.config.is_remote and layout.selective(member.context.format_at(member.names))
-        for child, opener in openers(group, self.members(group), far):
+        remote = member.context.config.is_remote and layout.selective(member.context.format_at(member.names))
+        for child, opener in openers(group, self.members(group), remote):
             try:
                 batch += listed(group, child, opener)
             except PASSING:

@@ -188,10 +188,10 @@ def has_child(group: Group, name: str) -> bool:
         return True
 
 
-def openers(group: Group, members: Iterable[Child], far: bool) -> Iterator[tuple[Child, Opener]]:
-    """Yield each member of a group with a function that opens it. Of a remote store (`far`), many open in parallel."""
+def openers(group: Group, members: Iterable[Child], remote: bool) -> Iterator[tuple[Child, Opener]]:
+    """Yield each member of a group with a function that opens it. Of a remote store (`remote`), many open in parallel."""
     members = iter(members)
-    while far and (batch := list(islice(members, OPENED_AHEAD))):
+    while remote and (batch := list(islice(members, OPENED_AHEAD))):
         yield from zip(batch, each(partial(_tried, group), batch, OPENED_AT_ONCE), strict=True)
     for child in members:
         yield child, partial(group.child, child.name)

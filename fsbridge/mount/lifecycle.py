@@ -206,9 +206,9 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
     try:
         return _serve(config, opener, ready)
     except (SetupError, ImportError) as error:
-        told = error if isinstance(error, SetupError) else preflight.unloadable(error)
-        os.write(sending, f"{told.exit_code} {told}".encode())
-        return told.exit_code
+        shown = error if isinstance(error, SetupError) else preflight.unloadable(error)
+        os.write(sending, f"{shown.exit_code} {shown}".encode())
+        return shown.exit_code
 
 
 def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Sequence[str]], None]) -> NoReturn:

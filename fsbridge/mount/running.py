@@ -49,7 +49,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MountStatus:
     """The answer of a daemon, or in `state` the reason why there is none."""
 
     mount: Running
@@ -83,33 +83,33 @@ def serving(mountpoint: str) -> list[Running]:
     return found
 
 
-def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int | None = None) -> list[Told]:
+def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int | None = None) -> list[MountStatus]:
     """Ask all `daemons` at once, and return what each answers within `ANSWER_SECONDS`."""
     deadline = Deadline(ANSWER_SECONDS)
     asked = [(daemon, *_sent(daemon, question, descriptor)) for daemon in daemons]
-    return [_told(daemon, connection, state, deadline) for daemon, connection, state in asked]
+    return [_status(daemon, connection, state, deadline) for daemon, connection, state in asked]
 
 
 def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None = None) -> Mapping[str, Any]:
     """Return the answer of the daemon that serves `mountpoint`; SetupError says why there is none."""
-    (told,) = ask(serving(mountpoint)[-1:], question, descriptor)
-    if told.state == GONE:
+    (status,) = ask(serving(mountpoint)[-1:], question, descriptor)
+    if status.state == GONE:
         raise SetupError(
-            f"{mountpoint}: its daemon (pid {told.mount.pid}) has ended",
+            f"{mountpoint}: its daemon (pid {status.mount.pid}) has ended",
             f"unmount it with: fsbridge umount {mountpoint}",
             SYSTEM,
         )
-    if told.state == SILENT:
+    if status.state == SILENT:
         raise SetupError(
-            f"{mountpoint}: its daemon (pid {told.mount.pid}) does not answer",
-            f"it is stopped or hangs; end it with: kill -9 {told.mount.pid}; fsbridge umount --lazy {quote(mountpoint)}",
+            f"{mountpoint}: its daemon (pid {status.mount.pid}) does not answer",
+            f"it is stopped or hangs; end it with: kill -9 {status.mount.pid}; fsbridge umount --lazy {quote(mountpoint)}",
             SYSTEM,
         )
-    if told.state == UNKNOWN:
+    if status.state == UNKNOWN:
         raise SetupError(f"{mountpoint}: its daemon cannot be asked", "ask as the user who mounted it, or as root", SYSTEM)
-    if "error" in told.answer:
-        raise SetupError(str(told.answer["error"]))
-    return told.answer
+    if "error" in status.answer:
+        raise SetupError(str(status.answer["error"]))
+    return status.answer
 
 
 def _places() -> list[str]:
@@ -190,9 +190,9 @@ def _sent(daemon: Running, question: Mapping[str, Any] | None, descriptor: int |
     return connection, ""
 
 
-def _told(daemon: Running, connection: socket.socket | None, state: str, deadline: Deadline) -> Told:
+def _status(daemon: Running, connection: socket.socket | None, state: str, deadline: Deadline) -> MountStatus:
     if connection is None:
-        return Told(daemon, state, {})
+        return MountStatus(daemon, state, {})
     said = b""
     with connection:
         try:
@@ -206,5 +206,5 @@ def _told(daemon: Running, connection: socket.socket | None, state: str, deadlin
             if not isinstance(answer, dict):
                 raise ValueError(answer)
         except (OSError, ValueError, RecursionError):
-            return Told(daemon, SILENT, {})
-    return Told(daemon, str(answer.get("state", "")), answer)
+            return MountStatus(daemon, SILENT, {})
+    return MountStatus(daemon, str(answer.get("state", "")), answer)

@@ -156,7 +156,7 @@ class Glimpse(Protocol):
     def holds_only(self, names: Collection[str]) -> bool:
         """True if the directory has no members but those of `names`."""
 
-    def touched_ns(self, below: str = "") -> int:
+    def mtime_ns(self, below: str = "") -> int:
         """Return the mtime of the directory, or of its member `below`; 0 if there is none."""
 
 
@@ -194,7 +194,7 @@ class StoreAbilities(Protocol):
         """Open the directory at `key` for a look at its documents. None if that would take more than a few calls."""
         return None
 
-    def revisit(self, key: Key) -> None:
+    def prefetch_stat(self, key: Key) -> None:
         """Ask a remote store whether an object has changed since it was read, for the next `stat`. Does not block."""
         return
 
@@ -234,7 +234,7 @@ class Store(StoreAbilities, Protocol):
         """True if directories are only parts of keys: asking for one means listing it, and a look below needs no check."""
 
     @property
-    def far(self) -> bool:
+    def remote(self) -> bool:
         """True if objects are sent over a network, so that `fetch` is worth a call."""
 
     @property
@@ -259,7 +259,7 @@ class Store(StoreAbilities, Protocol):
         `around`: a larger range that is better fetched with them.
         """
 
-    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Prepare for listing everything beneath `key`: a store that needs a request for each listing asks for all at once.
 
         `cuts`: names, evenly distributed among the possible ones below `key`, at which the store may cut the listing into
@@ -282,7 +282,7 @@ class Store(StoreAbilities, Protocol):
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """Yield the names of all that `list` gives, in batches. Takes a fraction of the time that `list` takes.
 
-        `cuts`: see `foresee`.
+        `cuts`: see `prefetch_listing`.
         """
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:

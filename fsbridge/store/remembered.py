@@ -56,7 +56,7 @@ class Remembered(StoreAbilities):
         self._stats: LRU[Key, tuple[float, Stat]] = LRU(budget // 2)
         self._listings: LRU[Key, _Listing] = LRU(budget // 2)
         self._moment = _Moment()
-        self.prefixes, self.far = store.prefixes, store.far
+        self.prefixes, self.remote = store.prefixes, store.remote
 
     # What is remembered
 
@@ -154,8 +154,8 @@ class Remembered(StoreAbilities):
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         self._store.fetch(key, read, around)
 
-    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        self._store.foresee(key, cuts)
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        self._store.prefetch_listing(key, cuts)
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         return self._store.read_range(key, start, length)
@@ -191,8 +191,8 @@ class Remembered(StoreAbilities):
     def glimpse(self, key: Key) -> Glimpse | None:
         return self._store.glimpse(key)
 
-    def revisit(self, key: Key) -> None:
-        self._store.revisit(key)
+    def prefetch_stat(self, key: Key) -> None:
+        self._store.prefetch_stat(key)
 
     def holds(self, key: Key) -> bool:
         return self._store.holds(key)

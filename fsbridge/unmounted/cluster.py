@@ -52,9 +52,9 @@ class Cluster:
 
     def submit(self, do: Callable[[WorkSources, U], R], unit: U) -> Future[R]:
         """Have a worker do a unit."""
-        told: Future[R] = Future()
-        self._executor.submit(_done, self._name, do, unit).add_done_callback(partial(_pass_on, told))
-        return told
+        outcome: Future[R] = Future()
+        self._executor.submit(_done, self._name, do, unit).add_done_callback(partial(_pass_on, outcome))
+        return outcome
 
     def close(self, seconds: float | None = None) -> None:
         """Let the workers finish the units that they have begun and close the sources; then disconnect."""
@@ -81,14 +81,14 @@ def _done(name: str, do: Callable[[WorkSources, U], R], unit: U) -> R:
     return do(plugin.sources, unit)
 
 
-def _pass_on(told: Future[R], future: Future[R]) -> None:
-    """Give the result or error of `future` to `told`. Errors that are neither fsbridge's nor OSErrors name the cluster."""
-    if told.cancelled():
+def _pass_on(outcome: Future[R], future: Future[R]) -> None:
+    """Give the result or error of `future` to `outcome`. Errors of other kinds name the cluster."""
+    if outcome.cancelled():
         return
     error = FsbridgeError("the cluster cancelled this work") if future.cancelled() else future.exception()
     if error is None:
-        told.set_result(future.result())
+        outcome.set_result(future.result())
     elif isinstance(error, FsbridgeError | OSError):
-        told.set_exception(error)
+        outcome.set_exception(error)
     else:
-        told.set_exception(FsbridgeError(f"the cluster failed to do this: {type(error).__name__}: {error}"))
+        outcome.set_exception(FsbridgeError(f"the cluster failed to do this: {type(error).__name__}: {error}"))

@@ -277,5 +277,5 @@ def _is_below(path: str, other: str) -> bool:
 
 def identity(config: Config, path: str) -> str:
     """Return what distinguishes exports of one tree from those of another tree into the same place."""
-    told = [config.source, path.strip("/"), config.layout, config.chunk_separator]
-    return blake2b("\0".join(told).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    parts = [config.source, path.strip("/"), config.layout, config.chunk_separator]
+    return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()

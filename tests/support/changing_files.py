@@ -78,6 +78,8 @@ class ChangingFiles:
         self._change({**self._content, name: Stored(shape, self.stamp(), stamps)}, name, "rename" if renamed else "place")
 
     def remove(self, name: str, group: bool = False) -> None:
+        if name not in self._content and not group:
+            return
         content = {other: stored for other, stored in self._content.items() if other != name}
         if group:
             content[name] = Stored(None, 0)

@@ -305,12 +305,12 @@ class SampleChunks(OneChunk):
 class RemoteChunks(OneChunk):
     """`model.Chunks` of a sample that only the remote server has: its one chunk is listed, but reading it is Unsupported."""
 
-    mtime_ns: int
+    added_ns: int
 
     def stored(self) -> ChunkInfo:
-        return ChunkInfo("remote", 0, self.mtime_ns)
+        return ChunkInfo("remote", 0, self.added_ns)
 
-    def touched_ns(self) -> int:
+    def mtime_ns(self) -> int:
         return 0
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:

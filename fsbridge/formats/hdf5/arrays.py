@@ -44,14 +44,14 @@ _NONE_YET: Path = ()
 
 
 class NextDatasets:
-    """Follows which datasets of one file are read. `send(path)` prefetches the beginning of a dataset."""
+    """Follows which datasets of one file are read. `fetch(path)` prefetches the beginning of a dataset."""
 
-    def __init__(self, file: HDF5File, send: Callable[[Path], None]) -> None:
+    def __init__(self, file: HDF5File, fetch: Callable[[Path], None]) -> None:
         self._file = file
-        self._send = send
+        self._fetch = fetch
         self._last: Path | None = None
         self._coming: Iterator[Path] = iter(())
-        self._sent: deque[Path] = deque()
+        self._fetched: deque[Path] = deque()
         self._ahead = 0
         self._threads = Workers("next-datasets", 1)
 
@@ -63,18 +63,18 @@ class NextDatasets:
             self._threads.submit(partial(self._moved, last, path))
 
     def _moved(self, last: Path | None, path: Path) -> None:
-        if path in self._sent:
-            while self._sent.popleft() != path:
+        if path in self._fetched:
+            while self._fetched.popleft() != path:
                 pass
             self._ahead = min(2 * self._ahead, MOST_DATASETS)
         elif last is not None and self._next(self._following(last), path) == path:
             self._coming, self._ahead = self._following(path), FIRST_DATASETS
-            self._sent.clear()
+            self._fetched.clear()
         else:
             return
-        while len(self._sent) < self._ahead and (following := self._next(self._coming, path)) is not None:
-            self._sent.append(following)
-            self._send(following)
+        while len(self._fetched) < self._ahead and (following := self._next(self._coming, path)) is not None:
+            self._fetched.append(following)
+            self._fetch(following)
 
     def _next(self, walk: Iterator[Path], path: Path) -> Path | None:
         """Return the next dataset of a walk, or None after too many pages or once another dataset than `path` is read."""
@@ -129,9 +129,9 @@ class NextDatasets:
         return member.address is not None
 
 
-def next_datasets(file: HDF5File, send: Callable[[Path], None]) -> NextDatasets:
+def next_datasets(file: HDF5File, fetch: Callable[[Path], None]) -> NextDatasets:
     """Return the `NextDatasets` of a file, the same object until `HDF5File.drop_kept`."""
-    return file.kept(NextDatasets, lambda: NextDatasets(file, send))
+    return file.kept(NextDatasets, lambda: NextDatasets(file, fetch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class HDF5Array(DatasetVersion):
     def came(self) -> None:
         """Note that the dataset is being read: for a remote file the datasets that will be read next are prefetched."""
         if self.file.data.is_remote:
-            next_datasets(self.file, partial(_send, self.file)).read(self.path)
+            next_datasets(self.file, partial(_fetch, self.file)).read(self.path)
 
     def exact(self) -> HDF5Exact:
         """Return the dataset exactly as HDF5 stores it (`exact.Exact`)."""
@@ -283,7 +283,7 @@ def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any],
     return found
 
 
-def _send(file: HDF5File, path: tuple[str, ...]) -> None:
+def _fetch(file: HDF5File, path: tuple[str, ...]) -> None:
     """Prefetch the first stored bytes of a dataset, if their place is known without another question."""
     answer, stat = pages.description(file, path)
     array = open_array(file, path, answer, stat)

@@ -75,7 +75,7 @@ class Blocks:
         self._end = 0
         self._ahead = 1
         # The latest 64 windows of which a part was read. An older one is forgotten, so that scattered reads stay single.
-        self._touched: LRU[int, bool] = LRU(64)
+        self._read_once: LRU[int, bool] = LRU(64)
         self._windows_coming: Locks[int] = Locks()
 
     @property
@@ -115,9 +115,9 @@ class Blocks:
         """
         small, window = length <= LARGEST_PART, start // WINDOW
         with self._lock:
-            is_second = small and self._touched.get(window) is not None
+            is_second = small and self._read_once.get(window) is not None
             if small:
-                self._touched.put(window, True)
+                self._read_once.put(window, True)
         data = self._here(start, length) or self._kept(start, length)
         if data is not None:
             return data

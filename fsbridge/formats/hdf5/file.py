@@ -257,7 +257,7 @@ class HDF5File:
             self._rest.used()
         if question["op"] in BRIEF:
             question = {**question, "computing": COMPUTING_SECONDS}
-        question = {**question, "version": _mark(opened)}
+        question = {**question, "version": _number_of(opened)}
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
         part = f" at {question['start']}" if question["op"] == "read" else ""  # a chunk
         return self.supervisor.ask(
@@ -277,7 +277,7 @@ class HDF5File:
             "op": "open",
             "computing": COMPUTING_SECONDS,
             "path": self.path,
-            "version": _mark(opened),
+            "version": _number_of(opened),
             "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
             **opened.opening,
         }
@@ -322,7 +322,7 @@ class HDF5File:
         return True
 
 
-def _mark(opened: DataVersion) -> int:
+def _number_of(opened: DataVersion) -> int:
     """Return a number that identifies a version in questions to a child.
 
     The child may have been given another version since it opened this one.

@@ -203,7 +203,7 @@ class _Others:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._versions: dict[str, tuple[int, RemoteVersion]] = {}
-        self._serials = itertools.count(1)
+        self._numbers = itertools.count(1)
 
     def look(self, files: Sequence[RemoteFile]) -> list[tuple[str, int, int | None]]:
         """Return for each file its URL, a number for its current version, and its size; 0 and None if it is missing."""
@@ -213,11 +213,11 @@ class _Others:
                 found.append((file.name, 0, None))
                 continue
             with self._lock:
-                serial, version = self._versions.get(file.name, (0, None))
+                number, version = self._versions.get(file.name, (0, None))
                 if version is None or version.stat.version != stat.version or not version.unchanged:
-                    serial = next(self._serials)
-                    self._versions[file.name] = serial, file.open(stat)
-            found.append((file.name, serial, stat.size))
+                    number = next(self._numbers)
+                    self._versions[file.name] = number, file.open(stat)
+            found.append((file.name, number, stat.size))
         return found
 
     def opened(self, place: Any) -> RemoteVersion:

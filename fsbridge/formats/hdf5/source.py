@@ -56,7 +56,7 @@ class HDF5Source(SourceAbilities):
         self.root.attributes()
 
     @property
-    def anchor(self) -> HDF5File:
+    def lease(self) -> HDF5File:
         return self.file
 
     def rest(self) -> None:

@@ -58,7 +58,7 @@ class Repository:
         self.virtual = VirtualObjects(config, self.containers)
         self._limits = config.limits
         self._most_bytes = config.cache_size
-        self.far = store.far or bool(config.external_urls)
+        self.remote = store.remote or bool(config.external_urls)
         """True if chunks may come over a network."""
         self._reading: Locks[tuple[str, str]] = Locks()
         self._history: tuple[Hashable, History] | None = None

@@ -49,7 +49,7 @@ class SnapshotStore(StoreAbilities):
         self._repository = repository
         self._resolve = resolve
         self._name = name
-        self.far = repository.far
+        self.remote = repository.remote
         self._latest = ""
 
     def describe(self, key: Key) -> str:
@@ -81,7 +81,7 @@ class SnapshotStore(StoreAbilities):
         if 0 <= first <= first + length <= chunk.length:
             self._repository.fetch(chunk, first, length)
 
-    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Do nothing, because a manifest has all chunks anyway."""
 
     def opened(self, key: Key) -> None:

@@ -74,7 +74,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         depth = len(prefix)
         directory = self._prefix_key(prefix)
         if prefix:  # many chunk directories will probably be listed
-            self.store.foresee(self._prefix_key(()), self._cuts(self.keys, self.counts))
+            self.store.prefetch_listing(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
             if prefix and self.counts[depth] <= FEW_MEMBERS and not self.store.prefixes:
                 yield from self._scan_directory(directory, depth)
@@ -209,7 +209,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         if depth < len(self.counts) - 1:
             yield from self._known(stored, prefix)
             return
-        yield from self.listed.through(self._listing(prefix), stored.serial, lambda: self._known(stored, prefix))
+        yield from self.listed.through(self._listing(prefix), stored.version, lambda: self._known(stored, prefix))
 
     def _arriving(self, making: ChunkListing, prefix: Index) -> Iterator[Pairs]:
         """Yield coordinates below `prefix` during a long listing, in the order of the store, not sorted."""

@@ -30,8 +30,8 @@ class KeyedChunks(ChunkAbilities):
     def absent(self, indices: Sequence[Index]) -> set[Index]:
         return self.files.absent(indices)
 
-    def touched_ns(self) -> int:
-        return self.files.touched_ns()
+    def mtime_ns(self) -> int:
+        return self.files.mtime_ns()
 
     def commit(self) -> Hashable:
         return self.files.commit()

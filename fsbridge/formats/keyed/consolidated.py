@@ -120,16 +120,16 @@ def named_members(
     directory above; `attributes`: the group's.
     """
     names = _multiscales(attributes)
-    told = bool(names)
+    listed = bool(names)
     above = key
     while True:
         for path in _consolidated(documents, consolidated, above):
-            told = True
+            listed = True
             full = f"{above}/{path}".strip("/")
             if full.startswith(f"{key}/" if key else ""):
                 names.add(full[len(key) + 1 if key else 0 :].partition("/")[0])
         if above == ROOT:
-            return sorted(name for name in names if name) if told else None
+            return sorted(name for name in names if name) if listed else None
         above = above.parent
 
 

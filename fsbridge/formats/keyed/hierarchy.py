@@ -103,12 +103,12 @@ class KeyedGroup(GroupAbilities):
         hierarchy = self.hierarchy
         return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, self.attributes())
 
-    def foresee(self) -> None:
+    def prefetch(self) -> None:
         """Start checking the group's cached documents for changes in a remote store, because they are needed next."""
         documents = self.hierarchy.keyed.documents
         for key in (self.key / name for name in DOCUMENTS):
             if documents.knows(key):
-                documents.foresee(key)
+                documents.prefetch(key)
 
     @property
     def costly(self) -> bool:
@@ -211,8 +211,8 @@ class KeyedSource(SourceAbilities):
     def root(self) -> Group | Array:
         node, keyed = self.hierarchy.open(self.key), self.hierarchy.keyed
         if keyed.store.prefixes and as_array(node) is None:
-            told = any(keyed.documents.known(self.key / name) is not None for name in DOCUMENTS)
-            if not told and not keyed.store.holds(self.key):
+            is_known = any(keyed.documents.known(self.key / name) is not None for name in DOCUMENTS)
+            if not is_known and not keyed.store.holds(self.key):
                 raise Stale(f"{keyed.store.describe(self.key)}: no longer there")
         return node
 
@@ -225,7 +225,7 @@ class KeyedSource(SourceAbilities):
         return not self.owned or self.hierarchy.keyed.store.rests
 
     @property
-    def anchor(self) -> KeyedStore:
+    def lease(self) -> KeyedStore:
         return self.hierarchy.keyed
 
     def rest(self) -> None:

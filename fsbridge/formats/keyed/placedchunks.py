@@ -106,7 +106,7 @@ class ChunkFiles(Protocol):
 
     def find_prefix(self, prefix: Index) -> int: ...
 
-    def touched_ns(self) -> int:
+    def mtime_ns(self) -> int:
         """Return the mtime of the directory that holds all chunks, 0 if it does not exist. Lists nothing."""
 
     def commit(self) -> Hashable:
@@ -244,9 +244,9 @@ class PlacedChunkFiles(ABC):
 
     def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:
         """Return `keys.spread` to split the listing of a remote store into parallel requests; empty for other stores."""
-        return keys.spread(counts) if self.store.far else []
+        return keys.spread(counts) if self.store.remote else []
 
-    def touched_ns(self) -> int:
+    def mtime_ns(self) -> int:
         try:
             nested = "" if self.store.prefixes else self.keys.directory
             return self.store.stat(self.directory / nested if nested else self.directory).mtime_ns

@@ -98,7 +98,7 @@ class KeyedStore:
 
     def directory_ns(self, key: Key) -> int | None:
         """Return the mtime of the directory at `key` as listings show it. None in a remote store: it costs a request."""
-        return None if self.store.far else self.store.stat(key).mtime_ns
+        return None if self.store.remote else self.store.stat(key).mtime_ns
 
     def limit(self, chain: CodecChain) -> int:
         """Return the most decoded bytes of a chunk that `chain` decodes."""

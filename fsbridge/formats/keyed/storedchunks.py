@@ -52,7 +52,7 @@ class StoredChunks:
     """
 
     numbers: Numbers
-    serial: object = field(default_factory=object)
+    version: object = field(default_factory=object)
     """A unique object that identifies this listing."""
 
     @property

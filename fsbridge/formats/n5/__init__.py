@@ -20,7 +20,7 @@ from fsbridge.codecs import CodecChain, Decoder, RefusedStep, refusal, table
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.streams import bzip2, n5_gzip, xz
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, reshaped, shape_of, told
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, document_stat, reshaped, shape_of
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
@@ -99,8 +99,8 @@ class N5Hierarchy:
         unprobed = metadata.dtype.itemsize and not directory.holds_only((DOCUMENT,))
         if unprobed and self._stores_varlength(self._files(key, metadata.grid)):
             return None
-        version = told(seen.stat, seen.data).version, False
-        return Brief(metadata, version, seen.stat.mtime_ns, directory.touched_ns(), repeated is not None)
+        version = document_stat(seen.stat, seen.data).version, False
+        return Brief(metadata, version, seen.stat.mtime_ns, directory.mtime_ns(), repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         document = self.keyed.documents.read(key / DOCUMENT)
@@ -115,8 +115,8 @@ class N5Hierarchy:
         files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
-            far = self.keyed.store.prefixes  # looking for a block first would take longer than reading one
-            varlength = key in self._irregular if far else self._stores_varlength(files)
+            remote = self.keyed.store.prefixes  # looking for a block first would take longer than reading one
+            varlength = key in self._irregular if remote else self._stores_varlength(files)
             metadata = replace(metadata, varlength=True) if varlength else metadata
         version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
         metadata = light(metadata, document.length, lambda: parse_dataset(again())[0], self.keyed.attributes)
@@ -129,7 +129,7 @@ class N5Hierarchy:
             partial(self._current, key, version, files if varlength is None else None, bool(varlength)),
             self.keyed,
             key,
-            chunks.fetch if self.keyed.store.far else None,
+            chunks.fetch if self.keyed.store.remote else None,
         )
 
     def _files(self, key: Key, grid: ChunkGrid) -> NestedChunkFiles:

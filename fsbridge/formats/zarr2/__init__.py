@@ -27,9 +27,9 @@ from fsbridge.formats.documents import (
     Kinds,
     Repeated,
     Split,
+    document_stat,
     reshaped,
     shape_of,
-    told,
 )
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.consolidated import Copies
@@ -78,10 +78,10 @@ class LateAttributes:
         """Tell whether the attributes are unchanged, as far as they were read."""
         return not self.is_read or self._documents.same(self._key, self._stat)
 
-    def foresee(self) -> None:
+    def prefetch(self) -> None:
         """Prefetch the answer of `current`."""
         if self.is_read:
-            self._documents.foresee(self._key)
+            self._documents.prefetch(self._key)
 
     def mtime_ns(self) -> int:
         """Return the document's modification time once it has been read; 0 if there is none."""
@@ -113,14 +113,14 @@ class Zarr2Hierarchy:
         documents, array, attrs = self.keyed.documents, key / ARRAY, key / ATTRIBUTES
         self._copies.adopt(array)
         self._copies.adopt(attrs)
-        far = self.keyed.store.prefixes
-        wanted = not far or self._are_wanted(key)
-        if far and wanted:
-            documents.foresee(attrs)  # both documents in parallel
+        remote = self.keyed.store.prefixes
+        wanted = not remote or self._are_wanted(key)
+        if remote and wanted:
+            documents.prefetch(attrs)  # both documents in parallel
         document = documents.read(array)
         if document is None:
             return self._dialect.group(self, key)
-        later = self._late(key, document) if far else None
+        later = self._late(key, document) if remote else None
         wanted = wanted or "O" in str(document.values.get("dtype"))  # attributes tell what such objects are
         attributes = None
         if later is None:
@@ -150,9 +150,9 @@ class Zarr2Hierarchy:
         if separator is None and len(metadata.shape) > 1 and not directory.holds_only((ARRAY, ATTRIBUTES)):
             separator = self._stored_separator(key, metadata.grid)
         stats = [seen.stat for seen in (array, attributes) if seen is not None]
-        version = *(seen and told(seen.stat, seen.data).version for seen in (array, attributes)), separator
+        version = *(seen and document_stat(seen.stat, seen.data).version for seen in (array, attributes)), separator
         newest_ns = max(stat.mtime_ns for stat in stats)
-        return Brief(metadata, version, newest_ns, directory.touched_ns(), repeated is not None)
+        return Brief(metadata, version, newest_ns, directory.mtime_ns(), repeated is not None)
 
     def _are_wanted(self, key: Key) -> bool:
         """True if a remote array's attributes are probably needed: they are cached, or the group above was listed."""
@@ -200,7 +200,7 @@ class Zarr2Hierarchy:
             self._check(key, document, attributes, metadata.grid if unprobed and not separator else None, later),
             self.keyed,
             key,
-            chunks.fetch if self.keyed.store.far else None,
+            chunks.fetch if self.keyed.store.remote else None,
             None if later is None else later.mtime_ns,
         )
 
@@ -218,7 +218,7 @@ class Zarr2Hierarchy:
         if later is None:
             check = partial(_unchanged, self.keyed.documents, key / ARRAY, first, key / ATTRIBUTES, second)
         else:
-            check = partial(_unchanged_far, self.keyed.documents, key / ARRAY, first, later)
+            check = partial(_unchanged_remotely, self.keyed.documents, key / ARRAY, first, later)
         return check if unprobed is None else lambda: check() and self._stored_separator(key, unprobed) is None
 
     def _metadata(self, key: Key, version: Version, later: LateAttributes | None) -> ArrayMetadata:
@@ -270,8 +270,8 @@ def _unchanged(documents: DocumentReader, array: Key, first: Stat, attributes: K
     return documents.same(array, first) and documents.same(attributes, second)
 
 
-def _unchanged_far(documents: DocumentReader, array: Key, first: Stat, later: LateAttributes) -> bool:
-    later.foresee()  # both answers in parallel
+def _unchanged_remotely(documents: DocumentReader, array: Key, first: Stat, later: LateAttributes) -> bool:
+    later.prefetch()  # both answers in parallel
     return documents.same(array, first) and later.current()
 
 

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from fsbridge.codecs import refusal
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, reshaped, shape_of, told
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, document_stat, reshaped, shape_of
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.consolidated import Copies
 from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, newest, versions
@@ -98,8 +98,9 @@ class Zarr3Hierarchy:
         known = repeated or self._kinds.known(self.keyed.documents.said(seen.data, DOCUMENT))
         if known is None or _is_its_own(known[0]):
             return None
-        touched_ns = directory.touched_ns(known[3].directory)
-        return Brief(known[0], (told(seen.stat, seen.data).version,), seen.stat.mtime_ns, touched_ns, repeated is not None)
+        chunks_mtime_ns = directory.mtime_ns(known[3].directory)
+        version = (document_stat(seen.stat, seen.data).version,)
+        return Brief(known[0], version, seen.stat.mtime_ns, chunks_mtime_ns, repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """Return `attributes`, empty for a directory without a document."""
@@ -120,7 +121,7 @@ class Zarr3Hierarchy:
         metadata = light(metadata, document.length, lambda: parse_array(again().fields)[0], self.keyed.attributes)
         check = partial(self.keyed.documents.same, key / DOCUMENT, document.stat)  # the document may be large
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
-        fetch = chunks.fetch if self.keyed.store.far else None
+        fetch = chunks.fetch if self.keyed.store.remote else None
         return KeyedArray(metadata, version, newest(document), chunks, check, self.keyed, key, fetch)
 
     def _chunks(

@@ -101,8 +101,8 @@ class ShardedChunks(ChunkAbilities):
 
     # model.Chunks
 
-    def touched_ns(self) -> int:
-        return self._files.touched_ns()
+    def mtime_ns(self) -> int:
+        return self._files.mtime_ns()
 
     def commit(self) -> Hashable:
         return self._files.commit()

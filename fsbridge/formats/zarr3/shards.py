@@ -72,8 +72,8 @@ class Shards:
 
     def _read_first(self, shard: Index) -> Range:
         """Return the bytes of a shard that are read first: its index. Only a remote store needs to know."""
-        far, level = self.keyed.store.far, self._levels[0]
-        return level.read_first(divide(self.grid.chunk_shape(shard), level.cell)) if far else WHOLE
+        remote, level = self.keyed.store.remote, self._levels[0]
+        return level.read_first(divide(self.grid.chunk_shape(shard), level.cell)) if remote else WHOLE
 
     def _open(self, span: Span, level: int) -> Span:
         """Return `span` with the codecs around a shard of this level undone."""

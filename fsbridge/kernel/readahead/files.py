@@ -186,7 +186,7 @@ class Streams:
         """Note that a file was opened; `behind`: how many files behind it seem to be wanted before it has been read."""
         with self._lock:
             stream = self._find(number)
-            self._mark(number)
+            self._note(number)
             if stream is None:
                 stream = _Stream(number)
                 self._streams = [*self._streams[1 - MAX_STREAMS :], stream]
@@ -217,7 +217,7 @@ class Streams:
             fetched = [other for other in far if not self._is_recent(other)]
             stream.fetched = max(stream.fetched, far.stop - 1)
             for other in wanted:
-                self._mark(other)
+                self._note(other)
             if fetched:
                 stream.steps.append((fetched, wanted))
         if fetched:
@@ -254,7 +254,7 @@ class Streams:
         deadline = self._recent.get(number)
         return deadline is not None and not deadline.passed
 
-    def _mark(self, number: int) -> None:
+    def _note(self, number: int) -> None:
         self._recent[number] = Deadline(RECENT_SECONDS)
         self._recent.move_to_end(number)
         if len(self._recent) > MAX_RECENT:

@@ -54,8 +54,8 @@ class PlaneSpace(Numbering):
     def __init__(self, array: OpenArray, selection: Selection | None) -> None:
         """`selection`: the region; None: the whole array. NotFound for fewer than three dimensions."""
         self.array = array
-        self.token: Hashable = array.token
-        self.identity: Hashable = ("planes", array.names, selection, self.token)
+        self.version: Hashable = array.version
+        self.identity: Hashable = ("planes", array.names, selection, self.version)
         self._region = rest = whole(array.metadata.shape) if selection is None else selection
         dimensions = []
         while len((view := array.view(rest)).shape) > 2:
@@ -135,7 +135,7 @@ class SlicesDirectory(NodeAbilities):
         if suffix not in _SUFFIXES:
             raise NotFound(f"{name!r} is no plane")
         space = self.space
-        if space.array.token != space.token:  # chunks have changed since this directory was made
+        if space.array.version != space.version:  # chunks have changed since this directory was made
             return ArrayFile(space.array, suffix, space.selection(at), number)
         return PlaneFile(space, at, suffix)
 
@@ -175,7 +175,7 @@ class PlaneFile(NodeAbilities):
     pinned = None
 
     def __init__(self, space: PlaneSpace, at: Index, suffix: str) -> None:
-        self.version: Hashable = space.token
+        self.version: Hashable = space.version
         self._space = space
         self._at = at
         self._suffix = suffix
@@ -210,8 +210,8 @@ class PlaneFile(NodeAbilities):
         if self._file is None:
             space = self._space
             name = space.spelled(space.depth - 1, self._at[-1])
-            file = ArrayFile(space.array, self._suffix, space.selection(self._at), name, space.token)
-            file.version = space.token  # kept for each file that was open; the file's number says the rest
+            file = ArrayFile(space.array, self._suffix, space.selection(self._at), name, space.version)
+            file.version = space.version  # kept for each file that was open; the file's number says the rest
             self._file = file
         return self._file
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import holding
 from fsbridge.config import MIB, Config
-from fsbridge.decoded import ArrayVersion, DecodedArray, Touched
+from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
 from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
 from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.conventions import greatest, zarr2_attributes
@@ -90,11 +90,11 @@ class Shared:
             return known
 
     def named(self, names: tuple[str, ...], version: Hashable) -> tuple[Hashable, Hashable]:
-        """Return what `OpenArray.identity` and `token` are for a version of the array at the path `names`, open or not."""
+        """Return what `OpenArray.identity` and `version` are for a version of the array at the path `names`, open or not."""
         with self._lock:
             known = self._known.get(names)
             if known is not None and known.array.version == version:
-                return known.identity, known.token
+                return known.identity, known.version
             if self.config.immutable:
                 return version, version
             named = self._named.get(names)
@@ -234,7 +234,7 @@ class OpenArray:
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
         self._found: tuple[ArrayVersion | None, Known] = None, OrderedDict()
-        self._number = self._token = number
+        self._number = self._version = number
         self._view: View | None = None
 
     @cached_property
@@ -248,46 +248,46 @@ class OpenArray:
         return self.array.version if self.shared.config.immutable else self._number
 
     @property
-    def token(self) -> Hashable:
-        """Equal tokens mean that the files had the same bytes each time they were opened (does not block)."""
-        return self.array.version if self.shared.config.immutable else (self.array.version, self._token)
+    def version(self) -> Hashable:
+        """Equal versions mean that the files had the same bytes each time they were opened (does not block)."""
+        return self.array.version if self.shared.config.immutable else (self.array.version, self._version)
 
-    def current(self, token: Hashable) -> ArrayVersion:
-        """Return the present version of the array and its chunks; Stale if it is no longer the version of `token`."""
+    def current(self, version: Hashable) -> ArrayVersion:
+        """Return the present version of the array and its chunks; Stale if it is no longer `version`."""
         found = self.chunks.whole()
         with self._lock:
             if self._whole is not found:
                 known, self._whole = self._whole, found
                 if known is not None and not self.shared.config.immutable:
-                    self._token = next(self.shared.numbers)
-        if self.token != token:
+                    self._version = next(self.shared.numbers)
+        if self.version != version:
             raise Stale("chunks of the array have changed since they were read")
         return found
 
-    def touched(self, token: Hashable) -> Touched | None:
-        """Return the chunks that readers of the version `token` have used, for `resume`; None if none were used.
+    def used_chunks(self, version: Hashable) -> UsedChunks | None:
+        """Return the chunks that readers of `version` have used, for `resume`; None if none were used.
 
         Stale if any has changed.
         """
         with self._lock:
-            version, same = self._whole, self.token == token
+            present, same = self._whole, self.version == version
         if not same:
             raise Stale("chunks of the array have changed since they were read")
-        return None if version is None or self.shared.config.immutable else version.touched()
+        return None if present is None or self.shared.config.immutable else present.used_chunks()
 
-    def resume(self, token: Hashable, touched: Touched | None) -> None:
-        """Continue with an array that was dropped from memory; Stale if one of the chunks `touched` before has changed."""
-        version = self.current(token)
-        if touched is not None:
-            version.resume(touched)
+    def resume(self, version: Hashable, used_chunks: UsedChunks | None) -> None:
+        """Continue with an array that was dropped from memory; Stale if one of its used chunks has changed."""
+        present = self.current(version)
+        if used_chunks is not None:
+            present.resume(used_chunks)
 
     def settled(self) -> Hashable:
-        """The token of the array as it is now; Stale when its metadata is no longer this version's."""
+        """The version of the array as it is now; Stale when its metadata is no longer this version's."""
         try:
-            self.current(self.token)
+            self.current(self.version)
         except Stale:
-            self.current(self.token)  # passes if only chunks have changed: the token is new
-        return self.token
+            self.current(self.version)  # passes if only chunks have changed: the version is new
+        return self.version
 
     @cached_property
     def axes(self) -> Axes:
@@ -302,7 +302,7 @@ class OpenArray:
     def mtime_ns(self) -> int:
         """Return the later mtime of metadata and directory of chunks, which a chunk rewritten in place may not change."""
         try:
-            return max(self.array.mtime_ns, self.array.chunks.touched_ns())
+            return max(self.array.mtime_ns, self.array.chunks.mtime_ns())
         except FsbridgeError:  # the time of the chunks is not known
             return self.array.mtime_ns
 

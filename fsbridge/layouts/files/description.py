@@ -100,9 +100,9 @@ class Described(Alike):
         super().__init__(view)
         self.beside = (*self.beside, tuple([axis.name for axis in view.axes]), view.selection, view.metadata.fill)
 
-    def _told(self) -> tuple[object, ...]:
+    def _facts(self) -> tuple[object, ...]:
         metadata, dtype = self.view.metadata, self.view.metadata.dtype
-        return (*super()._told(), repr(metadata.fill_spelling), metadata.grid.edges, metadata.codec,
+        return (*super()._facts(), repr(metadata.fill_spelling), metadata.grid.edges, metadata.codec,
                 metadata.refused, metadata.grid.shape, dtype.name, dtype.endian)  # fmt: skip
 
 

@@ -95,8 +95,8 @@ class Rows:
         if alike not in self._alike:
             view = replace(alike.view, name=_NAME)
             dtype = view.metadata.dtype
-            told = (dtype.native, dtype.name, repr(dtype.numpy), view.metadata.codec)
-            clash = any(_NAME in text or _AXES in text for text in told)
+            words = (dtype.native, dtype.name, repr(dtype.numpy), view.metadata.codec)
+            clash = any(_NAME in text or _AXES in text for text in words)
             row = None if clash else row_html(replace(array_row(_NAME, view, Neighbours()), axes=_AXES))
             self._alike[alike] = row
         return self._alike[alike]
@@ -129,7 +129,7 @@ def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = N
     names = member.names
     with member.context.together():
         rows = list(_rows(shown, group, members, around, seen or Rows()))
-    told = WebPage(
+    content = WebPage(
         title=names[-1] if names else store,
         store=f"/{'/'.join(names)} in {store}" if names else "the whole store",
         format=member.context.format_at(names).name,
@@ -139,7 +139,7 @@ def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = N
         more=bool(more),
         picture=None if plate_of(attributes) is None else PICTURE,
     )
-    return page(told)
+    return page(content)
 
 
 def array_page(array: OpenArray, store: str, format: str) -> bytes:

@@ -95,9 +95,9 @@ def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[
 
     `opened` opens the array at a path below the group; NotFound if there is none.
     """
-    told = listed_levels(attributes)
-    if told:
-        return [[opened(path) for path in paths] for paths in told]
+    levels = listed_levels(attributes)
+    if levels:
+        return [[opened(path) for path in paths] for paths in levels]
     for prefix, rest in (("s", ()), ("", ("cells",))):  # N5, and BigDataViewer's HDF5
         found: list[A] = []
         try:
@@ -113,8 +113,8 @@ def images(attributes: Mapping[str, JSON], opened: Callable[[Path], A]) -> list[
 def listed_levels(attributes: Mapping[str, JSON]) -> list[list[Path]]:
     """Return the paths of the levels of each of OME-NGFF's images (0.1 to 0.6)."""
     ome, found = attributes.get("ome"), []
-    told = (ome if isinstance(ome, dict) else attributes).get("multiscales")
-    for scales in told if isinstance(told, list) else ():
+    written = (ome if isinstance(ome, dict) else attributes).get("multiscales")
+    for scales in written if isinstance(written, list) else ():
         datasets = scales.get("datasets") if isinstance(scales, dict) else None
         paths = [text(one.get("path")) for one in datasets if isinstance(one, dict)] if isinstance(datasets, list) else []
         split = [tuple(path.strip("/").split("/")) for path in paths if path is not None]
@@ -128,9 +128,9 @@ def level_names(attributes: Mapping[str, JSON], names: Callable[[], Iterable[str
 
     Nothing is opened. `names` returns all members; it is called if attributes tell that there are levels, but not which.
     """
-    told = listed_levels(attributes)
-    if told:
-        return [path[0] for path in told[0] if len(path) == 1]
+    levels = listed_levels(attributes)
+    if levels:
+        return [path[0] for path in levels[0] if len(path) == 1]
     if any(key in attributes for key in _HINTS):
         numbered = [name for name in names() if re.fullmatch(r"s(0|[1-9][0-9]{0,2})", name)]
         found = sorted(numbered, key=lambda name: int(name[1:]))[:_ENOUGH]

@@ -235,7 +235,7 @@ class FilesGroup(OpenGroup):
         If each look-up needs requests (`Group.costly`), members that were not listed are looked for last. If the name may be
         that of an array's file, the group is listed, which opening the array needs anyway.
         """
-        group.foresee()  # an array needs the groups above it, because they describe its axes
+        group.prefetch()  # an array needs the groups above it, because they describe its axes
         lacks = group.lacks if group.costly else None
         if lacks is not None and self.path.member.context.config.is_remote and next(readings(name), None) is not None:
             self.fresh()

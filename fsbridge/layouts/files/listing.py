@@ -51,17 +51,17 @@ def listed_files(
 
     `rows`: collects the array for the group's page.
     """
-    told, mtime_ns = _told(array.shared, array.view(), wanted), array.mtime_ns()
+    lengths, mtime_ns = _shared_lengths(array.shared, array.view(), wanted), array.mtime_ns()
     if rows is not None:
-        rows.array(array.view(), told.alike)
-    entries = [_description_entry(array, name + b".json", others, again, told)]
-    for suffix, bytes_of in told.files:
+        rows.array(array.view(), lengths.alike)
+    entries = [_description_entry(array, name + b".json", others, again, lengths)]
+    for suffix, bytes_of in lengths.files:
         if not others.leave(array.name, suffix):
             continue
         file = name + b"." + suffix.encode()
         if bytes_of is not None:
             attrs = Attrs("file", bytes_of.of(array.name), mtime_ns)
-            version = file_version(suffix, None, array.token)
+            version = file_version(suffix, None, array.version)
             entries.append(Entry(file, attrs, partial(ArrayFile, array, suffix), version))
         else:
             entries.append((H5Array(array) if suffix == "h5" else ArrayFile(array, suffix)).entry(file, mtime_ns))
@@ -90,21 +90,22 @@ def listed_briefly(
         return None
     most = greatest(found.metadata)
     view = View(array, found.metadata, whole(found.metadata.shape), axes, x_first, None, False, most, coordinate)
-    told = _told(shared, view, wanted) if found.shared else _of_its_own(view, wanted)
-    if told.description is None:
+    lengths = _shared_lengths(shared, view, wanted) if found.shared else _of_its_own(view, wanted)
+    if lengths.description is None:
         return None
     if rows is not None:
-        rows.array(view, told.alike)
-    identity, token = shared.named(names, found.version)
-    mtime_ns = max(found.mtime_ns, found.touched_ns)
-    attrs = Attrs("file", told.description.of(array), found.mtime_ns)
+        rows.array(view, lengths.alike)
+    identity, version = shared.named(names, found.version)
+    mtime_ns = max(found.mtime_ns, found.chunks_mtime_ns)
+    attrs = Attrs("file", lengths.description.of(array), found.mtime_ns)
     entries = [Entry(name + b".json", attrs, partial(opener, "json"), described_version(identity, ()))]
-    for suffix, bytes_of in told.files:
+    for suffix, bytes_of in lengths.files:
         if bytes_of is None:
             return None
         if others.leave(array, suffix):
-            attrs, version = Attrs("file", bytes_of.of(array), mtime_ns), file_version(suffix, None, token)
-            entries.append(Entry(name + b"." + suffix.encode(), attrs, partial(opener, suffix), version))
+            attrs = Attrs("file", bytes_of.of(array), mtime_ns)
+            of_file = file_version(suffix, None, version)
+            entries.append(Entry(name + b"." + suffix.encode(), attrs, partial(opener, suffix), of_file))
     return entries
 
 
@@ -113,9 +114,9 @@ def listed_group(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], A
     return Entry(name + b"." + suffix.encode(), Attrs("file", None, mtime_ns), opener)
 
 
-def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, told: _SharedLengths) -> Entry:
+def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, lengths: _SharedLengths) -> Entry:
     collisions = others.collisions(array.name)
-    size = None if collisions or told.description is None else told.description.of(array.name)
+    size = None if collisions or lengths.description is None else lengths.description.of(array.name)
     if size is None:
         file = DescriptionFile(array, collisions, again)
         return Entry(name, file.attrs(), lambda: file, file.version)
@@ -123,7 +124,7 @@ def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again:
     return Entry(name, attrs, partial(DescriptionFile, array, (), again, size), described_version(array.identity, ()))
 
 
-def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _SharedLengths:
+def _shared_lengths(shared: Shared, view: View, wanted: Sequence[str]) -> _SharedLengths:
     key = _key(view, None if is_plain(view.name) else view.name)
     known = shared.alike.get(key)
     if known is None:
@@ -148,8 +149,8 @@ class _Headed(Alike):
         name = None if is_plain(view.name) else view.name
         # `repr`, because 1.0 and 1 are equal but are written differently.
         said = [tell(view.metadata) for tell in (packing, element_unit, missing_value)]
-        told = repr((view.axes, said, view.image, georeference(view)))
-        self.beside = (*self.beside, view.selection, told, name)
+        described = repr((view.axes, said, view.image, georeference(view)))
+        self.beside = (*self.beside, view.selection, described, name)
 
 
 @lru_cache(maxsize=256)

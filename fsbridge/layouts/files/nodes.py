@@ -83,15 +83,15 @@ def described_version(identity: Hashable, collisions: Sequence[str]) -> Hashable
     return ("json", identity, *collisions)
 
 
-def file_version(suffix: str, selection: Selection | None, token: Hashable) -> Hashable:
-    """Return the version of an `ArrayFile` of an array with that `OpenArray.token`."""
-    return (suffix, selection, token)
+def file_version(suffix: str, selection: Selection | None, version: Hashable) -> Hashable:
+    """Return the version of an `ArrayFile` of an array with that `OpenArray.version`."""
+    return (suffix, selection, version)
 
 
 class ArrayFile(SingleFile):
     """An array, or a region of it, as a file of one type. Another version of the array has another inode."""
 
-    __slots__ = ("_plan", "_token", "array", "selection", "suffix", "version", "view")
+    __slots__ = ("_array_version", "_plan", "array", "selection", "suffix", "version", "view")
 
     def __init__(
         self,
@@ -99,17 +99,17 @@ class ArrayFile(SingleFile):
         suffix: str,
         selection: Selection | None = None,
         name: str | None = None,
-        token: Hashable = None,
+        version: Hashable = None,
     ) -> None:
         """Raise NotFound if the file type cannot hold the array.
 
-        `name`: the file's name without its suffix; `token`: of the version to show, if it is not the present one.
+        `name`: the file's name without its suffix; `version`: that of the array, if it is not the present one.
         """
         self.array = array
         self.suffix = suffix
         self.selection = selection
-        self._token = array.token if token is None else token
-        self.version: Hashable = file_version(suffix, selection, self._token)
+        self._array_version = array.version if version is None else version
+        self.version: Hashable = file_version(suffix, selection, self._array_version)
         self.view = array.view(selection, name)
         self._plan = planned(self.view, suffix)
 
@@ -130,12 +130,12 @@ class ArrayFile(SingleFile):
     def open(self) -> MapHandle | BytesHandle:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
         if isinstance(self._plan, Generated):
-            content, told = self._made(self._plan)
-            return self.array.shared.made.handle(content, (self.version, told) if told else self.version)
-        version = self.array.current(self._token)
+            content, digest = self._made(self._plan)
+            return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)
+        present = self.array.current(self._array_version)
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
-        reader, supply = self.array.reader(version, self.view.selection, self._plan.elements.order)
+        reader, supply = self.array.reader(present, self.view.selection, self._plan.elements.order)
         source = ElementSource(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
         return MapHandle(self._plan, self.version, source)
 
@@ -154,14 +154,15 @@ class ArrayFile(SingleFile):
         """
         before_waiting()
         array, limit, cache = self.array, self.array.shared.generated_limit, self.array.chunks.cache
-        version, itemsize = array.current(self._token), self.view.metadata.dtype.itemsize
+        present, itemsize = array.current(self._array_version), self.view.metadata.dtype.itemsize
         selection = self.view.selection if plan.sample is None else plan.sample
         labels = array.labels(self.view, plan.labelled)
-        told = [(dimension, values.dtype.str, values.tobytes()) for dimension, values in labels.values.items()]
-        key = version, self.suffix, self.selection, self.view.name, blake2b(repr(told).encode()).digest() if told else b""
+        beside = [(dimension, values.dtype.str, values.tobytes()) for dimension, values in labels.values.items()]
+        digest = blake2b(repr(beside).encode()).digest() if beside else b""
+        key = present, self.suffix, self.selection, self.view.name, digest
         found = cache.peek(key)
         if found is not None:
-            return found, key[-1]
+            return found, digest
         taken = selection.size * max(1, itemsize)
         if taken > limit:
             raise TooLarge(f"{self.view.name}.{self.suffix} needs over {limit} bytes of memory; take a region")
@@ -177,9 +178,9 @@ class ArrayFile(SingleFile):
             found = cache.peek(key)  # another request may have made it meanwhile
             if found is None:
                 # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.
-                elements = [array.elements(version, selection, plan.order, limit)]
+                elements = [array.elements(present, selection, plan.order, limit)]
                 found = cache.get_all(key, make, min(most, cache.budget // 2))
-            return found, key[-1]
+            return found, digest
 
 
 class MapHandle:

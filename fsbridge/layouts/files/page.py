@@ -94,13 +94,13 @@ class WebPage:
     picture: str | None = None
 
 
-def page(told: WebPage) -> bytes:
+def page(content: WebPage) -> bytes:
     """Return the file."""
-    return "".join(_parts(told)).encode()
+    return "".join(_parts(content)).encode()
 
 
-def _parts(told: WebPage) -> Iterator[str]:
-    title = shown(told.title)
+def _parts(content: WebPage) -> Iterator[str]:
+    title = shown(content.title)
     yield (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'
@@ -108,26 +108,26 @@ def _parts(told: WebPage) -> Iterator[str]:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
     )
-    if told.above:
+    if content.above:
         links = [
-            f'<a href="{"../" * (len(told.above) - number)}index.html">{shown(name)}</a>'
-            for number, name in enumerate(told.above)
+            f'<a href="{"../" * (len(content.above) - number)}index.html">{shown(name)}</a>'
+            for number, name in enumerate(content.above)
         ]
         yield f"<nav>{' / '.join(links)} /</nav>\n"
-    arrays, groups = (sum(row.kind == kind for row in told.rows) for kind in ("array", "group"))
-    yield f'<h1>{title}</h1>\n<p class="facts">{shown(told.format)} · {_counts(arrays, groups)}'
-    yield f" · {shown(told.store)}</p>\n"
-    if told.picture is not None:
-        yield f'<p><a href="./{told.picture}"><img class="all" loading="lazy" alt="" src="./{told.picture}"></a></p>\n'
-    yield from _attributes(told.attributes)
-    if told.rows:
+    arrays, groups = (sum(row.kind == kind for row in content.rows) for kind in ("array", "group"))
+    yield f'<h1>{title}</h1>\n<p class="facts">{shown(content.format)} · {_counts(arrays, groups)}'
+    yield f" · {shown(content.store)}</p>\n"
+    if content.picture is not None:
+        yield f'<p><a href="./{content.picture}"><img class="all" loading="lazy" alt="" src="./{content.picture}"></a></p>\n'
+    yield from _attributes(content.attributes)
+    if content.rows:
         heads = "".join(f"<th>{head}</th>" for head in ("", "Name", "Shape", "Axes", "Type", "Chunks", "Size"))
         yield f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"
-        for row in told.rows:
+        for row in content.rows:
             yield row.html or row_html(row)
         yield "</tbody>\n</table>\n"
-    if told.more:
-        yield f"<p>The group has more members; this page shows the first {len(told.rows):,}.</p>\n"
+    if content.more:
+        yield f"<p>The group has more members; this page shows the first {len(content.rows):,}.</p>\n"
     yield "</body>\n</html>\n"
 
 
@@ -197,8 +197,8 @@ def row_html(row: MemberRow) -> str:
         beside += f"<details><summary>read it</summary><pre>{_lines(code)}</pre></details>"
     cells = f'<td class="look">{look}</td><td class="name">{name}{beside}</td>'
     if row.view is None:
-        told = "cannot be read" if row.kind == "error" else row.kind
-        return f'<tr>{cells}<td class="dim" colspan="5">{told}</td></tr>\n'
+        word = "cannot be read" if row.kind == "error" else row.kind
+        return f'<tr>{cells}<td class="dim" colspan="5">{word}</td></tr>\n'
     view = row.view
     grid, dtype = view.metadata.grid, view.metadata.dtype
     facts = {

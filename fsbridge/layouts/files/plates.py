@@ -64,11 +64,11 @@ class Plate:
 
 def plate_of(attributes: Mapping[str, JSON]) -> Plate | None:
     """Return the plate that a group is; None if it is no plate, or if its metadata make no sense."""
-    told = _part(attributes, "plate")
-    if told is None:
+    written = _part(attributes, "plate")
+    if written is None:
         return None
-    rows, columns = (_names(told.get(side)) for side in ("rows", "columns"))
-    listed = told.get("wells")
+    rows, columns = (_names(written.get(side)) for side in ("rows", "columns"))
+    listed = written.get("wells")
     if not rows or not columns or not isinstance(listed, list):
         return None
     wells = []
@@ -85,13 +85,13 @@ def plate_of(attributes: Mapping[str, JSON]) -> Plate | None:
         assert isinstance(column, int)
         wells.append(Well(path, row, column))
     places = [(well.row, well.column) for well in wells]
-    return Plate(text(told.get("name")), rows, columns, tuple(wells)) if len(places) == len({*places}) else None
+    return Plate(text(written.get("name")), rows, columns, tuple(wells)) if len(places) == len({*places}) else None
 
 
 def fields_of(attributes: Mapping[str, JSON]) -> list[tuple[str, ...]]:
     """Return the paths of the images of a well, from its group."""
-    told = _part(attributes, "well") or {}
-    listed = told.get("images")
+    written = _part(attributes, "well") or {}
+    listed = written.get("images")
     found = [_path(one.get("path")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     return [path for path in found if path is not None]
 
@@ -106,13 +106,13 @@ def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tup
     shown = {"ID": "Plate:0", "Name": name, "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
     naming = {f"{side}NamingConvention": _convention(names) for side, names in
               (("Row", plate.rows), ("Column", plate.columns))}  # fmt: skip
-    told = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
+    shown_plate = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
     number = 0
     images: list[ElementTree.Element] = []
     for well, files in fields:
         place = f"{well.row}:{well.column}"
         element = ElementTree.SubElement(
-            told, f"{{{_OME}}}Well", ID=f"Well:0:{place}", Row=str(well.row), Column=str(well.column)
+            shown_plate, f"{{{_OME}}}Well", ID=f"Well:0:{place}", Row=str(well.row), Column=str(well.column)
         )
         for field, (path, plan) in enumerate(files):
             sample = ElementTree.SubElement(
@@ -155,16 +155,17 @@ def _part(attributes: Mapping[str, JSON], name: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _names(told: JSON) -> tuple[str, ...]:
+def _names(written: JSON) -> tuple[str, ...]:
     """Return the names of rows or columns; empty if one has no name, or if there are too many."""
-    found = [text(one.get("name")) if isinstance(one, dict) else None for one in told] if isinstance(told, list) else []
+    sides = written if isinstance(written, list) else []
+    found = [text(one.get("name")) if isinstance(one, dict) else None for one in sides]
     named = tuple(name for name in found if name is not None)
     return named if len(named) == len(found) <= MOST_SIDE else ()
 
 
-def _path(told: JSON) -> tuple[str, ...] | None:
+def _path(written: JSON) -> tuple[str, ...] | None:
     """Split a relative path; None if it is empty or contains `.` or `..`."""
-    parts = tuple((text(told) or "").strip("/").split("/"))
+    parts = tuple((text(written) or "").strip("/").split("/"))
     return None if any(part in ("", ".", "..") for part in parts) else parts
 
 
@@ -221,7 +222,7 @@ def _picture_now(shown: OpenGroup) -> PlatePicture:
 
 def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
     before_waiting()
-    count, told = 0, []
+    count, fields = 0, []
     for well, paths in _fields(shown, plate):
         count += len(paths)
         if count > MOST_FIELDS:
@@ -234,8 +235,8 @@ def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
                 files.append((file, pyramid_of(images(field.group.attributes(), field.below))))
             except (Unfit, IndexError) as error:
                 raise NotFound(f"{file}: {error}") from None
-        told.append((well, files))
-    return companion(plate.name or name, plate, told)
+        fields.append((well, files))
+    return companion(plate.name or name, plate, fields)
 
 
 def _companion_now(shown: OpenGroup, called: str) -> bytes | None:

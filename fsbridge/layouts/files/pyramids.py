@@ -49,7 +49,7 @@ def described(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JS
 
 
 class PyramidFile(SingleFile):
-    """All levels of an image in one file. Its version consists of its arrays' tokens and of its description."""
+    """All levels of an image in one file. Its version consists of its arrays' versions and of its description."""
 
     def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
         """`again` makes a node of the present file, to detect changes at an open. NotFound if TIFF cannot hold the image."""
@@ -62,9 +62,9 @@ class PyramidFile(SingleFile):
             raise NotFound(f"{name}: {error}") from None
         self._arrays = [array for levels in images for array in levels]
         self._again = again
-        self._tokens = tuple(array.token for array in self._arrays)
-        told = blake2b(self._plan.description, digest_size=16).digest()
-        self.version: Hashable = ("ome.tif", told, self._tokens)
+        self._versions = tuple(array.version for array in self._arrays)
+        digest = blake2b(self._plan.description, digest_size=16).digest()
+        self.version: Hashable = ("ome.tif", digest, self._versions)
 
     def entry(self, name: bytes) -> Entry:
         """Return the file as a member of a listing."""
@@ -85,8 +85,10 @@ class PyramidFile(SingleFile):
         if self._again().version != self.version:
             raise Stale("the image has changed")
         levels = []
-        for array, token, level, start in zip(self._arrays, self._tokens, self._plan.levels, self._plan.starts, strict=True):
-            reader, supply = array.reader(array.current(token), level.view.selection, level.order)
+        for array, version, level, start in zip(
+            self._arrays, self._versions, self._plan.levels, self._plan.starts, strict=True
+        ):
+            reader, supply = array.reader(array.current(version), level.view.selection, level.order)
             levels.append(_Tiles(start, level, reader, supply))
         return PyramidHandle(self._plan, self.version, levels)
 

@@ -231,7 +231,7 @@ class ElementSource:
             with contextlib.suppress(FsbridgeError):  # the damage may be in other bytes
                 return self._assembled(number)[start - number * self.window : stop - number * self.window]
         self._progress += stop - start
-        if self._supply.far:
+        if self._supply.remote:
             self._expect(start, stop)
         first, last = start // self._width, -(-stop // self._width)
         out = np.empty((last - first) * self._width, np.uint8).data
@@ -246,8 +246,8 @@ class ElementSource:
         self._run = self._run + stop - start if follows else 0
         self._end = stop
         if self._run >= _FIRST:
-            bands = -(-self._run // _FIRST) if self._run < _STREAMING else self._reader.most_sent
-            self._reader.send(start // self._width, bands)
+            bands = -(-self._run // _FIRST) if self._run < _STREAMING else self._reader.most_fetched
+            self._reader.fetch(start // self._width, bands)
 
     def _assembled(self, number: int) -> memoryview:
         """All bytes of a window."""

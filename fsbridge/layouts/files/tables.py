@@ -67,7 +67,7 @@ class Reader:
 
     def __call__(self, array: OpenArray) -> NDArray[Any]:
         selection = whole(array.metadata.shape)
-        values = array.elements(array.current(array.token), selection, range(len(selection.shape)), self._left)
+        values = array.elements(array.current(array.version), selection, range(len(selection.shape)), self._left)
         if values.dtype.kind == "O":
             self._left -= sum(map(len, values.reshape(-1).tolist()))
         return values
@@ -84,13 +84,13 @@ def table_of(directory: OpenGroup) -> TableFile:
 
 
 class TableFile(SingleFile):
-    """The table file. Its version consists of the tokens of all its columns."""
+    """The table file. Its version consists of the versions of all its columns."""
 
     def __init__(self, directory: OpenGroup, columns: Sequence[Column]) -> None:
         self._directory = directory
         self._columns = columns
         self._arrays = [array for column in columns for array in column.arrays]
-        self.version: Hashable = ("table", *((column.name, *(a.token for a in column.arrays)) for column in columns))
+        self.version: Hashable = ("table", *((column.name, *(a.version for a in column.arrays)) for column in columns))
 
     def attrs(self) -> Attrs:
         return Attrs("file", None, max(array.mtime_ns() for array in self._arrays))
@@ -112,7 +112,7 @@ class TableFile(SingleFile):
     def _made(self) -> memoryview:
         before_waiting()
         shared, cache = self._arrays[0].shared, self._arrays[0].chunks.cache
-        key = self.version, tuple([array.current(array.token) for array in self._arrays])
+        key = self.version, tuple([array.current(array.version) for array in self._arrays])
         sizes = [(array.view().selection.size, array.metadata.dtype.itemsize or _CELL_BYTES) for array in self._arrays]
         limit, taken = shared.generated_limit, sum(count * size for count, size in sizes)
         most = min(limit, sum(count * max(_CELL_BYTES, 2 * size) for count, size in sizes))

@@ -149,7 +149,7 @@ def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
 def _searched(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
     """Yield the members of one directory in batches, from a walk through all stored chunks of which nothing else is kept."""
     rank = len(chunks.metadata.shape)
-    told: set[int] = set()
+    seen: set[int] = set()
     last = prefix[::-1]
     for row in stored_rows(chunks.scan, rank):
         yield ()
@@ -160,8 +160,8 @@ def _searched(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Ite
             for i, own_ns in pairs:
                 index = (*row, i)
                 member = index[rank - len(prefix) - 1]
-                if index[rank - len(prefix) :] == last and member not in told:
-                    told.add(member)
+                if index[rank - len(prefix) :] == last and member not in seen:
+                    seen.add(member)
                     fresh.append((member, own_ns if mtime_ns is None else mtime_ns))
             yield sorted(fresh)
 

@@ -134,8 +134,8 @@ def _array_attributes(metadata: ArrayMetadata, spacing: Spacing, turned: bool) -
     if "axes" not in found and any(axes) and _describes_axes("axes", axes, rank):
         found["axes"] = _turned(axes, turned)
     if found.keys().isdisjoint(_SPACING):
-        told = {"units": spacing.units, "resolution": spacing.resolution, "downsamplingFactors": spacing.factors}
-        found |= {name: _turned(values, turned) for name, values in told.items() if values}
+        added = {"units": spacing.units, "resolution": spacing.resolution, "downsamplingFactors": spacing.factors}
+        found |= {name: _turned(values, turned) for name, values in added.items() if values}
     return found
 
 

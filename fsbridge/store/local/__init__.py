@@ -45,7 +45,7 @@ class LocalStore(StoreAbilities):
     """`store.Store` over the directory `root`; `allowed`, `everybody` and `immutable`: see `LocalFiles`."""
 
     prefixes = False
-    far = False
+    remote = False
     listable = True
 
     def __init__(self, root: str, allowed: Sequence[str] = (), everybody: bool = False, immutable: bool = False) -> None:
@@ -72,7 +72,7 @@ class LocalStore(StoreAbilities):
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """Do nothing, because the store is local."""
 
-    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Do nothing, because listing needs no preparation here."""
 
     def opened(self, key: Key) -> LocalObject:

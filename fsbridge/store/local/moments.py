@@ -252,7 +252,7 @@ class LocalGlimpse:
         with os.scandir(self._fd) as members:
             return all(found.name in names for found in members)
 
-    def touched_ns(self, below: str = "") -> int:
+    def mtime_ns(self, below: str = "") -> int:
         """Return the mtime (ns) of the directory, or of its member `below`; 0 if there is none."""
         if not below:
             return os.fstat(self._fd).st_mtime_ns

@@ -26,7 +26,7 @@ MAX_MEMBERS = 400_000
 
 
 class ListedLevel:
-    """The members of one directory: names in order, with size, mtime (ns) and a hash of the ETag (`mark`) of each object.
+    """The members of one directory: names in order, with size, mtime (ns) and `etag_number` of each object.
 
     `asked`: when they were asked for (`time.monotonic`).
     """
@@ -42,7 +42,7 @@ class ListedLevel:
         self.names = [name for name, _ in kept]
         self.sizes = compact([item.size for _, item in kept])
         self.mtimes = compact([item.mtime_ns for _, item in kept])
-        self.etags = array("Q", (mark(item.etag) for _, item in kept))
+        self.etags = array("Q", (etag_number(item.etag) for _, item in kept))
 
     def __len__(self) -> int:
         return len(self.names) + len(self.prefixes)
@@ -53,7 +53,7 @@ class ListedLevel:
         return position if position < len(self.names) and self.names[position] == name else None
 
 
-def mark(etag: str | None) -> int:
+def etag_number(etag: str | None) -> int:
     """Return 64 bits that stand for an ETag, weak or not, in this process; 0 for none."""
     return 0 if etag is None else hash(bare(etag)) & 0xFFFF_FFFF_FFFF_FFFF or 1
 
@@ -226,7 +226,7 @@ class ServerClock:
     def __init__(self) -> None:
         self._ahead = -math.inf
 
-    def told(self, found: Object) -> None:
+    def note(self, found: Object) -> None:
         """Note that the server has just sent an object."""
         written = found.mtime_ns / 1e9
         if written < time.time() + COARSE_SECONDS:  # otherwise it is not a clock's time
@@ -377,7 +377,7 @@ class Evidence:
 
 def is_version(stat: Stat, etag: str) -> bool:
     """Tell whether the stat of a remote object belongs to the version with this ETag, as a server spells it."""
-    return isinstance(stat.version, tuple) and stat.version[0] == mark(unquoted(etag))
+    return isinstance(stat.version, tuple) and stat.version[0] == etag_number(unquoted(etag))
 
 
 def _is_of_bytes(etag: str | None) -> bool:
@@ -393,5 +393,5 @@ def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -mat
     settled = _is_of_bytes(found.etag) or abs(time.time() - found.mtime_ns / 1e9) > COARSE_SECONDS
     if not settled and clock is not None:
         settled = clock.has_passed(found, asked)
-        clock.told(found)
-    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), settled)
+        clock.note(found)
+    return Stat(False, found.size, found.mtime_ns, (etag_number(found.etag), found.size, found.mtime_ns), settled)

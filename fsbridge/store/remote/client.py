@@ -263,9 +263,9 @@ class Client:
             except Exception as error:
                 failed += 1
                 if failed == LIST_ATTEMPTS or not broke_off(error):
-                    told = self._list_error(error, prefix)
-                    if not isinstance(told, OddKey):
-                        raise told from None
+                    shown = self._list_error(error, prefix)
+                    if not isinstance(shown, OddKey):
+                        raise shown from None
                     for _, objects in self._odd.pages(prefix, last, one_level=False):
                         yield [_object(meta["path"], meta) for meta in objects]
                     return

@@ -116,8 +116,8 @@ def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeErr
         known = f", {code}" if code in _REFUSALS else ""
         advice = "" if place.startswith("http") else "; check the credentials, and what they permit"
         bare = ("AccessDenied",) if place.startswith("s3") else ("", "AccessDenied")
-        told = code not in bare or status == 401 or "kms:" in text  # "kms:": an encryption key that may not be used
-        return (Refused if told else Withheld)(f"{place}: refused (status {status or 403}){known}{advice}")
+        refused = code not in bare or status == 401 or "kms:" in text  # "kms:": an encryption key that may not be used
+        return (Refused if refused else Withheld)(f"{place}: refused (status {status or 403}){known}{advice}")
     if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
         return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")
     if status == 416:

@@ -250,7 +250,7 @@ class Listings:
                 found.append(self.mtime_ns if name in level.prefixes else None)
         return found
 
-    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Send one recursive LIST instead of one for each directory, unless there are too many objects."""
         since = self._ages.listed()
         while self.listable and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, since):

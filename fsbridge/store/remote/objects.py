@@ -19,7 +19,16 @@ from typing import NamedTuple
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.store import ROOT, Key, Range, Stat, Stored
-from fsbridge.store.remote.answers import Ages, Answers, Evidence, KnownObject, ListedLevel, ServerClock, mark, stat_of
+from fsbridge.store.remote.answers import (
+    Ages,
+    Answers,
+    Evidence,
+    KnownObject,
+    ListedLevel,
+    ServerClock,
+    etag_number,
+    stat_of,
+)
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client, Object, Response
 from fsbridge.store.remote.faults import Refused, TakenForAbsent
@@ -75,7 +84,7 @@ class RemoteObjects:
                 self.answers.put(key, old)
                 if (held := old.held) is not None:
                     self.answers.keep(key, old, held)
-                return self.told(key, old)
+                return self.known_stat(key, old)
         else:
             answer = self.get(key, *read)
         body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
@@ -131,7 +140,7 @@ class RemoteObjects:
         assert known.stat is not None
         if (level.sizes[position], level.mtimes[position]) != (known.stat.size, known.stat.mtime_ns):
             return False
-        self._alike = level.etags[position] == mark(known.etag) and self._alike is not False
+        self._alike = level.etags[position] == etag_number(known.etag) and self._alike is not False
         return True
 
     def forget(self, key: Key) -> None:
@@ -139,7 +148,7 @@ class RemoteObjects:
         self.answers.forget(key)
         self._listings.remembered.drop(key.parent)
 
-    def told(self, key: Key, known: KnownObject) -> Stat:
+    def known_stat(self, key: Key, known: KnownObject) -> Stat:
         """Return what is known about the object. Raises NotFound if it is absent."""
         if known.stat is None:
             raise NotFound(f"{self._client.place(key)}: not there")
@@ -157,7 +166,7 @@ class RemoteObjects:
             return None
         for text in texts:
             etag = md5(text, usedforsecurity=False).hexdigest()
-            if (level.sizes[position], level.etags[position]) == (len(text), mark(etag)):
+            if (level.sizes[position], level.etags[position]) == (len(text), etag_number(etag)):
                 known, stat = self.remember(key, Object(key, len(text), level.mtimes[position], etag), level.asked)
                 known.asked = level.asked
                 return text, stat

@@ -1,7 +1,7 @@
 """Requests made before their answers are needed: prefetched bytes, and questions about objects that may have changed.
 
 Each range is fetched once: a reader that needs it meanwhile waits for it and takes it. Many are fetched at a time, a bounded
-number of bytes. Each object is asked about by one request at a time (`Revisits`). Not here: what will be wanted
+number of bytes. Each object is asked about by one request at a time (`PrefetchedStats`). Not here: what will be wanted
 (read-ahead), what an answer says of its object (`objects.py`).
 """
 
@@ -28,7 +28,7 @@ MOST_SECONDS = 10.0
 """Most seconds that a thread waits for a request of another one: a request takes no longer (`client.py`)."""
 
 
-class Revisits:
+class PrefetchedStats:
     """The objects of one store that are being asked about.
 
     `ask` makes the request; a thread that waits meets its errors itself.
@@ -38,7 +38,7 @@ class Revisits:
         self._ask = ask
         self._lock = threading.Lock()
         self._under_way: dict[Key, threading.Event] = {}
-        self._threads = Workers("revisit", AT_ONCE, lambda error: None)
+        self._threads = Workers("stat", AT_ONCE, lambda error: None)
 
     def begin(self, key: Key) -> None:
         """Ask about an object, unless that is under way already. Does not block."""
@@ -48,10 +48,10 @@ class Revisits:
             self._under_way[key] = threading.Event()
         self._threads.submit(partial(self._visit, key), partial(self._over, key))
 
-    def once(self, key: Key, ask: Callable[[], T], told: Callable[[], T | None]) -> T:
+    def once(self, key: Key, ask: Callable[[], T], known: Callable[[], T | None]) -> T:
         """Return what `ask` finds by a request on this thread.
 
-        If a request is under way already, wait for it and return what `told` gives; if that is None, `ask` after all.
+        If a request is under way already, wait for it and return what `known` gives; if that is None, `ask` after all.
         """
         with self._lock:
             mine = key not in self._under_way
@@ -59,7 +59,7 @@ class Revisits:
                 self._under_way[key] = threading.Event()
         if not mine:
             self.wait(key)
-            found = told()
+            found = known()
             return ask() if found is None else found
         try:
             return ask()

@@ -37,7 +37,7 @@ from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.objects import SMALL_BYTES, RemoteObjects
-from fsbridge.store.remote.prefetching import Fetched, Prefetched, Revisits
+from fsbridge.store.remote.prefetching import Fetched, Prefetched, PrefetchedStats
 from fsbridge.store.remote.urls import Location, identity
 
 
@@ -52,7 +52,7 @@ def object_store(location: Location, config: Config) -> ObjectStore:
 class ObjectStore(StoreAbilities):
     """`store.Store` for a `Client`."""
 
-    prefixes = far = True
+    prefixes = remote = True
     together = nullcontext
 
     def __init__(self, client: Client, ages: Ages, blocks: BlockCache | None = None) -> None:
@@ -64,7 +64,7 @@ class ObjectStore(StoreAbilities):
         self._blocks = blocks
         self._prefetched = Prefetched(self._fetched)
         self._reading: set[Key] = set()  # objects that are being read
-        self._revisits = Revisits(self._look)
+        self._prefetched_stats = PrefetchedStats(self._look)
 
     @property
     def listable(self) -> bool:
@@ -133,10 +133,10 @@ class ObjectStore(StoreAbilities):
             return self._directory()
         known = self._answers.fresh(key) or self._under_way(key, read)
         if known is not None and (known.stat is not None or read is not None):
-            return self._objects.told(key, known)
+            return self._objects.known_stat(key, known)
         known = self._answers.get(key)
         if read is not None or (known is not None and known.stat is not None):
-            return self._revisits.once(key, lambda: self._look(key, read), lambda: self._found(key))
+            return self._prefetched_stats.once(key, lambda: self._look(key, read), lambda: self._found(key))
         return self._stat_anything(key)
 
     def _found(self, key: Key) -> Stat | None:
@@ -172,14 +172,14 @@ class ObjectStore(StoreAbilities):
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
         return self._objects.vouch(key, texts)
 
-    def revisit(self, key: Key) -> None:
+    def prefetch_stat(self, key: Key) -> None:
         """Prefetch the answer of `stat` for an object that existed before. Does not block."""
         if self._answers.fresh(key) is None:
-            self._revisits.begin(key)
+            self._prefetched_stats.begin(key)
 
     def _under_way(self, key: Key, read: Range | None) -> KnownObject | None:
         """Wait for a request about an object that is under way, and return its answer."""
-        self._revisits.wait(key)
+        self._prefetched_stats.wait(key)
         if read is not None:
             self._prefetched.take(key, *read, last=False)
         return self._answers.fresh(key)
@@ -224,7 +224,7 @@ class ObjectStore(StoreAbilities):
             self.stat(key, WHOLE)
         known = self._answers.fresh(key)
         if known is not None:
-            stat = self._objects.told(key, known)
+            stat = self._objects.known_stat(key, known)
             pending = self._answers.take(key)
             body: Stored | None = known.part(0, stat.size)
             if body is None and self._blocks is not None:
@@ -251,7 +251,7 @@ class ObjectStore(StoreAbilities):
             return bytes(taken[0]), taken[1]
         known = self._answers.fresh(key)
         if not length or (start < 0 and length != -start):
-            stat = self._objects.told(key, known) if known is not None else self.stat(key, WHOLE)
+            stat = self._objects.known_stat(key, known) if known is not None else self.stat(key, WHOLE)
             start = start if start >= 0 else stat.size + start
             check_range(self, key, start, length, stat.size)
             return self._range(key, start, length, self._answers.get(key), block) if length else (b"", stat)
@@ -268,7 +268,7 @@ class ObjectStore(StoreAbilities):
         return None if body is None or len(body) != length else (bytes(body), known.stat)
 
     def _range(self, key: Key, start: int, length: int, known: KnownObject | None, block: int) -> tuple[bytes, Stat]:
-        stat = self._objects.told(key, known) if known is not None else None
+        stat = self._objects.known_stat(key, known) if known is not None else None
         if stat is not None and known is not None:
             start = start if start >= 0 else stat.size + start
             check_range(self, key, start, length, stat.size)
@@ -314,8 +314,8 @@ class ObjectStore(StoreAbilities):
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         return self._listings.times(key, names)
 
-    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        self._listings.foresee(key, cuts)
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        self._listings.prefetch_listing(key, cuts)
 
     def _directory(self) -> Stat:
         return Stat(True, 0, self._listings.mtime_ns, None)

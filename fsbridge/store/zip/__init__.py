@@ -168,7 +168,7 @@ class ZipStore(StoreAbilities):
     """
 
     prefixes = False
-    far = False
+    remote = False
     listable = True
     together = nullcontext
 
@@ -207,7 +207,7 @@ class ZipStore(StoreAbilities):
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """Do nothing, because members are read in windows that hold several."""
 
-    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Do nothing, because the archive's directory is in memory."""
 
     def opened(self, key: Key) -> None:

@@ -191,5 +191,5 @@ def test_an_archive_is_remembered_as_a_directory_is(tmp_path: Path) -> None:
         found = above.stat(Key("d/a"))
         with without_waiting():
             assert above.stat(Key("d/a")) is found
-    assert (above.rests, above.listable, above.prefixes, above.far, above.vouches) == (True, True, False, False, False)
+    assert (above.rests, above.listable, above.prefixes, above.remote, above.vouches) == (True, True, False, False, False)
     above.close()

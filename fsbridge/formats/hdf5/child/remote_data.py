@@ -26,10 +26,10 @@ F = TypeVar("F", bound=OpenedFile)
 
 
 class _Other(NamedTuple):
-    """One other file. `serial` differs for each of its versions; `blocks` is None if there is no such file."""
+    """One other file. `version`: a number that stands for its version; `blocks`: None if there is no such file."""
 
     place: str
-    serial: int
+    version: int
     blocks: BlockFile | None
 
 
@@ -65,11 +65,11 @@ class Others(Generic[F]):
             raise OSError("a file cannot be read")
         if "denied" in answer:
             raise Refusal("denied", answer["denied"])
-        for name, (place, serial, size) in zip(unknown, answer["files"], strict=True):
+        for name, (place, version, size) in zip(unknown, answer["files"], strict=True):
             known = self._known.get(place)
-            if known is None or known.serial != serial or (known.blocks is not None and known.blocks.refused):
+            if known is None or known.version != version or (known.blocks is not None and known.blocks.refused):
                 blocks = None if size is None else BlockFile(self._asker_of(place), size, answer["block"])
-                self._known[place] = known = _Other(place, serial, blocks)
+                self._known[place] = known = _Other(place, version, blocks)
             self._looked[name] = known
 
     def place(self, name: str) -> str:

@@ -31,11 +31,11 @@ _GROUP_PART = 4
 _GROUP_CHUNKS = 1024
 """Most chunks of such a group, because copying a small chunk takes more memory than its bytes."""
 
-_SENT_CHUNKS, _SENT_BYTES = 64, 256 * MIB
+_FETCHED_CHUNKS, _FETCHED_BYTES = 64, 256 * MIB
 """Most chunks, or decoded bytes if chunks are small, that are prefetched ahead of a reader of a remote store: as many as are
 requested at a time."""
 
-_MOST_SENT = 512
+_MOST_FETCHED = 512
 """Most chunks that are prefetched ahead of a reader, however small."""
 
 _FEW = 64
@@ -74,7 +74,7 @@ class ElementReader:
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._cached = max(1, room // largest)  # number of chunks in the cache
         self._group = min(max(1, self._cached // _GROUP_PART), _GROUP_CHUNKS)
-        self.most_sent = max(_SENT_CHUNKS, min(_SENT_BYTES // largest, _MOST_SENT))
+        self.most_fetched = max(_FETCHED_CHUNKS, min(_FETCHED_BYTES // largest, _MOST_FETCHED))
         """Most chunks, and so bands, that are prefetched ahead of a reader."""
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
@@ -142,28 +142,28 @@ class ElementReader:
 
         The next band is the one behind the band that holds `element`. Does nothing if the store is local.
         """
-        if not self._supply.far:
+        if not self._supply.remote:
             return  # local chunks are decoded in time, and now they would take the memory of this band's
         start = self._band(element)[1]
         if start is None:
             return
-        self.send(start, self.most_sent)
+        self.fetch(start, self.most_fetched)
         with self._lock:
             if start != self._coming[0]:  # chunks that are not stored count, too
                 self._coming = start, deque(part.chunk for part in islice(self._parts(self._band(start)[0]), self._group))
             chunks = self._coming[1]
         self._supply.prefetch(chunks, most)
 
-    def send(self, element: int, bands: int) -> None:
+    def fetch(self, element: int, bands: int) -> None:
         """Prefetch the stored bytes of the band that holds `element`, and of the bands after it.
 
-        `bands`: number of bands, with at most `most_sent` chunks altogether.
+        `bands`: number of bands, with at most `most_fetched` chunks altogether.
         """
-        left, start = self.most_sent, cast("int | None", element)
+        left, start = self.most_fetched, cast("int | None", element)
         while left > 0 and bands > 0 and start is not None:
             box, start = self._band(start)
             chunks = [part.chunk for part in islice(self._parts(box), left)]
-            self._supply.send(chunks)
+            self._supply.fetch(chunks)
             left -= len(chunks)
             bands -= 1
 
@@ -230,7 +230,7 @@ class ElementReader:
     def _copy(self, parts: list[_ChunkPart], out: NDArray[Any]) -> None:
         supply = self._supply
         if len(parts) > 1:
-            supply.send([part.chunk for part in parts])
+            supply.fetch([part.chunk for part in parts])
         missing: list[tuple[_ChunkPart, Piece]] = []
         pieces = supply.find_all([part.chunk for part in parts])
         for part, piece in zip(parts, pieces, strict=True):  # first the decoded ones: the others need their room

@@ -58,7 +58,7 @@ class ChunkSupply:
         self._helpers = helpers
         self._spill = spill
         self._lock = threading.Lock()
-        self._sent: set[Index] = set()
+        self._fetched: set[Index] = set()
         self._damaged: dict[Index, FsbridgeError] = {}
         self._decoded: set[Index] = set()
         self._divided: dict[Index, bool] = {}
@@ -79,7 +79,7 @@ class ChunkSupply:
         """Choose how chunks are cut into slabs; not at all for a remote store, or for chunks too large for the cache."""
         of = self._version.chunks
         chunks = of.array.chunks
-        whole = self.far or not isinstance(chunks, InParts) or not chunks.in_parts
+        whole = self.remote or not isinstance(chunks, InParts) or not chunks.in_parts
         if whole or self._largest() > min(of.max_chunk, self._cache.budget // 2):
             return Slabs()
         return cutting(self._metadata, selection, native_order(self._metadata))
@@ -90,7 +90,7 @@ class ChunkSupply:
         return self._metadata
 
     @property
-    def far(self) -> bool:
+    def remote(self) -> bool:
         """True if the store is remote, so that fetching chunks takes longer than decoding them."""
         return self._version.chunks.array.fetch is not None
 
@@ -197,18 +197,18 @@ class ChunkSupply:
         if len(wanted) > 1:
             self._helpers.share([partial(self._quietly, piece) for piece in wanted])
 
-    def send(self, indices: Iterable[Index]) -> None:
+    def fetch(self, indices: Iterable[Index]) -> None:
         """Prefetch the stored bytes of chunks from a remote store, each chunk once."""
         fetch = self._version.chunks.array.fetch
         if fetch is None:
             return
         for index in indices:
             known = self._found.known.get(index)
-            if index not in self._sent and (known is None or not self._cache.holds(self._key(self._slabs.whole(known)))):
-                self._sent.add(index)
+            if index not in self._fetched and (known is None or not self._cache.holds(self._key(self._slabs.whole(known)))):
+                self._fetched.add(index)
                 fetch(index)
-        if len(self._sent) > REMEMBERED_CHUNKS:
-            self._sent.clear()
+        if len(self._fetched) > REMEMBERED_CHUNKS:
+            self._fetched.clear()
 
     def passed(self, index: Index) -> None:
         """Note that a piece is not expected to be read again: it is the first to go when room is needed."""

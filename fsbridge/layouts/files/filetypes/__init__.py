@@ -78,10 +78,10 @@ class Alike:
     def parts(self) -> tuple[object, ...]:
         """What matters of the array's metadata."""
         if self._parts is None:
-            self._parts = self._told()
+            self._parts = self._facts()
         return self._parts
 
-    def _told(self) -> tuple[object, ...]:
+    def _facts(self) -> tuple[object, ...]:
         metadata, dtype = self.view.metadata, self.view.metadata.dtype
         numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
         return metadata.order, dtype.native, numpy, dtype.itemsize, dtype.serializer, metadata.varlength

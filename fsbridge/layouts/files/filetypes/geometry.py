@@ -229,8 +229,8 @@ def _of_mapping(attributes: Mapping[str, JSON], plain: bool) -> System:
     """The system of a grid mapping's variable."""
     kind, codes = attributes.get("grid_mapping_name"), (_code(attributes.get(name)) for name in ("epsg_code", "epsg"))
     code = next((code for code in codes if code is not None), None)
-    told = (_of_wkt(attributes.get(name)) for name in ("crs_wkt", "spatial_ref"))
-    if code is None and (found := next((system for system in told if system is not None), None)) is not None:
+    systems = (_of_wkt(attributes.get(name)) for name in ("crs_wkt", "spatial_ref"))
+    if code is None and (found := next((system for system in systems if system is not None), None)) is not None:
         return found
     if not isinstance(kind, str) or kind != "latitude_longitude":
         return System(code, plain and not isinstance(kind, str))
@@ -247,8 +247,8 @@ def _of_wkt(wkt: JSON) -> System | None:
     return System(None if last is None else _code(last[1]), kind[1] != "PROJ")
 
 
-def _code(told: JSON) -> int | None:
+def _code(written: JSON) -> int | None:
     """Return EPSG's code from a number, `EPSG:4326`, or an address that ends with it; None for anything else."""
-    words = str(told) if isinstance(told, str | int) and not isinstance(told, bool) else ""
+    words = str(written) if isinstance(written, str | int) and not isinstance(written, bool) else ""
     found = re.fullmatch(r"\s*(?:(?:\S*\bepsg)?\S*[:/])?([0-9]{4,5})\s*", words, re.IGNORECASE)
     return int(found[1]) if found is not None and 1024 <= int(found[1]) <= _LARGEST_CODE else None

@@ -122,18 +122,18 @@ class Pyramid:
 
         from tifffile import OmeXml
 
-        told = []
+        described = []
         for image in self.images:
             level = image[0]
             shown, shape = level.order, level.shape
             letters = letters_of(tuple(level.view.axes[i] for i in shown))
             if level.samples > 1:
                 shown, shape, letters = level.order[-3:], (*level.shape[-2:], level.samples), ["Y", "X", "S"]
-            told.append((level, letters, shape, ome_metadata(level.view, shown, letters, shape)))
-        identity = [(shape, level.dtype.str, metadata) for level, _, shape, metadata in told]
+            described.append((level, letters, shape, ome_metadata(level.view, shown, letters, shape)))
+        identity = [(shape, level.dtype.str, metadata) for level, _, shape, metadata in described]
         same = uuid5(NAMESPACE_OID, self.path + repr(identity))
         document = OmeXml(UUID=f"urn:uuid:{same}")
-        for level, letters, shape, metadata in told:
+        for level, letters, shape, metadata in described:
             stored = (level.planes, 1, 1, level.shape[-2], level.shape[-1], level.samples)
             document.addimage(level.dtype, shape, stored, axes="".join(letters), **metadata)
         return document.tostring().encode() + b"\0"
@@ -147,14 +147,14 @@ class Pyramid:
         for image in self.images:
             data = [next(starts) for _ in image]
             for plane in range(image[0].planes):
-                told = len(parts) == 1
+                single = len(parts) == 1
                 places = [position]
                 for one in range(len(image)):
-                    places.append(places[-1] + self._ifd_bytes(image, one, told))
+                    places.append(places[-1] + self._ifd_bytes(image, one, single))
                 last = image is self.images[-1] and plane == image[0].planes - 1
                 for one, level in enumerate(image):
                     tags = self._tags(level, data[one] + plane * level.plane_bytes, reduced=one > 0)
-                    if told and not one:
+                    if single and not one:
                         tags[270] = (_ASCII, len(self.description), self.description)
                     if len(image) > 1 and not one:
                         below = struct.pack(f"{order}{len(image) - 1}{self._width}", *places[1:-1])
@@ -182,12 +182,12 @@ class Pyramid:
             total += image[0].planes * sum(self._ifd_bytes(image, one, False) for one in range(len(image)))
         return total + self._ifd_bytes(self.images[0], 0, True) - self._ifd_bytes(self.images[0], 0, False)
 
-    def _ifd_bytes(self, image: Sequence[Level], one: int, told: bool) -> int:
-        """Return the bytes of the IFD of a plane in level `one`, with its values. `told`: it also has the description."""
+    def _ifd_bytes(self, image: Sequence[Level], one: int, single: bool) -> int:
+        """Return the bytes of the IFD of a plane in level `one`, with its values. `single`: it also has the description."""
         size, room = (8, 8) if self.big else (4, 4)
         values = [size * math.prod(image[one].grid), 2 * image[one].samples] * 2
         values += [2] if image[one].samples == _RGBA else []
-        values += [len(self.description)] if told and not one else []
+        values += [len(self.description)] if single and not one else []
         values += [size * (len(image) - 1)] if len(image) > 1 and not one else []
         entries = _TAGS + len(values)
         table = 16 + 20 * entries if self.big else 6 + 12 * entries

@@ -108,8 +108,8 @@ def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
     """Return the description that ImageJ reads in any TIFF."""
     from tifffile import imagej_description
 
-    told = {key: value for key, value in metadata.items() if key not in ("Labels", "LUTs", "Ranges")}  # these have tags
-    return imagej_description(shape, **{**told, "axes": metadata["axes"][: len(shape)]})
+    kept = {key: value for key, value in metadata.items() if key not in ("Labels", "LUTs", "Ranges")}  # these have tags
+    return imagej_description(shape, **{**kept, "axes": metadata["axes"][: len(shape)]})
 
 
 def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[str, Any]:
@@ -191,8 +191,8 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
         metadata |= {"Channel": said} if said else {}
         windows = {f"window of channel {i}": window for i, channel in enumerate(channels) if (window := channel.window)}
         if windows:  # OME's schema has no place for them
-            told = {name: f"{number(low)} {number(high)}" for name, (low, high) in windows.items()}
-            metadata["MapAnnotation"] = {"Namespace": WINDOWS, **told}
+            spelled = {name: f"{number(low)} {number(high)}" for name, (low, high) in windows.items()}
+            metadata["MapAnnotation"] = {"Namespace": WINDOWS, **spelled}
     return metadata
 
 

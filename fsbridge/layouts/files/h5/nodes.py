@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fsbridge.asking import Kept, before_waiting, holding
 from fsbridge.config import MIB, Config
-from fsbridge.decoded import Touched
+from fsbridge.decoded import UsedChunks
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
@@ -47,8 +47,8 @@ class H5Array(SingleFile):
         """Raise NotFound if elements have different sizes, or the file would be too large."""
         self.array = array
         self.view = array.view(selection, name)
-        self.version: Hashable = ("h5", selection, array.token)
-        self._token = array.token
+        self.version: Hashable = ("h5", selection, array.version)
+        self._array_version = array.version
         items = stored(self.view).items
         size = array_size(self.view)
         texts = items and self.view.selection.size > MAX_TEXTS
@@ -70,7 +70,7 @@ class H5Array(SingleFile):
 
     def open(self) -> H5Handle:
         """Open the file, with a skeleton that is written once; Stale if the array has changed."""
-        self.array.current(self._token)
+        self.array.current(self._array_version)
         return H5Handle(self._made(), self.version, lambda part: part.open(), lambda part: part.open())
 
     def settle(self) -> None:
@@ -80,8 +80,8 @@ class H5Array(SingleFile):
         before_waiting()
         with self._lock:
             if self._twin is None:
-                twin = array_twin(self.array, self.view, self.array.current(self._token), self._token)
-                self.array.current(self._token)  # the HDF5 file has not changed while it was asked
+                twin = array_twin(self.array, self.view, self.array.current(self._array_version), self._array_version)
+                self.array.current(self._array_version)  # the HDF5 file has not changed while it was asked
                 self._twin = twin
             return self._twin
 
@@ -182,7 +182,7 @@ class H5Group(SingleFile):
             read = list(self._read.values())
         try:
             for opened in read:
-                opened.array.current(opened.token)
+                opened.array.current(opened.version)
         except FsbridgeError:
             return False
         return not self._left
@@ -233,28 +233,28 @@ class H5Group(SingleFile):
 class _Left(NamedTuple):
     """What is kept of an array that was read through the file, and then dropped from memory.
 
-    `touched`: see `OpenArray.touched`. `changed`: the array had changed before it was dropped.
+    `used_chunks`: see `OpenArray.used_chunks`. `changed`: the array had changed before it was dropped.
     """
 
     identity: Hashable
-    token: Hashable
-    touched: Touched | None
+    version: Hashable
+    used_chunks: UsedChunks | None
     changed: bool = False
 
     @classmethod
     def of(cls, opened: Opened) -> _Left:
-        array, _, token = opened
+        array, _, version = opened
         try:
-            return cls(array.identity, token, array.touched(token))
+            return cls(array.identity, version, array.used_chunks(version))
         except Stale:
-            return cls(array.identity, token, None, True)
+            return cls(array.identity, version, None, True)
 
     def resumed(self, found: Opened) -> None:
         """Continue with the array, opened again as `found`; Stale unless all that was read of it is unchanged."""
-        array, _, token = found
-        if self.changed or (array.identity == self.identity and token != self.token):
+        array, _, version = found
+        if self.changed or (array.identity == self.identity and version != self.version):
             raise Stale(f"{array.name!r} has changed since it was read")
-        array.resume(token, self.touched)
+        array.resume(version, self.used_chunks)
 
 
 def _attrs(walked: Walked) -> Attrs:
@@ -340,9 +340,9 @@ class H5Handle:
             opened = self._open(part)
             before, known = self._sources.get(part.start, (None, None))
             if known is None or before != opened:
-                array, view, token = opened
-                version = array.current(token)
-                reader, supply = array.reader(version, view.selection, part.elements.order)
+                array, view, version = opened
+                present = array.current(version)
+                reader, supply = array.reader(present, view.selection, part.elements.order)
                 source = ElementSource(part.elements, reader, supply, view.dtype, array.chunks.cache)
                 self._sources[part.start] = opened, source
                 if known is not None:

@@ -172,8 +172,8 @@ def attributes(view: View) -> dict[str, JSON]:
         found.setdefault("numpy_dtype", dtype.str)
     missing = missing_value(view.metadata)
     # Zarr v2 writers put a fill value of 0 there without meaning anything, and netCDF's readers would show zeros as missing.
-    told = FILL_VALUE in found or missing
-    if told and missing is not None and not isinstance(found.get(FILL_VALUE), list | int | float):
+    has_fill = FILL_VALUE in found or missing
+    if has_fill and missing is not None and not isinstance(found.get(FILL_VALUE), list | int | float):
         found[FILL_VALUE] = missing
     if "hdf5" not in view.metadata.native and "element_size_um" not in found:
         order = stored(view).order

@@ -72,13 +72,13 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
             continue
         pick = view.selection.picks[number]
         rows = [pick.start + pick.step * i for i in range(pick.length)]
-        specification.add(**valued(place, found.values[rows], _told(found.attributes)))
+        specification.add(**valued(place, found.values[rows], _fitting(found.attributes)))
         arrays[place] = Labelled((len(rows),), (Axis(axis.name),), None, False)
         for name in (found.attributes.get(word) for word in BOUNDS):
             bounds = array.above.variable(name) if isinstance(name, str) and name and "/" not in name else None
             if bounds is None or bounds.values.shape != (len(found.values), 2) or f"/{name}" in arrays:
                 continue
-            specification.add(**valued(f"/{name}", bounds.values[rows], _told(bounds.attributes)))
+            specification.add(**valued(f"/{name}", bounds.values[rows], _fitting(bounds.attributes)))
             arrays[f"/{name}"] = Labelled((len(rows), 2), (Axis(axis.name), Axis(None)), None, False)
     made = scales(arrays)
     for item in made.datasets:
@@ -86,7 +86,7 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
     return made
 
 
-def _told(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
+def _fitting(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return the attributes that fit into the reserved space. Those in `MEANING` come first."""
     fitting = {
         name: value
@@ -110,11 +110,11 @@ _COORDINATE_BYTES, _VALUE_BYTES = 1 << 15, 24
 
 
 class Opened(NamedTuple):
-    """An array opened for reading. `token`: `OpenArray.token` at that time."""
+    """An array opened for reading. `version`: `OpenArray.version` at that time."""
 
     array: OpenArray
     view: View
-    token: Hashable
+    version: Hashable
 
 
 class Shown(NamedTuple):
@@ -226,7 +226,7 @@ def array_size(view: View) -> int:
     return view.selection.size * view.metadata.dtype.itemsize + reserved(view)
 
 
-def array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hashable) -> Twin:
+def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Hashable) -> Twin:
     """The file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name.
 
     If the array comes from an HDF5 file, its attributes are copied exactly. If all of it is shown and not only a region, so
@@ -234,15 +234,15 @@ def array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hasha
     """
     known = known_exactly(array.array)
     try:
-        return _array_twin(array, view, version, token, known)
+        return _array_twin(array, view, present, version, known)
     except ChildDied as error:
         if known is None:
             raise
         log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
-        return _array_twin(array, view, version, token, None)
+        return _array_twin(array, view, present, version, None)
 
 
-def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hashable, known: Exact | None) -> Twin:
+def _array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Hashable, known: Exact | None) -> Twin:
     path, whole = f"/{array.name}", view.selection == everything(view.metadata.shape)
     variable, order = stored(view).items, stored(view).order
     writer = SkeletonWriter()
@@ -257,10 +257,10 @@ def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hash
         if variable and known is not None and whole:
             elements = known.items()
         elif variable:
-            item["items"] = items_of(view, array.elements(version, view.selection, order))
+            item["items"] = items_of(view, array.elements(present, view.selection, order))
         number = specification.add(**item, elements=elements)
         found = scales_beside(array, view, path, specification)
-        shown = shown_array(view, whole and known is not None, array.array, lambda: Opened(array, view, token))
+        shown = shown_array(view, whole and known is not None, array.array, lambda: Opened(array, view, version))
         arrays, least = ({}, 0) if variable else ({number: shown}, reserved(view))
         twin, failed = written(writer, specification, specification.end(found.made, found.attached), arrays, least)
     finally:

@@ -56,11 +56,11 @@ class SkeletonElements:
     """An array with its elements in the skeleton."""
 
     array: OpenArray
-    token: Hashable
+    version: Hashable
 
     def current(self) -> bool:
         """Return True if the array has not changed; Stale if it has."""
-        self.array.current(self.token)
+        self.array.current(self.version)
         return True
 
 
@@ -134,8 +134,8 @@ class Walk:
         self.specification.add("group", path or "/", attributes=attributes, characters=spec.characters(attributes), **typed)
         if known is not None:
             self._same(known.file, known.described, path or "/")
-        told, left_out = _ToldMembers(), list[str]()
-        for name, step in self._steps(group, known, members, told, path, depth):
+        seen, left_out = _SeenMembers(), list[str]()
+        for name, step in self._steps(group, known, members, seen, path, depth):
             self._room()
             try:
                 step()
@@ -149,7 +149,7 @@ class Walk:
         del self._around[group]
         if left_out:
             self.specification.leave_out(path or "/", left_out)
-        if known is not None and told.alone:
+        if known is not None and seen.alone:
             self._watch(SeenGroup(group, known.origin, None))
         else:
             state = _state(attributes, list(group.group.children()) if members is None else members)
@@ -160,25 +160,25 @@ class Walk:
         group: OpenGroup,
         known: Exact | None,
         listed: Sequence[Child] | None,
-        told: _ToldMembers,
+        seen: _SeenMembers,
         path: str,
         depth: int,
     ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield each member's name, and a function that adds it. `told` gets members that an HDF5 file describes exactly.
+        """Yield each member's name, and a function that adds it. `seen` gets members that an HDF5 file describes exactly.
 
         If HDF5 cannot describe all of them, the others are added in the same way as members of other formats.
         """
         if known is not None:
             try:
                 for member in known.members:
-                    told.names.add(member.name)
-                    told.alone &= member.kind != "external"
+                    seen.names.add(member.name)
+                    seen.alone &= member.kind != "external"
                     yield member.name, partial(self._exact_member, group, known, member, path, depth)
                 return
             except (CorruptData, Unsupported, TooLarge) as error:
-                told.alone = False
+                seen.alone = False
                 log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
-        children = (child for child in group.group.children() if child.name not in told.names) if listed is None else listed
+        children = (child for child in group.group.children() if child.name not in seen.names) if listed is None else listed
         for child, opener in openers(group.group, children, group.path.member.context.config.is_remote):
             yield spec.component(child.name), partial(self._child, group, child, opener, path, depth)
 
@@ -296,10 +296,10 @@ class Walk:
         """Return the elements of an array that must lie in the skeleton (`Stored.items`)."""
         if view.selection.size > MAX_TEXTS:
             raise TooLarge(f"the array has more than {MAX_TEXTS} elements of variable length")
-        token = array.settled()
-        items = array.elements(array.current(token), view.selection, spec.stored(view).order)
+        version = array.settled()
+        items = array.elements(array.current(version), view.selection, spec.stored(view).order)
         self._add_variable(sum(len(item) for item in items.reshape(-1).tolist()))
-        self._watch(SkeletonElements(array, token))
+        self._watch(SkeletonElements(array, version))
         return list(spec.items_of(view, items))
 
     def _add_variable(self, count: int) -> None:
@@ -338,7 +338,7 @@ def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
 
 
 @dataclass
-class _ToldMembers:
+class _SeenMembers:
     """Members of a group that an HDF5 file describes exactly. `alone`: it describes all, and none is in another file."""
 
     names: set[str] = field(default_factory=set)

@@ -334,6 +334,6 @@ def _label(view: View) -> str:
     axis = view.axes[0] if view.axes else None
     if axis is None:
         return ""
-    told = axis.scale is not None or axis.unit is not None
+    described = axis.scale is not None or axis.unit is not None
     unit = symbol(axis.unit)
-    return f"{axis.name or ('position' if told else 'index')}{f' ({unit})' if unit else ''}"
+    return f"{axis.name or ('position' if described else 'index')}{f' ({unit})' if unit else ''}"

@@ -80,11 +80,11 @@ def test_what_is_beside_an_object_is_as_the_store_tells(path: Path, store: Local
         with beside:
             assert beside.read("absent", 100) is None
             assert (beside.holds_only(["document"]), beside.holds_only(["0", "document"])) == (False, True)
-            assert [beside.touched_ns(name) for name in ("", "0", "absent")] == [2 * 10**18, 10**18, 0]
+            assert [beside.mtime_ns(name) for name in ("", "0", "absent")] == [2 * 10**18, 10**18, 0]
         plain = store.glimpse(Key("g/plain"))
         assert plain is not None
         with plain, pytest.raises(OSError, match="not plain"):
-            plain.touched_ns("link")
+            plain.mtime_ns("link")
 
 
 @pytest.mark.parametrize("point", ["g/plain", "g/plain/c"])

@@ -48,10 +48,10 @@ def opened(server: FakeS3) -> ObjectStore:
 def test_a_listing_of_100_000_keys_in_parts(keys: FakeS3) -> None:
     store = opened(keys)
     with keys.counted() as requests, keys.gathered(PARTS - 1, lambda request: request.query.get("start-after")):
-        store.foresee(NESTED, ChunkKeys("/", "c").spread((200, 500)))
+        store.prefetch_listing(NESTED, ChunkKeys("/", "c").spread((200, 500)))
         assert len(store._listings.level(NESTED)) == 201
         assert all(len(store._listings.level(NESTED / str(i))) == 500 for i in range(200))
-        store.foresee(NESTED)  # is known
+        store.prefetch_listing(NESTED)  # is known
     assert len(requests) <= 101 + PARTS
 
 
@@ -87,7 +87,7 @@ def test_a_short_listing_is_not_cut(server: FakeS3) -> None:
             server.put(f"z/n/c/{i}/{j}", b"x", 1e9)
     store = opened(server)
     with server.counted() as requests:
-        store.foresee(Key("n/c"), ChunkKeys("/", "c").spread((100, 100)))
+        store.prefetch_listing(Key("n/c"), ChunkKeys("/", "c").spread((100, 100)))
     assert len(requests) == PART_PAGES - 1
 
 
@@ -96,7 +96,7 @@ def test_p6_what_would_be_too_much_is_noticed_by_its_first_page(keys: FakeS3, mo
     store = opened(keys)
     with keys.counted() as requests:
         for i in range(3):
-            store.foresee(NESTED, ChunkKeys("/", "c").spread((200, 500)))
+            store.prefetch_listing(NESTED, ChunkKeys("/", "c").spread((200, 500)))
             assert len(list(store.list(NESTED / str(i)))) == 500
     assert len(requests) == 4
 
@@ -117,7 +117,7 @@ def test_listing_the_third_of_many_directories_lists_all_of_them(server: FakeS3)
         for i in range(100):
             assert [member.name for member in store.list(Key(f"g/a{i}"))] == ["c"]
             assert sum(map(len, store.names(Key(f"g/a{i}/c")))) == 30
-            store.foresee(Key(f"g/a{i}/c"))
+            store.prefetch_listing(Key(f"g/a{i}/c"))
     assert len(requests) <= 4 + 3 + 2  # pages; what was listed before
 
 

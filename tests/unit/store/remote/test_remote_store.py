@@ -96,7 +96,7 @@ def every(store: ObjectStore) -> dict[str, Callable[[], object]]:
         "list": lambda: list(store.list(Key("a"))),
         "names": lambda: list(store.names(Key("a/c"))),
         "mtimes": lambda: store.mtimes(Key("a/c"), ["0"]),
-        "foresee": lambda: store.foresee(Key("a")),
+        "prefetch_listing": lambda: store.prefetch_listing(Key("a")),
     }
 
 
@@ -223,7 +223,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
             server.put(f"z/n/c/{i}/{j}", b"x", 1e9)
     store = opened(server)
     with server.counted() as requests:
-        store.foresee(Key("n/c"))
+        store.prefetch_listing(Key("n/c"))
         assert sorted(member.name for member in store.list(Key("n/c"))) == sorted(map(str, range(40)))
         for i in range(40):
             assert sorted(name for names in store.names(Key(f"n/c/{i}")) for name in names) == sorted(map(str, range(40)))
@@ -323,7 +323,7 @@ def test_p2_a_body_that_breaks_off_is_resumed_and_never_short(server: FakeS3) ->
     assert store.read(A, 1 << 24)[0] == CHUNK
     assert len(list(store.list(Key("a")))) == 3  # obstore does not resume a listing: we do
     assert len([name for names in store.names(Key("a/c")) for name in names]) == 3
-    store.foresee(Key("a"))
+    store.prefetch_listing(Key("a"))
 
 
 def test_p9_an_object_that_is_replaced_while_it_is_resumed_is_an_error(server: FakeS3) -> None:
@@ -848,7 +848,7 @@ def test_the_web_has_no_listings(server: FakeS3) -> None:
     assert store.stat(Key("a")).is_dir  # because something was found beneath
     with pytest.raises(Unlistable):
         list(store.names(Key("a/c")))
-    store.foresee(Key("a/c"))
+    store.prefetch_listing(Key("a/c"))
 
 
 @pytest.mark.parametrize("key", ["z/a//x", "z/a/../x", "z/a/./x", "z/a/x\ny", "z/a/\x7f", "z/a/\x01/y"])
@@ -874,7 +874,7 @@ def test_markers_of_directories_are_no_objects(server: FakeS3) -> None:
     assert [member.name for member in store.list(Key("a"))] == ["big", "c", "zarr.json"]
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
     store = opened(server)
-    store.foresee(Key("a"))
+    store.prefetch_listing(Key("a"))
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
 
 
@@ -1029,7 +1029,7 @@ def page(keys: Iterable[str], token: str = "") -> Fault:
     return Fault(status=200, body=f"<ListBucketResult>{cut}{entries}</ListBucketResult>".encode())
 
 
-LISTINGS = ["list", "names", "foresee"]
+LISTINGS = ["list", "names", "prefetch_listing"]
 
 
 @pytest.mark.parametrize(("method", "many"), [("list", 0), *((method, many) for method in LISTINGS for many in (700, 1000))])
@@ -1045,7 +1045,7 @@ def test_p6_p8_a_listing_that_never_ends_is_given_up(
     calls = {
         "list": lambda: list(store.list(Key("a/c"))),
         "names": lambda: list(store.names(Key("a/c"))),
-        "foresee": lambda: store.foresee(Key("a/c")),
+        "prefetch_listing": lambda: store.prefetch_listing(Key("a/c")),
     }
     with pytest.raises((Unreachable, TimedOut)):
         calls[method]()
@@ -1077,7 +1077,7 @@ def test_p3_a_server_without_second_pages_has_none_of_them_taken_for_absent(
     calls = {
         "list": lambda: list(store.list(Key("n/c"))),
         "names": lambda: list(store.names(Key("n/c"))),
-        "foresee": lambda: store.foresee(Key("n/c")),
+        "prefetch_listing": lambda: store.prefetch_listing(Key("n/c")),
     }
     if method == "list" or not behind:
         with pytest.raises(Unreachable, match=r"no more than 1000 members|again and again"):
@@ -1095,7 +1095,7 @@ def test_p3_a_page_for_people_in_place_of_a_listing_is_no_empty_one(server: Fake
     calls = {
         "list": lambda: list(store.list(Key("a/c"))),
         "names": lambda: list(store.names(Key("a/c"))),
-        "foresee": lambda: store.foresee(Key("a/c")),
+        "prefetch_listing": lambda: store.prefetch_listing(Key("a/c")),
         "begin": store.begin,
     }
     with pytest.raises(Unreachable, match="lists nothing, but answers as if every name existed"):
@@ -1157,7 +1157,7 @@ def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3
     store = opened(server)
     for number in range(5):
         server.put(f"z/{number}/c/0", b"x", 1e9)
-        store.foresee(Key(f"{number}"))
+        store.prefetch_listing(Key(f"{number}"))
     assert store._listings._beneath.used <= 2
 
 
@@ -1166,7 +1166,7 @@ def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
     server.latency = 0.1
     with server.counted() as requests, ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: [member.name for member in store.list(Key("a"))], range(8)))
-        list(pool.map(lambda _: store.foresee(Key("a/c")), range(8)))
+        list(pool.map(lambda _: store.prefetch_listing(Key("a/c")), range(8)))
     assert found == [["big", "c", "zarr.json"]] * 8
     assert len(requests) == 2
 
@@ -1233,7 +1233,7 @@ def test_what_lies_beside_is_not_listed_where_that_takes_longer_than_the_request
 def test_a_directory_is_there_as_long_as_a_listing_of_it_is_believed(server: FakeS3) -> None:
     """Not only for as long as an answer about an object is: the second `find` on a slow machine asked again."""
     store = opened(server, ttl=0.0)
-    store.foresee(Key("a/c"))
+    store.prefetch_listing(Key("a/c"))
     with server.counted() as requests:
         assert store.stat(Key("a/c")).is_dir
     assert not requests

@@ -15,7 +15,7 @@ from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key
 from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client
-from fsbridge.store.remote.prefetching import Revisits
+from fsbridge.store.remote.prefetching import PrefetchedStats
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
@@ -34,7 +34,7 @@ def store(server: FakeS3) -> ObjectStore:
 
 def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, store: ObjectStore) -> None:
     with server.counted() as requests, server.gathered(2, lambda request: "if-none-match" in request.headers):
-        store.revisit(A)
+        store.prefetch_stat(A)
         assert store.stat(B).size == len(CHUNK) - 1
         store._revisits.wait(A)
     assert sorted(request.key for request in requests) == ["z/a/c/0", "z/a/c/1"]
@@ -65,15 +65,15 @@ def _size(store: ObjectStore) -> int | None:
 def test_p3_p9_the_next_look_gets_what_a_revisit_found(server: FakeS3, store: ObjectStore) -> None:
     before = store.stat(A)
     server.put("z/a/c/0", b"new", 2e9)
-    store.revisit(A)
+    store.prefetch_stat(A)
     assert store.stat(A).version != before.version
     server.fault = lambda request: Fault(status=403)
-    store.revisit(A)
+    store.prefetch_stat(A)
     with pytest.raises(FsbridgeError):
         store.stat(A)
     server.fault = lambda request: None
     del server.objects["z/a/c/0"]
-    store.revisit(A)
+    store.prefetch_stat(A)
     with pytest.raises(NotFound):
         store.stat(A, WHOLE)
 
@@ -87,15 +87,15 @@ def test_each_is_asked_once_and_no_look_waits_for_what_is_not_asked() -> None:
         released.wait(10)
         raise NotFound("gone")
 
-    revisits = Revisits(ask)
-    revisits.wait(A)
+    stats = PrefetchedStats(ask)
+    stats.wait(A)
     for key in (A, A, B):
-        revisits.begin(key)
+        stats.begin(key)
     with asking.without_waiting(), pytest.raises(WouldWait):
-        revisits.wait(A)
+        stats.wait(A)
     released.set()
-    revisits.wait(A)
-    revisits.wait(B)
+    stats.wait(A)
+    stats.wait(B)
     assert sorted(asked) == [A, B]
 
 
@@ -103,8 +103,8 @@ def test_each_is_asked_once_and_no_look_waits_for_what_is_not_asked() -> None:
 def test_a_look_during_a_request_gets_its_answer_or_asks_if_there_is_none(
     monkeypatch: pytest.MonkeyPatch, found: int | None
 ) -> None:
-    revisits, under_way, waiting, released = Revisits(print), threading.Event(), threading.Event(), threading.Event()
-    until_asked = revisits.wait
+    stats, under_way, waiting, released = PrefetchedStats(print), threading.Event(), threading.Event(), threading.Event()
+    until_asked = stats.wait
 
     def wait(key: Key) -> None:
         waiting.set()
@@ -122,8 +122,8 @@ def test_a_look_during_a_request_gets_its_answer_or_asks_if_there_is_none(
 
     def second() -> int:
         assert under_way.wait(10)
-        return revisits.once(A, lambda: 2, tell)
+        return stats.once(A, lambda: 2, tell)
 
-    monkeypatch.setattr(revisits, "wait", wait)
-    calls = [lambda: revisits.once(A, ask, lambda: None), second]
+    monkeypatch.setattr(stats, "wait", wait)
+    calls = [lambda: stats.once(A, ask, lambda: None), second]
     assert each(lambda call: call(), calls, 2) == [1, found or 2]
