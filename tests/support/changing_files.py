@@ -78,12 +78,11 @@ class ChangingFiles:
         self._change({**self._content, name: Stored(shape, self.stamp(), stamps)}, name, "rename" if renamed else "place")
 
     def remove(self, name: str, group: bool = False) -> None:
-        if name not in self._content and not group:
-            return
         content = {other: stored for other, stored in self._content.items() if other != name}
         if group:
             content[name] = Stored(None, 0)
-        self._change(content, name, "rename")
+        if content != self._content:  # else the file would be replaced, and no history would tell
+            self._change(content, name, "rename")
 
     def move(self, name: str, to: str) -> None:
         content = {**self._content, to: self._content[name]}
