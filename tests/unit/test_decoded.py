@@ -269,20 +269,20 @@ def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(
     replace(array, (0, 2), None)
     used = [(0, 0), (0, 1), (0, 2), (2, 3), (3, 4)]
     version.open_all(used[::-1])
-    touched = version.touched()
+    used_chunks = version.used_chunks()
     if changed is not None:
         replace(array, changed, bytes(12))
     other = chunks_of(array).whole()
     if changed in used:
         with pytest.raises(Stale):
-            other.resume(touched)
+            other.resume(used_chunks)
         return
-    other.resume(touched)
+    other.resume(used_chunks)
     replace(array, (0, 2), bytes(12))
     with pytest.raises(Stale):
         other.open((0, 2))
     with pytest.raises(Stale):
-        chunks_of(array).whole().resume(other.touched())
+        chunks_of(array).whole().resume(other.used_chunks())
 
 
 def test_p7_a_version_is_not_looked_at_for_longer_than_an_open_may_take(
@@ -296,16 +296,16 @@ def test_p7_a_version_is_not_looked_at_for_longer_than_an_open_may_take(
 
 
 def test_p9_unused_chunks_of_a_version_may_change(array: FakeArray) -> None:
-    touched = chunks_of(array).whole().touched()
+    used_chunks = chunks_of(array).whole().used_chunks()
     replace(array, (0, 0), None)
-    chunks_of(array).whole().resume(touched)
+    chunks_of(array).whole().resume(used_chunks)
 
 
 def test_p11_of_what_was_read_one_after_the_other_little_is_kept() -> None:
     """A virtual file of many arrays keeps that of each, for as long as it is open."""
     version = chunks_of(fake_array(np.zeros(5000, "u1"), (1,))).whole()
     version.open_all([(number,) for number in range(5000)])
-    kept = pickle.dumps(version.touched())
+    kept = pickle.dumps(version.used_chunks())
     assert len(kept) < 1000
 
 

@@ -36,7 +36,7 @@ def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, store:
     with server.counted() as requests, server.gathered(2, lambda request: "if-none-match" in request.headers):
         store.prefetch_stat(A)
         assert store.stat(B).size == len(CHUNK) - 1
-        store._revisits.wait(A)
+        store._prefetched_stats.wait(A)
     assert sorted(request.key for request in requests) == ["z/a/c/0", "z/a/c/1"]
 
 
@@ -62,7 +62,7 @@ def _size(store: ObjectStore) -> int | None:
         return None
 
 
-def test_p3_p9_the_next_look_gets_what_a_revisit_found(server: FakeS3, store: ObjectStore) -> None:
+def test_p3_p9_the_next_look_gets_what_a_prefetched_stat_found(server: FakeS3, store: ObjectStore) -> None:
     before = store.stat(A)
     server.put("z/a/c/0", b"new", 2e9)
     store.prefetch_stat(A)
