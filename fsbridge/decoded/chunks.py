@@ -28,7 +28,7 @@ _SEQUENTIAL_BYTES = 64 * 1024
 _SELECTIVE_PART = 4
 """Once more than this part (a quarter) of a chunk was asked for piece by piece, the chunk is decoded whole."""
 
-_FAR_BYTES = 4 << 20
+_REMOTE_BYTES = 4 << 20
 """Stored bytes of a remote chunk up to which it is always decoded whole: a part takes two requests, one by one."""
 
 _EARLY_BYTES = 128 * 1024
@@ -315,7 +315,7 @@ class DecodedChunk:
 
     def _selective(self, offset: int, stop: int) -> bool:
         """True if the reader seems to want only parts of the chunk: it does not read in sequence, and has read little."""
-        if self._of.array.fetch is not None and self.info.stored <= _FAR_BYTES:
+        if self._of.array.fetch is not None and self.info.stored <= _REMOTE_BYTES:
             return False
         sequential = offset == self._next and (offset > 0 or stop >= min(_SEQUENTIAL_BYTES, self.size))
         return not sequential and (self._ranged + stop - offset) * _SELECTIVE_PART <= self.size

@@ -27,7 +27,7 @@ REMEMBERED_VERSIONS = 65536
 LEAST_BYTES = 64 * 1024
 """Bytes of the smallest request that is declined. Rows up to this length also arrive as requests of single pages."""
 
-FAR_REQUESTS = 2
+JUMPS = 2
 """Number of requests, each farther from the last than it is long, after which a program seems to pick rows."""
 
 REMEMBERED = 8
@@ -116,11 +116,11 @@ class PageVersions:
 class Scattered:
     """The sequence of requests for one open file, and which of them to decline."""
 
-    __slots__ = ("_declined", "_far", "_last", "_never", "_next", "_run")
+    __slots__ = ("_declined", "_jumps", "_last", "_never", "_next", "_run")
 
     def __init__(self) -> None:
         self._declined: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)  # where declined requests begin and end
-        self._far = 0  # requests far from the one before, one after the other
+        self._jumps = 0  # requests far from the one before, one after the other
         self._last: int | None = None  # where the last long request begins
         self._next = -1  # where the last short request ended
         self._run = 0  # bytes of short requests, each behind the one before
@@ -137,16 +137,16 @@ class Scattered:
             self._run = self._run + size if start == self._next else size
             self._next = stop
             if self._run > LEAST_BYTES:  # from front to back again
-                self._far = 0
+                self._jumps = 0
             return False
         if any(begin <= start and stop <= end for begin, end in self._declined):
             return False  # the part of it that a program waits for: with large folios in the kernel it may be long
         if self._last is None or abs(start - self._last) > size:
-            self._far += 1
-        elif self._far <= FAR_REQUESTS:
-            self._far = 0
+            self._jumps += 1
+        elif self._jumps <= JUMPS:
+            self._jumps = 0
         self._last = start
-        if self._far <= FAR_REQUESTS:
+        if self._jumps <= JUMPS:
             return False
         self._declined.append((start, stop))
         return True

@@ -139,7 +139,7 @@ class Daemon:
                 self._end = partial(trio.lowlevel.current_trio_token().run_sync_soon, nursery.cancel_scope.cancel)
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
                 nursery.start_soon(self._remind)
-                nursery.start_soon(keep_told, self.report.words)
+                nursery.start_soon(notify_regularly, self.report.words)
                 nursery.start_soon(self._watch_forgotten)
                 try:
                     threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
@@ -300,7 +300,7 @@ def notify(state: str) -> None:
         sock.send(state.encode())
 
 
-async def keep_told(words: Callable[[], str]) -> None:
+async def notify_regularly(words: Callable[[], str]) -> None:
     """Send systemd the line `words()` regularly, and tell its watchdog that the event loop runs.
 
     Without that, systemd restarts the service.

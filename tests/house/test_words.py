@@ -57,3 +57,37 @@ def test_names_comments_and_messages_of_tests_and_scripts_call_nothing_but_peopl
         if PEOPLE.search(line)
     ]
     assert len(lines) <= 35, "\n".join(lines)
+
+
+REPLACED = {
+    "far": "remote",
+    "foresee": "prefetch",
+    "revisit": "prefetch",
+    "touched": "used",
+    "told": "what it is",
+    "serial": "version",
+    "stamp": "version",
+}
+"""Words that once stood for others of docs/architecture.md."""
+
+
+def test_one_thing_has_one_word() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {name}: say {REPLACED[word]}"
+        for path in modules("fsbridge")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in names(node)
+        for word in name.strip("_").split("_")
+        if word in REPLACED
+    ]
+    assert found == []
+
+
+def names(node: ast.AST) -> Iterator[str]:
+    """Names that a node gives to something."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.id if isinstance(node, ast.Name) else node.attr

@@ -213,9 +213,9 @@ class Streams:
             stream.furthest = max(stream.furthest, end - 1)
             wanted = [other for other in range(first, end) if not self._is_recent(other)]
             ahead = min(4 * depth, self._depths.fetched)
-            far = range(max(number, stream.fetched) + 1, min(number + 1 + ahead, self._count))
-            fetched = [other for other in far if not self._is_recent(other)]
-            stream.fetched = max(stream.fetched, far.stop - 1)
+            coming = range(max(number, stream.fetched) + 1, min(number + 1 + ahead, self._count))
+            fetched = [other for other in coming if not self._is_recent(other)]
+            stream.fetched = max(stream.fetched, coming.stop - 1)
             for other in wanted:
                 self._note(other)
             if fetched:

@@ -113,12 +113,12 @@ class ChunkSupply:
         kept = [i for i in order if not selection.picks[i].dropped]
         while kept and grid.edges[kept[0]] == 1:
             kept.pop(0)
-        touched = [min(grid.counts[i], selection.picks[i].length) for i in kept[1:]]
+        counts = [min(grid.counts[i], selection.picks[i].length) for i in kept[1:]]
         chunk = max(1, self._largest())
         if chunk > self._cache.budget // 2:
             return 0  # such chunks are read by ranges, or one at a time, and spilled if they are decoded again
         room = self._cache.budget // 2 // chunk
-        band = math.prod(touched)
+        band = math.prod(counts)
         if band <= room:
             return 0
         most = max(room, self._spill.limit // chunk)

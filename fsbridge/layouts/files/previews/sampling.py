@@ -188,7 +188,7 @@ def sampled(
         if _cost(metadata, found) <= DECODED_BYTES:
             return Sample(found, tuple(parts[i][2] if i in parts else 1 for i in range(len(shape))), True)
         places = [region.kept[dimension] for dimension in counts]
-        single = all(_touched(found.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
+        single = all(_chunks_of(found.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
         if single and any(stop > 1 for _, stop in first.values()):
             first = {dimension: (0, max(1, stop // 2)) for dimension, (_, stop) in first.items()}
             continue
@@ -232,12 +232,12 @@ def _selection(
 
 def _cost(metadata: ArrayMetadata, selection: Selection) -> int:
     """Return the bytes of all chunks that hold one of the elements."""
-    touched = math.prod(_touched(pick, edge) for pick, edge in zip(selection.picks, metadata.grid.edges, strict=True))
+    chunks = math.prod(_chunks_of(pick, edge) for pick, edge in zip(selection.picks, metadata.grid.edges, strict=True))
     largest = math.prod(max(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges)
-    return touched * largest * max(1, metadata.dtype.itemsize)
+    return chunks * largest * max(1, metadata.dtype.itemsize)
 
 
-def _touched(pick: Pick, edge: int | tuple[int, ...]) -> int:
+def _chunks_of(pick: Pick, edge: int | tuple[int, ...]) -> int:
     """Return the most chunks along one dimension that contain a picked element."""
     if not pick.length:
         return 0
