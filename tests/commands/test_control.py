@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MountFunction
-from mounting import Mount, command, environment, fsbridge
+from mounting import HEARS_CTRL_C, Mount, command, environment, fsbridge
 from small_stores import FORMATS
 from waiting import until
 
@@ -264,7 +264,7 @@ def test_prometheus_reads_it(tmp_path: Path, mount: MountFunction) -> None:
 
 def test_watching(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
-    words = command("status", point.path, "--watch", "0.1", "--json")
+    words = [*HEARS_CTRL_C, *command("status", point.path, "--watch", "0.1", "--json")]
     watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
     watching.send_signal(signal.SIGINT)
@@ -275,7 +275,7 @@ def test_watching(tmp_path: Path, mount: MountFunction) -> None:
 
 def test_rates_are_shown(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
-    words = command("status", point.path, "--watch", "0.1")
+    words = [*HEARS_CTRL_C, *command("status", point.path, "--watch", "0.1")]
     watching = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment())
     assert any("/s)" in watching.stdout.readline() for _ in range(30))
     watching.send_signal(signal.SIGINT)

@@ -18,13 +18,10 @@ import zarr
 from conftest import MountFunction
 from fake_s3 import FakeS3
 from in_process import fsbridge
-from mounting import command, environment
+from mounting import HEARS_CTRL_C, command, environment
 from source_places import numbers, tree_of, upload, write_all, write_each
 
 from fsbridge.unmounted.destinations import Folder
-
-HEARS_CTRL_C = ("env", "--default-signal=INT")
-"""Before a command: tests may have been started in the background, where shells have programs ignore it."""
 
 
 @pytest.fixture(scope="module")

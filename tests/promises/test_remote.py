@@ -25,7 +25,7 @@ import pytest
 import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3, Fault, Request
-from mounting import ROOT, Mount, command, environment, fsbridge, without_log_notice
+from mounting import HEARS_CTRL_C, ROOT, Mount, command, environment, fsbridge, without_log_notice
 from numpy.typing import NDArray
 from observing import errno_of
 from readers import read
@@ -34,8 +34,6 @@ from waiting import until
 from fsbridge.cli import INTERRUPTED
 
 MountFunction = Callable[..., Mount]
-HEARS_CTRL_C = ("env", "--default-signal=INT")
-"""Before a command: tests may have been started in the background, where shells have programs ignore it."""
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
 
 

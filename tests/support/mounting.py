@@ -35,6 +35,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
+HEARS_CTRL_C = ("env", "--default-signal=INT")
+"""Before a command: tests may have been started in the background, where shells have programs ignore it."""
+
+
 def command(*arguments: str | os.PathLike[str]) -> list[str]:
     """The command line of `fsbridge`: the script installed beside this Python, else the module."""
     script = Path(sys.executable).with_name("fsbridge")
