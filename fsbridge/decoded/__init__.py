@@ -270,7 +270,7 @@ def _version_number(info: ChunkInfo | None) -> int:
 
 
 def _sum(versions: NDArray[np.uint64]) -> int:
-    """Return a number that stands for all of them, in their order."""
+    """Return a number that stands for all these versions, in their order."""
     return hash(versions.tobytes())
 
 

@@ -10,6 +10,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
 import trio
@@ -17,7 +18,7 @@ import trio
 from fsbridge.asking import as_of, before_waiting, context, oldest
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.deadlines import Deadline
-from fsbridge.errors import Stale
+from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.pages import Scattered
 from fsbridge.kernel.records import HELD, Parked, Record, opened
@@ -101,8 +102,8 @@ def open_file(found: Record | Parked | AnyNode) -> Handle:
     try:
         return file.open()
     except Stale:
-        if isinstance(found, Record):
-            found.settle()
+        with suppress(FsbridgeError, OSError), as_of(time.monotonic()):  # the look-up that comes next has the same error
+            file.settle()
         raise
 
 

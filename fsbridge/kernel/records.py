@@ -12,7 +12,6 @@ A record tells how a node is opened, and opened again after it was parked. Not h
 
 from __future__ import annotations
 
-import time
 from array import array
 from bisect import bisect_right
 from collections import deque
@@ -20,8 +19,7 @@ from collections.abc import Callable, Hashable, Iterator, MutableSequence
 from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from fsbridge.asking import as_of
-from fsbridge.errors import FsbridgeError, Stale
+from fsbridge.errors import Stale
 from fsbridge.tree import AnyNode, Directory, Kind, Space
 
 PAGE_ROWS = 512
@@ -306,12 +304,6 @@ class Record:
             self.node = node
             self._learnt.append(self)
         return node
-
-    def settle(self) -> None:
-        """Settle what has the record's name now, because opening the record's own node was Stale. May block."""
-        if self.above is not None:
-            with suppress(FsbridgeError), as_of(time.monotonic()):  # the look-up that comes next has the same error
-                cast(Directory, self.above.open()).lookup(self.name).settle()
 
     @property
     def is_open(self) -> bool:

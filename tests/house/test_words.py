@@ -84,7 +84,7 @@ def test_one_thing_has_one_word() -> None:
 
 
 def names(node: ast.AST) -> Iterator[str]:
-    """Names that a node gives to something."""
+    """Yield the names that a node gives to something."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node.name
     elif isinstance(node, ast.arg):

@@ -52,3 +52,26 @@ def test_p9_planes_below_directories_are_of_the_present_version(tmp_path: Path, 
         os.close(held)
     for name in ("0002", "0001.tif", "001", "0001/0003", "0001/0002/0004.tif", "0001/0002/0003", "0001/0002/0003.h5"):
         assert not (folder / name).exists()
+
+
+def test_p9_an_open_after_a_stale_one_is_not_the_first_to_see_a_change(tmp_path: Path, mount: MountFunction) -> None:
+    """The kernel looks a stale path up once more: the document, and then a chunk that was read with it, are replaced."""
+    array = zarr.create_array(
+        tmp_path / "s.zarr", name="a", shape=(4, 6, 6), chunks=(2, 6, 6), dtype="i4", compressors=None, fill_value=0
+    )
+    array[...] = 1
+    tree = mount(tmp_path / "s.zarr", "--layout", "files", "--metadata-ttl", "60")
+    document, chunk = tmp_path / "s.zarr/a/zarr.json", tmp_path / "s.zarr/a/c/0/0/0"
+    for number, name in enumerate(("a.npy", "a[0].npy", "a.slices/0000.npy", "a.slices/0000.tif", "a.h5"), 2):
+        with open(tree / name, "rb") as before:
+            before.read()
+            array = zarr.open_array(tmp_path / "s.zarr/a")
+            array.attrs["number"] = number
+            os.utime(document, ns=(number * 10**9, number * 10**9))
+            with open(tree / "a.nrrd", "rb") as other:
+                other.read()
+                new = tmp_path / "new"
+                new.write_bytes(np.full((2, 6, 6), number, "<i4").tobytes())
+                os.rename(new, chunk)
+                with open(tree / name, "rb") as after:
+                    assert np.full(6, number, "<i4").tobytes() in after.read(), name

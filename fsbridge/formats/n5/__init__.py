@@ -115,8 +115,8 @@ class N5Hierarchy:
         files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
-            remote = self.keyed.store.prefixes  # looking for a block first would take longer than reading one
-            varlength = key in self._irregular if remote else self._stores_varlength(files)
+            prefixes = self.keyed.store.prefixes  # looking for a block first would take longer than reading one
+            varlength = key in self._irregular if prefixes else self._stores_varlength(files)
             metadata = replace(metadata, varlength=True) if varlength else metadata
         version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
         metadata = light(metadata, document.length, lambda: parse_dataset(again())[0], self.keyed.attributes)

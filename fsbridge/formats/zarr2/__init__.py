@@ -113,14 +113,14 @@ class Zarr2Hierarchy:
         documents, array, attrs = self.keyed.documents, key / ARRAY, key / ATTRIBUTES
         self._copies.adopt(array)
         self._copies.adopt(attrs)
-        remote = self.keyed.store.prefixes
-        wanted = not remote or self._are_wanted(key)
-        if remote and wanted:
+        prefixes = self.keyed.store.prefixes
+        wanted = not prefixes or self._are_wanted(key)
+        if prefixes and wanted:
             documents.prefetch(attrs)  # both documents in parallel
         document = documents.read(array)
         if document is None:
             return self._dialect.group(self, key)
-        later = self._late(key, document) if remote else None
+        later = self._late(key, document) if prefixes else None
         wanted = wanted or "O" in str(document.values.get("dtype"))  # attributes tell what such objects are
         attributes = None
         if later is None:

@@ -143,7 +143,7 @@ class SlicesDirectory(NodeAbilities):
         return self
 
     def settle(self) -> None:
-        self.space.array.settled()
+        self.space.array.settle()
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the members. Sizes and times are those of the first plane, because all planes have the same."""
@@ -203,7 +203,7 @@ class PlaneFile(NodeAbilities):
         return self._found().size_seconds
 
     def settle(self) -> None:
-        self._space.array.settled()
+        self._space.array.settle()
 
     def _found(self) -> ArrayFile:
         """The file; NotFound when its type cannot hold the plane."""

@@ -89,6 +89,11 @@ class Shared:
                 self._recent.append(known)
             return known
 
+    def present(self, array: OpenArray) -> OpenArray:
+        """Return the array that was opened last at the path of `array`: itself, unless its metadata has changed."""
+        with self._lock:
+            return self._known.get(array.names, array)
+
     def named(self, names: tuple[str, ...], version: Hashable) -> tuple[Hashable, Hashable]:
         """Return what `OpenArray.identity` and `version` are for a version of the array at the path `names`, open or not."""
         with self._lock:
@@ -288,6 +293,10 @@ class OpenArray:
         except Stale:
             self.current(self.version)  # passes if only chunks have changed: the version is new
         return self.version
+
+    def settle(self) -> None:
+        """Find out the present version of the array that is at this path by now (`tree.NodeAbilities.settle`)."""
+        self.shared.present(self).settled()
 
     @cached_property
     def axes(self) -> Axes:

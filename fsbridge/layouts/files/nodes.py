@@ -140,7 +140,7 @@ class ArrayFile(SingleFile):
         return MapHandle(self._plan, self.version, source)
 
     def settle(self) -> None:
-        self.array.settled()
+        self.array.settle()
 
     @property
     def size_seconds(self) -> float:

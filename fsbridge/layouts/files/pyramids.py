@@ -78,7 +78,7 @@ class PyramidFile(SingleFile):
 
     def settle(self) -> None:
         for array in self._arrays:
-            array.settled()
+            array.settle()
 
     def open(self) -> PyramidHandle:
         """Open the file; Stale if an array or its description has changed."""

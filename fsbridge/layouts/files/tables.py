@@ -107,7 +107,7 @@ class TableFile(SingleFile):
 
     def settle(self) -> None:
         for array in self._arrays:
-            array.settled()
+            array.settle()
 
     def _made(self) -> memoryview:
         before_waiting()

@@ -147,14 +147,14 @@ class Pyramid:
         for image in self.images:
             data = [next(starts) for _ in image]
             for plane in range(image[0].planes):
-                single = len(parts) == 1
+                is_first = len(parts) == 1
                 places = [position]
                 for one in range(len(image)):
-                    places.append(places[-1] + self._ifd_bytes(image, one, single))
+                    places.append(places[-1] + self._ifd_bytes(image, one, is_first))
                 last = image is self.images[-1] and plane == image[0].planes - 1
                 for one, level in enumerate(image):
                     tags = self._tags(level, data[one] + plane * level.plane_bytes, reduced=one > 0)
-                    if single and not one:
+                    if is_first and not one:
                         tags[270] = (_ASCII, len(self.description), self.description)
                     if len(image) > 1 and not one:
                         below = struct.pack(f"{order}{len(image) - 1}{self._width}", *places[1:-1])
@@ -182,12 +182,12 @@ class Pyramid:
             total += image[0].planes * sum(self._ifd_bytes(image, one, False) for one in range(len(image)))
         return total + self._ifd_bytes(self.images[0], 0, True) - self._ifd_bytes(self.images[0], 0, False)
 
-    def _ifd_bytes(self, image: Sequence[Level], one: int, single: bool) -> int:
-        """Return the bytes of the IFD of a plane in level `one`, with its values. `single`: it also has the description."""
+    def _ifd_bytes(self, image: Sequence[Level], one: int, is_first: bool) -> int:
+        """Return the bytes of the IFD of a plane in level `one`, with its values. `is_first`: it also has the description."""
         size, room = (8, 8) if self.big else (4, 4)
         values = [size * math.prod(image[one].grid), 2 * image[one].samples] * 2
         values += [2] if image[one].samples == _RGBA else []
-        values += [len(self.description)] if single and not one else []
+        values += [len(self.description)] if is_first and not one else []
         values += [size * (len(image) - 1)] if len(image) > 1 and not one else []
         entries = _TAGS + len(values)
         table = 16 + 20 * entries if self.big else 6 + 12 * entries

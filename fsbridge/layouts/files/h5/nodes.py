@@ -74,7 +74,7 @@ class H5Array(SingleFile):
         return H5Handle(self._made(), self.version, lambda part: part.open(), lambda part: part.open())
 
     def settle(self) -> None:
-        self.array.settled()
+        self.array.settle()
 
     def _made(self) -> Twin:
         before_waiting()
