@@ -183,7 +183,7 @@ class Pyramid:
         return total + self._ifd_bytes(self.images[0], 0, True) - self._ifd_bytes(self.images[0], 0, False)
 
     def _ifd_bytes(self, image: Sequence[Level], one: int, is_first: bool) -> int:
-        """Return the bytes of the IFD of a plane in level `one`, with its values. `is_first`: it also has the description."""
+        """Return the bytes of the IFD of a plane in level `one` and its values. `is_first`: it also has the description."""
         size, room = (8, 8) if self.big else (4, 4)
         values = [size * math.prod(image[one].grid), 2 * image[one].samples] * 2
         values += [2] if image[one].samples == _RGBA else []
