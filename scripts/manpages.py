@@ -2,7 +2,7 @@
 
     scripts/manual DIR      writes DIR/man1, DIR/man7, DIR/man8
 
-Not here: the options (`fsbridge/commands/`), tables in Markdown (`tables.py`).
+Not here: the options (`fsbridge/commands/`), tables in Markdown (`option_tables.py`).
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def test_python_examples_run(bench: Path) -> None:
 
 
 def test_tables_are_the_parsers() -> None:
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "scripts" / "tables.py")
+    spec = importlib.util.spec_from_file_location("option_tables", ROOT / "scripts" / "option_tables.py")
     assert spec is not None
     assert spec.loader is not None
     tables = importlib.util.module_from_spec(spec)

@@ -28,5 +28,7 @@ def foreign_files() -> list[Path]:
         spec = importlib.util.find_spec(package)
         assert spec is not None
         assert spec.origin is not None
-        found += sorted((Path(spec.origin).parent / folder).glob("*.h5"))
+        files = sorted((Path(spec.origin).parent / folder).glob("*.h5"))
+        assert files, f"{spec.origin}: is not the installed {package}"
+        found += files
     return found

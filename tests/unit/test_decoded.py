@@ -93,9 +93,9 @@ def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
     assert not array.chunks.decoded, "left undone"
 
 
-@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("remote", [False, True])
 def test_a_small_part_of_a_remote_chunk_takes_one_request(
-    array: FakeArray, monkeypatch: pytest.MonkeyPatch, far: bool
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch, remote: bool
 ) -> None:
     """A part by itself takes two of them, one after the other; the whole chunk one."""
     asked: list[tuple[int, int]] = []
@@ -105,11 +105,11 @@ def test_a_small_part_of_a_remote_chunk_takes_one_request(
         return array.chunks.stored[(0, 0)][start:stop]
 
     monkeypatch.setattr(array.chunks, "read_range", read_range)
-    monkeypatch.setattr(type(array), "fetch", (lambda index: None) if far else None)
+    monkeypatch.setattr(type(array), "fetch", (lambda index: None) if remote else None)
     chunk = chunks_of(array).open((0, 0))
     assert bytes(chunk.read(8, 2)) == array.chunks.stored[(0, 0)][8:10]
-    assert asked == ([] if far else [(8, 10)])
-    assert (chunk.peek(0, 12) is not None) == far
+    assert asked == ([] if remote else [(8, 10)])
+    assert (chunk.peek(0, 12) is not None) == remote
 
 
 def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(

@@ -16,12 +16,12 @@ import hdf5plugin
 import numpy as np
 import pytest
 from fake_s3 import FakeS3, Fault, Request, recovered
-from far_hdf5 import opened_far, remote_store, upload
 from hdf5_files import foreign_files, write_pattern
 from hdf5_model import array, everything, node, opened, values
 from nwb_data import unpack
 from observing import held_by
 from paths import DATA
+from remote_hdf5 import opened_remote, remote_store, upload
 from waiting import until
 
 from fsbridge.children.client import ChildProcess
@@ -103,8 +103,8 @@ def write_rich(path: Path, **options: Any) -> Path:
 def assert_same_as_local(server: FakeS3, path: Path) -> int:
     """All nodes, descriptions and values of a file are those that it has on a local disk."""
     count = 0
-    with opened(path) as local, opened_far(server, path) as far:
-        here, there = dict(walk(local.root)), dict(walk(far.root))
+    with opened(path) as local, opened_remote(server, path) as remote:
+        here, there = dict(walk(local.root)), dict(walk(remote.root))
         assert there.keys() == here.keys()
         for name, expected in here.items():
             found = there[name]
@@ -129,7 +129,7 @@ def assert_same_as_local(server: FakeS3, path: Path) -> int:
 def test_p12_every_layout_reads_as_locally(server: FakeS3, tmp_path: Path, options: dict[str, Any]) -> None:
     path = write_rich(tmp_path / "rich.h5", **options)
     assert assert_same_as_local(server, path) == 11
-    with opened_far(server, path) as source, h5py.File(path) as file:
+    with opened_remote(server, path) as source, h5py.File(path) as file:
         for name in ("chunked", "plugin", "contiguous", "compact", "virtual", "group/scale"):
             np.testing.assert_array_equal(values(array(source, name)), file[name][()])
         assert array(source, "chunked").metadata.dimension_names == ("scale", None)
@@ -141,7 +141,7 @@ def test_p12_files_of_others_read_as_locally(server: FakeS3, path: Path) -> None
         with opened(path):
             pass
     except CorruptData:
-        with pytest.raises(CorruptData), opened_far(server, path):
+        with pytest.raises(CorruptData), opened_remote(server, path):
             pass
         return
     assert_same_as_local(server, path)
@@ -169,7 +169,7 @@ def test_a_file_that_a_writer_left_open_is_read(server: FakeS3, tmp_path: Path) 
     os.waitpid(writer, 0)
     with pytest.raises(OSError, match="already open"):
         h5py.File(path, locking=False)
-    with opened_far(server, path) as source:
+    with opened_remote(server, path) as source:
         assert values(array(source, "x")).tolist() == list(range(30))
 
 
@@ -182,7 +182,7 @@ def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> N
         for number in range(400):
             file.create_dataset(f"g{number % 20}/d{number}", data=np.arange(100.0))
         file.create_dataset("big", data=np.zeros(6_000_000, "u1"), chunks=(2000,))
-    with server.counted() as requests, opened_far(server, tmp_path / "x.h5") as source:
+    with server.counted() as requests, opened_remote(server, tmp_path / "x.h5") as source:
         assert sum(isinstance(found, HDF5Array) for _, found in everything(source.root)) == 401
     ranges = [request.range for request in requests if request.range]  # and whether the file is still the same
     assert len(ranges) <= 4, ranges
@@ -201,7 +201,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3, large: Path, rounds: list[int]) -> None:
     """Headers of a group are requested together; after the first group also those of the next ones, with chunk tables."""
-    with server.counted() as requests, opened_far(server, large) as source:
+    with server.counted() as requests, opened_remote(server, large) as source:
         with server.gathered(16, lambda request: rounds and rounds[-1] >= 16):
             found = [node for _, node in everything(source.root) if isinstance(node, HDF5Array)]
         assert len(found) == 401
@@ -216,7 +216,7 @@ def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3
 
 def test_groups_that_are_asked_for_in_nearly_their_order_are_a_walk(server: FakeS3, large: Path, rounds: list[int]) -> None:
     """Several groups are asked for at a time, and overtake each other."""
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         order = [name for name in names(source.root) if name != "big"]
         for number in range(0, len(order), 3):
             order[number : number + 3] = reversed(order[number : number + 3])
@@ -235,7 +235,7 @@ def test_the_chunk_table_of_a_b_tree_takes_few_rounds(server: FakeS3, tmp_path: 
         for number in range(0, 1000, 10):
             dataset.resize((number + 10, 20_000))
             dataset[number:] = np.random.default_rng(number).integers(0, 255, (10, 20_000))
-    with opened_far(server, path) as source:
+    with opened_remote(server, path) as source:
         found = array(source, "x")
         rounds.clear()
         assert found.chunks.count() == 1000
@@ -269,7 +269,7 @@ def test_chunks_are_prefetched_in_parallel(server: FakeS3, tmp_path: Path, rows:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("chunked", data=data, chunks=(rows, 10_000), compression="gzip")
         file["plain"] = np.tile(data, (2, 1))
-    with opened_far(server, tmp_path / "x.h5") as source:
+    with opened_remote(server, tmp_path / "x.h5") as source:
         for name in ("chunked", "plain"):
             found = array(source, name)
             indices = list(np.ndindex(found.metadata.grid.counts))
@@ -312,7 +312,7 @@ def test_datasets_that_are_read_one_after_the_other_are_prefetched(
     server: FakeS3, tmp_path: Path, many: dict[str, int]
 ) -> None:
     begun = itertools.count()  # the first ones come alone
-    with opened_far(server, tmp_path / "many.h5") as source:
+    with opened_remote(server, tmp_path / "many.h5") as source:
         list(everything(source.root))
         with server.counted() as requests, server.gathered(4, lambda request: request.range and next(begun) >= 10):
             for name, number in many.items():
@@ -327,7 +327,7 @@ def test_nothing_is_prefetched_for_scattered_reads(
 ) -> None:
     sent: list[Key] = []
     monkeypatch.setattr(ObjectStore, "fetch", lambda self, key, *where: sent.append(key))
-    with opened_far(server, tmp_path / "many.h5") as source:
+    with opened_remote(server, tmp_path / "many.h5") as source:
         list(everything(source.root))
         for name in list(many)[::-7]:
             assert once(array(source, name)) == {many[name]}
@@ -363,7 +363,7 @@ def test_p6_p11_an_idle_file_gives_its_resources_back(server: FakeS3, large: Pat
         return ask(child, *question, **options)
 
     monkeypatch.setattr(ChildProcess, "ask", noted)
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         for number in (7, 8):
             asked.clear()
             assert (values(array(source, f"g{number}/d{number}")) == number).all()
@@ -379,7 +379,7 @@ def test_p9_a_replaced_file_is_stale_for_open_readers_and_new_for_others(server:
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         file["x"] = np.arange(500_000)
-    with opened_far(server, path) as source:
+    with opened_remote(server, path) as source:
         old = array(source, "x")
         info = old.chunks.find((0,))
         with h5py.File(path, "w") as file:
@@ -398,10 +398,10 @@ def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tm
 
     def fault(request: Request) -> Fault | None:
         if next(asked) == 4:
-            server.put("far/x.h5", other.read_bytes(), 2e9)
+            server.put("remote/x.h5", other.read_bytes(), 2e9)
         return Fault(ignore_match=True)
 
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         server.fault = fault
         for number in (5, 17, 399):
             try:
@@ -409,7 +409,7 @@ def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tm
             except Stale:
                 continue
             assert (found == number).all()
-        assert server.objects["far/x.h5"].data == other.read_bytes()
+        assert server.objects["remote/x.h5"].data == other.read_bytes()
         server.fault = lambda request: None
         assert (values(array(source, "g17/d17")) == 17).all()
 
@@ -426,7 +426,7 @@ def write_version(path: Path, version: int) -> bytes:
 @pytest.mark.parametrize("moment", [1, 2, 3, 4, 5])
 def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_path: Path, moment: int) -> None:
     """The server ignores If-Match."""
-    key = "far/x.h5"
+    key = "remote/x.h5"
     later = write_version(tmp_path / "y.h5", 1)
     write_version(tmp_path / "x.h5", 0)
     asked = 0
@@ -438,7 +438,7 @@ def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_pa
             server.put(key, later, 2e9)
         return Fault(ignore_match=True)
 
-    with opened_far(server, tmp_path / "x.h5") as source:
+    with opened_remote(server, tmp_path / "x.h5") as source:
         server.fault = fault
         for number in range(40):
             try:
@@ -468,7 +468,7 @@ def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_op
         nonlocal raced
         if question["op"] == "node" and not raced:
             raced = True
-            server.put("far/x.h5", later, 2e9)
+            server.put("remote/x.h5", later, 2e9)
             while True:
                 with contextlib.suppress(Stale):
                     if source.file.current() is not old:
@@ -476,7 +476,7 @@ def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_op
             source.file.ask({"op": "attribute_names", "path": []})
         return ask(child, question, *rest, **options)
 
-    with opened_far(server, tmp_path / "x.h5") as source:
+    with opened_remote(server, tmp_path / "x.h5") as source:
         old = source.file.current()
         assert array(source, "g3/d39").metadata.attributes["version"] == 0
         source.file.supervisor.close()
@@ -494,7 +494,7 @@ def test_p3_p8_a_server_that_fails_in_the_midst_of_a_walk(
 ) -> None:
     """Nothing is left out of a listing because a prefetch for it failed."""
     impatient(Fault(status=503))
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         asked = itertools.count()
         server.fault = lambda request: Fault(status=503) if request.range and next(asked) >= first else None
         with pytest.raises(Unreachable):
@@ -504,8 +504,8 @@ def test_p3_p8_a_server_that_fails_in_the_midst_of_a_walk(
 
 
 def test_p3_p9_a_removed_file_is_stale_and_never_absent(server: FakeS3, large: Path) -> None:
-    with opened_far(server, large) as source:
-        del server.objects["far/x.h5"]
+    with opened_remote(server, large) as source:
+        del server.objects["remote/x.h5"]
         time.sleep(1.1)
         for name in ("g3/d3", "g3", "big"):
             with pytest.raises(Stale):
@@ -554,7 +554,7 @@ def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
 ) -> None:
     """It is never "no such file", damage or other bytes, and nothing of it is kept."""
     impatient(fault)
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         server.fault = lambda request: fault if request.range else None
         begun = time.monotonic()
         with pytest.raises(error) as caught:
@@ -573,7 +573,7 @@ def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(
     server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block comes, but all together they take longer than allowed. The next question is asked as usual."""
-    with opened_far(server, large, read_deadline=4.0) as source:
+    with opened_remote(server, large, read_deadline=4.0) as source:
         monkeypatch.setattr(blocks, "AT_ONCE", 1)
         server.latency = 0.7
         with pytest.raises(TimedOut):
@@ -583,7 +583,7 @@ def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(
 
 
 def test_p8_a_child_that_is_killed_is_started_again(server: FakeS3, large: Path) -> None:
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         assert (values(array(source, "g7/d7")) == 7).all()
         assert source.file.supervisor.child is not None
         os.kill(source.file.supervisor.child.pid, signal.SIGKILL)
@@ -591,7 +591,7 @@ def test_p8_a_child_that_is_killed_is_started_again(server: FakeS3, large: Path)
 
 
 def test_p4_the_child_opens_nothing(server: FakeS3, large: Path) -> None:
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         _ = source.root.attributes()
         assert source.file.supervisor.child is not None
         assert set(held_by(source.file.supervisor.child.pid)) == {"/dev/null", "socket"}
@@ -623,26 +623,26 @@ def pair(tmp_path: Path) -> Path:
 def test_p4_what_lies_in_other_files_is_denied(server: FakeS3, tmp_path: Path, pair: Path) -> None:
     upload(server, tmp_path / "other.h5")
     upload(server, tmp_path / "raw.bin")
-    with server.counted() as requests, opened_far(server, pair) as source:
+    with server.counted() as requests, opened_remote(server, pair) as source:
         assert set(names(source.root)) == {"away", "external", "link", "own", "up", "virtual", "x"}
         for name in ("link", "away", "up", "virtual", "external"):
             with pytest.raises(AccessDenied):
                 node(source, name)
         np.testing.assert_array_equal(values(array(source, "own/x")), np.arange(10)[::-1])
-    assert {request.key for request in requests} == {"far/main.h5"}
+    assert {request.key for request in requests} == {"remote/main.h5"}
 
 
 def test_files_below_an_allowed_url_are_read(server: FakeS3, tmp_path: Path, pair: Path) -> None:
     upload(server, tmp_path / "other.h5")
     upload(server, tmp_path / "raw.bin")
-    with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
+    with opened_remote(server, pair, allow_external=("s3://bucket/remote",)) as source:
         for name in ("link", "virtual", "external"):
             np.testing.assert_array_equal(values(array(source, name)), np.arange(10), err_msg=name)
         for name in ("away", "up"):
             with pytest.raises(AccessDenied):
                 node(source, name)
-    del server.objects["far/other.h5"]
-    with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
+    del server.objects["remote/other.h5"]
+    with opened_remote(server, pair, allow_external=("s3://bucket/remote",)) as source:
         assert "link" in names(source.root)
         with pytest.raises(CorruptData, match="an external link to something that is not there"):
             node(source, "link")
@@ -653,8 +653,8 @@ def test_p8_a_link_to_a_file_that_the_server_refuses_is_listed_and_hides_no_neig
 ) -> None:
     """S3 refuses what is missing, too, if listing is not permitted."""
     upload(server, tmp_path / "raw.bin")
-    server.fault = lambda request: Fault(status=403) if request.key == "far/other.h5" else None
-    with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
+    server.fault = lambda request: Fault(status=403) if request.key == "remote/other.h5" else None
+    with opened_remote(server, pair, allow_external=("s3://bucket/remote",)) as source:
         assert {"link", "own", "x"} <= set(names(source.root))
         with pytest.raises(AccessDenied):
             node(source, "link")
@@ -702,7 +702,7 @@ def test_p12_data_in_other_files_are_those_that_h5py_reads(
     master = write_detector(tmp_path)
     for path in tmp_path.iterdir():
         upload(server, path)
-    with opened_far(server, master, allow_external=("s3://bucket/far",)) as source, h5py.File(master) as file:
+    with opened_remote(server, master, allow_external=("s3://bucket/remote",)) as source, h5py.File(master) as file:
         for name in ("every", "strided", "large", "raw"):
             found = array(source, name)
             assert found.dataset.sources
@@ -715,7 +715,7 @@ def test_p9_data_in_other_files_are_of_one_version(server: FakeS3, tmp_path: Pat
     master = write_detector(tmp_path)
     for path in tmp_path.iterdir():
         upload(server, path)
-    with opened_far(server, master, allow_external=("s3://bucket/far",)) as source:
+    with opened_remote(server, master, allow_external=("s3://bucket/remote",)) as source:
         old = array(source, "large")
         info = old.chunks.find((0, 0))
         assert (values(old)[1] == np.arange(300_000) + 1).all()
@@ -755,7 +755,7 @@ def test_p3_a_fault_of_another_file_is_no_hole(
     master = write_detector(tmp_path)
     for path in tmp_path.iterdir():
         upload(server, path)
-    with opened_far(server, master, allow_external=("s3://bucket/far",)) as source, h5py.File(master) as file:
+    with opened_remote(server, master, allow_external=("s3://bucket/remote",)) as source, h5py.File(master) as file:
         server.fault = lambda request: None if request.key.endswith("master.h5") else fault
         with pytest.raises(error):
             values(array(source, name))
@@ -772,7 +772,7 @@ def test_data_in_other_files_that_only_local_disks_have(server: FakeS3, tmp_path
         file.create_virtual_dataset("v", layout)
     for name in ("part.h5", "text.h5"):
         with (
-            opened_far(server, tmp_path / name, allow_external=("s3://bucket/far",)) as source,
+            opened_remote(server, tmp_path / name, allow_external=("s3://bucket/remote",)) as source,
             pytest.raises(Unsupported, match="local disks only"),
         ):
             node(source, "v")
@@ -785,7 +785,7 @@ def test_an_object_that_is_not_hdf5_is_refused(server: FakeS3, tmp_path: Path) -
         ("cut.h5", write_rich(tmp_path / "x.h5").read_bytes()),
     ):
         (tmp_path / name).write_bytes(data[: len(data) // 2])
-        with pytest.raises(FsbridgeError) as caught, opened_far(server, tmp_path / name):
+        with pytest.raises(FsbridgeError) as caught, opened_remote(server, tmp_path / name):
             pass
         assert not isinstance(caught.value, NotFound)
     store = remote_store(server)
@@ -795,7 +795,7 @@ def test_an_object_that_is_not_hdf5_is_refused(server: FakeS3, tmp_path: Path) -
 
 def test_small_chunks_next_to_each_other_come_together(server: FakeS3, large: Path) -> None:
     """The first of a megabyte by itself, with the second all of it; each is asked for once."""
-    with opened_far(server, large) as source:
+    with opened_remote(server, large) as source:
         found = array(source, "big")
         assert found.chunks.count() == 2000
         with server.counted() as requests:
@@ -809,7 +809,7 @@ def test_small_chunks_next_to_each_other_come_together(server: FakeS3, large: Pa
     [
         *(None, {}, [], {"blocks": []}, {"blocks": [-1]}, {"blocks": [10**9]}, {"blocks": ["0"]}, {"blocks": [0] * 1000}),
         *({"files": found} for found in (None, [1], [""], ["x"] * 5000)),
-        {"of": "s3://bucket/far/x.h5", "blocks": [0]},
+        {"of": "s3://bucket/remote/x.h5", "blocks": [0]},
         {"of": 1},
         *({"data": found} for found in ([0], [0, 0], [0, 1 << 40], [1 << 40, 1], [-1, 1])),
     ],

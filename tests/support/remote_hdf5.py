@@ -22,8 +22,8 @@ from fsbridge.store.remote.urls import parse_url
 
 
 def remote_store(server: FakeS3, ttl: float = 1.0, blocks: Path | None = None) -> ObjectStore:
-    """The folder `far` of the bucket."""
-    location = parse_url(f"s3://{BUCKET}/far")
+    """The folder `remote` of the bucket."""
+    location = parse_url(f"s3://{BUCKET}/remote")
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
     cache = None if blocks is None else BlockCache(str(blocks), 1 << 30, location.text)
     return ObjectStore(Client(location, options), Ages(ttl, 60.0), cache)
@@ -34,12 +34,12 @@ _times = itertools.count(1_000_000_000)
 
 def upload(server: FakeS3, path: Path) -> Key:
     """Put a file there, under its own name, as a new version."""
-    server.put(f"far/{path.name}", path.read_bytes(), next(_times))
+    server.put(f"remote/{path.name}", path.read_bytes(), next(_times))
     return Key(path.name)
 
 
 @contextmanager
-def opened_far(server: FakeS3, path: Path, **options: Any) -> Iterator[HDF5Source]:
+def opened_remote(server: FakeS3, path: Path, **options: Any) -> Iterator[HDF5Source]:
     """The file as a source, closed afterwards."""
     file = RemoteFile(remote_store(server), upload(server, path), options.get("allow_external", ()))
     source = open_hdf5(file, Config(file.name, "/nowhere", **options))
