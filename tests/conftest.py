@@ -22,6 +22,11 @@ settings.load_profile("unhurried")
 MountFunction: TypeAlias = Callable[..., Mount]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of servers that fail: they wait for 90 seconds, and would keep the last processor waiting."""
+    items.sort(key=lambda item: item.path.name != "test_remote_store.py")
+
+
 @pytest.fixture(autouse=True)
 def _without_handlers() -> Iterator[None]:
     """Remove what a command that ran in this process has logged to, as its end would: its terminal is closed by then."""
