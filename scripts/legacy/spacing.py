@@ -71,7 +71,7 @@ H5PY = """
 import h5py
 found = h5py.File(file)[name]
 scales = [found.dims[axis][0] for axis in (2, 1, 0)]
-assert [scale.attrs["units"] for scale in scales] == ["nm"] * 3
+assert [numpy.asarray(scale.attrs["units"]).astype(str) for scale in scales] == ["nm"] * 3
 assert [found.dims[axis].keys() for axis in (2, 1, 0)] == [["x"], ["y"], ["z"]]
 spacing, origin = [scale[1] - scale[0] for scale in scales], [scale[0] for scale in scales]
 """
