@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mounting import environment, fsbridge
+from forking import environment
+from mounting import fsbridge
 
 from fsbridge import layouts
 from fsbridge.commands import COMMANDS, command, completion

@@ -12,9 +12,10 @@ import subprocess
 import time
 from pathlib import Path
 
+import forking
 import pytest
 from conftest import MountFunction
-from mounting import HEARS_CTRL_C, Mount, command, environment, fsbridge
+from mounting import Mount, fsbridge
 from small_stores import FORMATS
 from waiting import until
 
@@ -264,8 +265,8 @@ def test_prometheus_reads_it(tmp_path: Path, mount: MountFunction) -> None:
 
 def test_watching(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
-    words = [*HEARS_CTRL_C, *command("status", point.path, "--watch", "0.1", "--json")]
-    watching = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    words = ("status", point.path, "--watch", "0.1", "--json")
+    watching = forking.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     looks = [json.loads(watching.stdout.readline()) for _ in range(3)]
     watching.send_signal(signal.SIGINT)
     assert watching.wait(30) == 0
@@ -275,8 +276,7 @@ def test_watching(tmp_path: Path, mount: MountFunction) -> None:
 
 def test_rates_are_shown(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path))
-    words = [*HEARS_CTRL_C, *command("status", point.path, "--watch", "0.1")]
-    watching = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment())
+    watching = forking.start("status", point.path, "--watch", "0.1", stdout=subprocess.PIPE)
     assert any("/s)" in watching.stdout.readline() for _ in range(30))
     watching.send_signal(signal.SIGINT)
     watching.communicate(timeout=30)

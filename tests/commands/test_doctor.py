@@ -6,17 +6,18 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import forking
 import pytest
 from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3
-from mounting import command, environment, fsbridge
+from forking import environment
+from mounting import fsbridge
 from small_stores import FORMATS
 
 from fsbridge import landlock
@@ -181,9 +182,8 @@ def test_damage_of_a_source_is_found(tmp_path: Path) -> None:
 )
 def test_a_source_that_cannot_be_reached(source: str, words: str, tmp_path: Path, server: FakeS3) -> None:
     plain = {name: value for name, value in environment().items() if not name.startswith("AWS_")}
-    asked = command("doctor", source, "--endpoint", server.endpoint) if "://" in source else command("doctor", source)
-    env = {**plain, "HOME": str(tmp_path)}
-    done = subprocess.run(asked, capture_output=True, text=True, cwd=tmp_path, env=env, check=False, timeout=120)
+    options = ["--endpoint", server.endpoint] if "://" in source else []
+    done = forking.run("doctor", source, *options, cwd=tmp_path, env={**plain, "HOME": str(tmp_path)}, timeout=120)
     assert done.returncode == 1
     assert words in done.stdout
     assert "Traceback" not in done.stderr

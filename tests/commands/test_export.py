@@ -11,14 +11,16 @@ import subprocess
 import time
 from pathlib import Path
 
+import forking
 import h5py
 import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
 from fake_s3 import FakeS3
+from forking import environment
 from in_process import fsbridge
-from mounting import HEARS_CTRL_C, command, environment
+from mounting import command
 from source_places import numbers, tree_of, upload, write_all, write_each
 
 from fsbridge.unmounted.destinations import Folder
@@ -59,6 +61,7 @@ def told(text: str) -> tuple[int, int]:
 
 def test_p12_an_export_is_a_copy_of_the_mount_for_every_writer(tmp_path: Path, mount: MountFunction) -> None:
     store = write_all(tmp_path / "stores")
+    age(store)
     mounted = mount(store, "--layout", "zarr3,files")
     expected = tree_of(mounted)
     said = export(store, tmp_path / "out", "--layout", "zarr3,files")
@@ -126,10 +129,10 @@ def test_p9_a_second_export_of_whole_arrays_has_each_changed_chunk(version: int,
 
 
 def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path) -> None:
-    words = command("export", many, tmp_path / "out", "--layout", "zarr3,files")
+    words = ("export", many, tmp_path / "out", "--layout", "zarr3,files")
     rng, done = random.Random(7), 0
     for number in range(20):
-        with subprocess.Popen([*HEARS_CTRL_C, *words], stderr=subprocess.DEVNULL, env=environment()) as running:
+        with forking.start(*words, stderr=subprocess.DEVNULL) as running:
             time.sleep(rng.uniform(0, 0.3))
             while running.poll() is None and len(list((tmp_path / "out/zarr3").rglob("*"))) <= done + 20:
                 time.sleep(rng.uniform(0, 0.1))
@@ -145,8 +148,7 @@ def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path) -> Non
 
 
 def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(many: Path, tmp_path: Path) -> None:
-    words = command("export", many, tmp_path / "out")
-    with subprocess.Popen([*HEARS_CTRL_C, *words], stderr=subprocess.PIPE, text=True, env=environment()) as running:
+    with forking.start("export", many, tmp_path / "out", stderr=subprocess.PIPE) as running:
         while not list((tmp_path / "out").rglob("c/*")):
             assert running.poll() is None
             time.sleep(0.01)

@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import forking
 import h5py
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3, Fault
 from in_process import fsbridge
-from mounting import command, environment
 from source_places import numbers, tree_of, write_each
 from zarr.core.buffer import default_buffer_prototype
 
@@ -141,7 +141,7 @@ def test_a_large_file_goes_in_parts(server: FakeS3, tmp_path: Path) -> None:
 def test_killed_in_the_middle_and_resumed(server: FakeS3, store: Path) -> None:
     server.latency = 0.1
     words = (store, f"s3://{BUCKET}/out", *server.options)
-    with subprocess.Popen(command("export", *words), stderr=subprocess.DEVNULL, env=environment()) as running:
+    with forking.start("export", *words, stderr=subprocess.DEVNULL) as running:
         while len(objects(server, "out")) < 2:
             assert running.poll() is None
             time.sleep(0.005)

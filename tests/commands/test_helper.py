@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from documents import PAGES
 from fake_s3 import BUCKET, FakeS3
-from mounting import ROOT, environment, fsbridge, mounted, without_log_notice
+from forking import environment
+from mounting import fsbridge, mounted, without_log_notice
+from paths import ROOT
 from small_stores import FORMATS
 from waiting import until
 

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import forking
 import h5py
 import numpy as np
 import pytest
 import tensorstore
 import zarr
 from fake_model import FakeArray, FakeGroup, fake_array
-from mounting import command, environment, fsbridge
+from forking import environment
+from mounting import command, fsbridge
 
 from fsbridge.commands.info import run
 from fsbridge.errors import CorruptData, SetupError, Unsupported
@@ -304,10 +306,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as output:
-        result = subprocess.run(
-            command("info", n5_store(tmp_path / "a.n5")), stdout=output, stderr=subprocess.PIPE, env=environment()
-        )
-    assert (result.returncode, result.stderr) == (0, b"")
+        result = forking.run("info", n5_store(tmp_path / "a.n5"), stdout=output)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("words", [[], ["--json"]])

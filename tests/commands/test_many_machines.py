@@ -16,7 +16,8 @@ import pytest
 import zarr
 from documents import PAGES, blocks, section
 from fake_s3 import BUCKET, FakeS3
-from mounting import command, environment, mounted
+from forking import environment
+from mounting import command, mounted
 
 NODES = 4
 PAGE = PAGES["docs/mounting.md"]

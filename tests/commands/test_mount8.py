@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mounting import ROOT, mounted, mounts_at, without_log_notice
+from mounting import mounted, mounts_at, without_log_notice
+from paths import ROOT
 from waiting import until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mount(8) mounts by its helpers only for root")

@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forking
 import posix_checks
 import pytest
-from fake_mount import FakeMount, ended
-from mounting import environment, fsbridge, mounted, mounts_at, without_log_notice
+from fake_mount import PROGRAM, FakeMount, ended
+from forking import environment
+from mounting import fsbridge, mounted, mounts_at, without_log_notice
 from observing import own_memory
 from waiting import until
 
@@ -97,6 +99,12 @@ def test_read_ahead(fake: FakeMount) -> None:
     device = os.stat(fake.path).st_dev
     setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
     assert setting.read_text().strip() == "1024"
+
+
+def run_program(text: str, where: Path, *words: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program in Python that starts as `fsbridge` does."""
+    (where / "program.py").write_text(text)
+    return forking.run(*words, program=where / "program.py")
 
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
@@ -190,7 +198,7 @@ def test_p8_nestings_are_refused(fake: FakeMount, tmp_path: Path) -> None:
         (str(link), store, "is inside the mount point"),
     ]
     for source, point, reason in nestings:
-        done = run(*fake.command()[:2], source, point)
+        done = forking.run(source, point, program=PROGRAM)
         assert done.returncode == 32, (source, point)
         assert reason in done.stderr
         assert "choose a mount point elsewhere" in done.stderr
@@ -204,14 +212,14 @@ def test_p8_nestings_through_bind_mounts_are_refused(fake: FakeMount, tmp_path: 
     subprocess.run(["mount", "--bind", fake.disk / "a", bound], check=True)
     try:
         for source, point in ((fake.disk, bound / "m"), (bound / "m", fake.disk)):
-            done = run(*fake.command()[:2], source, point)
+            done = forking.run(source, point, program=PROGRAM)
             assert done.returncode == 32
             assert "is inside" in done.stderr
     finally:
         subprocess.run(["umount", bound], check=True)
 
 
-def test_a_source_that_cannot_be_opened(fake: FakeMount) -> None:
+def test_a_source_that_cannot_be_opened(fake: FakeMount, tmp_path: Path) -> None:
     program = """
 import sys
 from fsbridge.commands.mount import parse
@@ -231,9 +239,9 @@ except SetupError as error:
         ("SetupError('no store there', 'look elsewhere')", 1, "no store there\n  look elsewhere\n"),
     ):
         for options in ([], ["--foreground"]):
-            done = run(sys.executable, "-c", program.replace("{error}", error), fake.disk, fake.path, *options)
+            done = run_program(program.replace("{error}", error), tmp_path, fake.disk, fake.path, *options)
             assert (done.returncode, done.stdout, done.stderr) == (code, "", words)
-    done = run(sys.executable, "-c", program.replace("{error}", "ValueError('a bug')"), fake.disk, fake.path)
+    done = run_program(program.replace("{error}", "ValueError('a bug')"), tmp_path, fake.disk, fake.path)
     assert done.returncode == 2
     assert "ValueError: a bug" in done.stderr
     assert "the daemon ended before it was ready (exit code 4)" in done.stderr
@@ -368,7 +376,7 @@ def test_umount_ends_the_daemon(fake: FakeMount) -> None:
     fake.gone()
     assert fake.log() == ""
     fake.start()
-    done = run(sys.executable, "-m", "fsbridge", "umount", fake.path)
+    done = fsbridge("umount", fake.path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     fake.gone()
 
@@ -387,19 +395,18 @@ def test_umount_of_the_store_or_of_what_is_below_the_mount_names_the_mount(
 def test_umount_through_a_symlink(fake: FakeMount, tmp_path: Path) -> None:
     fake.start()
     (tmp_path / "link").symlink_to(fake.path)
-    assert run(sys.executable, "-m", "fsbridge", "umount", tmp_path / "link").returncode == 0
+    assert fsbridge("umount", tmp_path / "link").returncode == 0
     assert not fake.mounted
 
 
 def test_umount_of_a_busy_mount_says_what_to_do(fake: FakeMount) -> None:
     fake.start()
-    command = [sys.executable, "-m", "fsbridge", "umount", fake.path]
     with open(fake.path / "hello"):
-        done = run(*command)
+        done = fsbridge("umount", fake.path)
         assert done.returncode == 32
         assert "busy" in done.stderr
         assert f"fuser -vm {fake.path}" in done.stderr
-        assert run(*command, "--lazy").returncode == 0
+        assert fsbridge("umount", fake.path, "--lazy").returncode == 0
         assert not fake.mounted
     fake.gone()
 
@@ -540,7 +547,7 @@ def test_p10_after_kill_readers_get_enotconn_until_it_is_cleared(fake: FakeMount
     assert (fake.path / "hello").exists()
     os.kill(fake.daemon, signal.SIGKILL)
     fake.gone()
-    subprocess.run([sys.executable, "-m", "fsbridge", "umount", fake.path], env=environment(), check=True)
+    assert fsbridge("umount", fake.path).returncode == 0
     assert not fake.mounted
     fake.start()
 
@@ -763,7 +770,6 @@ def test_no_file_system_call_on_the_event_loops_thread(fake: FakeMount) -> None:
     """An audit hook in the daemon records every opening, listing and the like that the event loop's thread makes."""
     program = """
 import sys, threading
-sys.path.insert(0, sys.argv.pop(1))
 import fake_tree, fsbridge.mount.daemon, fsbridge.kernel.filesystem
 watched = []
 calls = ("open", "os.", "shutil.", "subprocess.", "import")
@@ -815,7 +821,7 @@ def test_a_hung_daemon_can_be_unmounted(fake: FakeMount) -> None:
     pid = fake.daemon
     os.kill(pid, signal.SIGSTOP)
     time.sleep(1.1)  # until the kernel would have to ask for the root's attributes
-    assert run(sys.executable, "-m", "fsbridge", "umount", "--lazy", fake.path).returncode == 0
+    assert fsbridge("umount", "--lazy", fake.path).returncode == 0
     assert not fake.mounted
     os.kill(pid, signal.SIGCONT)
     fake.gone()

@@ -7,13 +7,15 @@ import os
 import subprocess
 from pathlib import Path
 
+import forking
 import h5py
 import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
 from fake_s3 import FakeS3
-from mounting import command, environment, fsbridge
+from forking import environment
+from mounting import command, fsbridge
 from source_places import numbers, tree_of, upload, write_all, write_each
 
 from fsbridge import cli
@@ -27,7 +29,7 @@ def each(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def printed(*words: str | os.PathLike[str]) -> bytes:
-    done = subprocess.run(command(*words), capture_output=True, env=environment(), check=False)
+    done = forking.run(*words, text=False)
     assert (done.returncode, done.stderr) == (0, b"")
     return done.stdout
 
@@ -100,8 +102,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(line: str, each: dict[str, Pa
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as output:
-        done = subprocess.run(command(*words), stdout=output, stderr=subprocess.PIPE, env=environment(), check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+        done = forking.run(*words, stdout=output)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_where_nothing_can_be_printed_is_one_line(each: dict[str, Path]) -> None:

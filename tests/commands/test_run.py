@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import forking
 import pytest
 from fake_s3 import FakeS3
-from mounting import ROOT, command, environment, mounted
+from forking import environment
+from mounting import mounted
+from paths import ROOT
 from source_places import tree_of, upload, write_each
 
 import fsbridge
@@ -38,7 +41,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(*words: str | os.PathLike[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command("run", *words), capture_output=True, text=True, env=environment(), check=False)
+    return forking.run("run", *words)
 
 
 @pytest.mark.parametrize("name", ["zarr3", "sharded", "zarr2", "n5", "hdf5", "zarr3 zip"])
@@ -77,19 +80,18 @@ def test_mistakes_are_said_before_anything_runs(each: dict[str, Path], tmp_path:
 
 def test_p10_signals_reach_the_program_and_the_mount_goes_with_it(each: dict[str, Path], folders: Path) -> None:
     program = "trap 'ls {} >/dev/null && exit 5' TERM; echo ready; while :; do sleep 0.1; done"
-    words = command("run", each["zarr3"], "--", "sh", "-c", program)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment()) as running:
+    with forking.start("run", each["zarr3"], "--", "sh", "-c", program, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
-        assert running.stdout.readline() == b"ready\n"
+        assert running.stdout.readline() == "ready\n"
         running.terminate()
         assert running.wait(10) == 5
 
 
 def test_p10_a_killed_command_leaves_no_mount(each: dict[str, Path], tmp_path: Path) -> None:
-    words = command("run", each["zarr3"], "--", "sh", "-c", "echo $FSBRIDGE_MOUNT $$; exec sleep 60")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=environment()) as running:
+    script = "echo $FSBRIDGE_MOUNT $$; exec sleep 60"
+    with forking.start("run", each["zarr3"], "--", "sh", "-c", script, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
-        path, program = running.stdout.readline().decode().split()
+        path, program = running.stdout.readline().split()
         running.kill()
         running.wait(10)
     try:

@@ -7,8 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
+import forking
 import pytest
-from mounting import command, environment, fsbridge, mounted, without_log_notice
+from forking import environment
+from mounting import fsbridge, mounted, without_log_notice
 from small_stores import FORMATS
 
 from fsbridge.commands import mount, settings
@@ -145,7 +147,7 @@ def test_a_named_source_is_mounted_and_shown(tmp_path: Path) -> None:
     env = {**environment(), "XDG_CONFIG_HOME": str(tmp_path), "FSBRIDGE_CACHE_SIZE": "64M", "XDG_RUNTIME_DIR": str(tmp_path)}
 
     def run(*words: str) -> str:
-        done = subprocess.run(command(*words), capture_output=True, text=True, env=env, check=False, timeout=60)
+        done = forking.run(*words, env=env)
         assert (done.returncode, without_log_notice(done.stderr)) == (0, "")
         return done.stdout
 

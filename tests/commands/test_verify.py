@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import forking
 import h5py
 import hangar_data
 import icechunk_data
@@ -18,7 +18,6 @@ import pytest
 import zarr
 from fake_s3 import FakeS3
 from in_process import fsbridge
-from mounting import command, environment
 from source_places import upload, write_all, write_each
 
 
@@ -231,9 +230,8 @@ def test_a_reader_that_has_seen_enough_ends_it(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as output:
-        words = command("verify", "-q", tmp_path / "a.zarr")
-        done = subprocess.run(words, stdout=output, stderr=subprocess.PIPE, env=environment(), check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+        done = forking.run("verify", "-q", tmp_path / "a.zarr", stdout=output)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_texts_that_are_cut_are_found(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 import h5py
 import pytest
 from fake_mount import FakeMount
-from mounting import Mount, environment
+from forking import environment
+from mounting import Mount
 from test_replaced_stores import answer, write
 from waiting import until
 

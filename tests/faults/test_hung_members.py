@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import forking
 import h5py
 import numpy as np
 import pytest
 import zarr
-from mounting import READY, Mount, command, environment, mounted
+from mounting import READY, Mount, mounted
 from waiting import until
 
 from fsbridge import workers
@@ -30,10 +31,7 @@ class Hanging:
     def __init__(self, store: Path, point: Path) -> None:
         point.mkdir()
         self.point = point
-        options = ["--foreground", "--metadata-ttl", "0"]
-        self.process = subprocess.Popen(
-            command("mount", *options, store, point), env=environment(), stdin=subprocess.DEVNULL
-        )
+        self.process = forking.start("mount", "--foreground", "--metadata-ttl", "0", store, point)
         until(lambda: mounted(point) or self.process.poll() is not None, READY)
         assert mounted(point)
 

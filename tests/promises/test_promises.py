@@ -21,12 +21,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import forking
 import numcodecs
 import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import await_disconnected, command, environment, mounted
+from mounting import await_disconnected, mounted
 from observing import Canary, errno_of, gauges, grows_nothing, memory, own_memory, read_as_large_as_it_says, snapshot
 from promised_store import promised_store, write_zarr
 from waiting import until
@@ -518,7 +519,7 @@ def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, s
     """A killed daemon that waited for its own mount would never end, and every other program would wait with it."""
     point = tmp_path / "mnt"
     point.mkdir()
-    daemon = subprocess.Popen(command("mount", "--foreground", store, point), env=environment(), start_new_session=True)
+    daemon = forking.start("mount", "--foreground", store, point, start_new_session=True)
     try:
         until(lambda: mounted(point))
         time.sleep(patience)
@@ -536,12 +537,7 @@ def test_p10_an_unread_log_delays_no_unmount_and_takes_no_memory(tmp_path: Path)
         (tmp_path / f"s.zarr/{i}").write_bytes(b"not zlib")
     point = tmp_path / ("mnt" + 200 * "-")  # one thousand lines are more than a pipe holds
     point.mkdir()
-    daemon = subprocess.Popen(
-        command("mount", "-f", "--log-level", "debug", tmp_path / "s.zarr", point),
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        env=environment(),
-    )
+    daemon = forking.start("mount", "-f", "--log-level", "debug", tmp_path / "s.zarr", point, stderr=subprocess.PIPE)
     try:
         until(lambda: mounted(point))
         for i in range(1000):

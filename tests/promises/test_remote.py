@@ -19,15 +19,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import forking
 import h5py
 import numpy as np
 import pytest
 import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3, Fault, Request
-from mounting import HEARS_CTRL_C, ROOT, Mount, command, environment, fsbridge, without_log_notice
+from forking import environment
+from mounting import Mount, command, fsbridge, without_log_notice
 from numpy.typing import NDArray
 from observing import errno_of
+from paths import ROOT
 from readers import read
 from waiting import until
 
@@ -361,9 +364,8 @@ def test_p7_p10_the_end_of_a_mount_does_not_wait_for_a_listing_that_hangs(hangin
 
 
 def test_p7_an_interrupted_info_does_not_wait_for_a_listing_that_hangs(hanging: FakeS3) -> None:
-    words = [*HEARS_CTRL_C, *command("info", *hanging.options, f"s3://{BUCKET}/hung")]
-    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, env=environment(), **streams) as info:
+    words = ("info", *hanging.options, f"s3://{BUCKET}/hung")
+    with forking.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as info:
         await_silence(hanging, info)
         info.send_signal(signal.SIGINT)
         assert info.communicate(timeout=5) == ("", "")  # the client gives up after nine seconds
@@ -372,8 +374,8 @@ def test_p7_an_interrupted_info_does_not_wait_for_a_listing_that_hangs(hanging: 
 
 def test_p7_an_interrupted_info_does_not_wait_for_a_library_that_waits_for_a_server(server: FakeS3) -> None:
     server.fault = lambda request: None if request.kind == "LIST" else Fault(stall=60.0)
-    words = [*HEARS_CTRL_C, *command("info", *server.options, f"s3://{BUCKET}/v3")]
-    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as info:
+    words = ("info", *server.options, f"s3://{BUCKET}/v3")
+    with forking.start(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as info:
         while all(request.kind == "LIST" for request in server.requests):
             assert info.poll() is None
             time.sleep(0.01)
@@ -516,8 +518,7 @@ def test_secrets_show_nowhere(server: FakeS3, tmp_path: Path) -> None:
             shown.append(process.communicate(timeout=20)[1])
     shown.append(log.read_text())
     assert "c/3/3" in shown[-1]
-    words = command("info", *reached, f"s3://{BUCKET}/many")
-    told = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    told = forking.run("info", *reached, f"s3://{BUCKET}/many", env=env)
     assert "v3/raw" in told.stdout
     shown += [told.stdout, told.stderr]
     for text in shown:

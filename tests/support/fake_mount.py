@@ -9,8 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from mounting import environment, mounted
+import forking
+from mounting import mounted
 from waiting import PATIENCE, until
 
 PROGRAM = Path(__file__).with_name("fake_tree.py")
@@ -25,17 +27,14 @@ class FakeMount:
         self.disk = where / "disk"
         self.disk.mkdir()
         self.log_path = where / "log"
-        self.foreground: subprocess.Popen[str] | None = None
+        self.foreground: forking.Process | None = None
 
     def command(self, *options: str) -> list[str]:
         return [sys.executable, str(PROGRAM), str(self.disk), str(self.path), *options]
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         """Mount in the background; returns when the command does."""
-        options = (*options, "--log-file", str(self.log_path))
-        return subprocess.run(
-            self.command(*options), capture_output=True, text=True, timeout=60, env=environment(), check=False
-        )
+        return forking.run(self.disk, self.path, *options, "--log-file", str(self.log_path), program=PROGRAM)
 
     def start(self, *options: str) -> FakeMount:
         """Mount in the background; it must succeed, silently."""
@@ -43,14 +42,15 @@ class FakeMount:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         return self
 
-    def start_foreground(self, *options: str, program: str = "", **process: object) -> subprocess.Popen[str]:
+    def start_foreground(self, *options: str, program: str = "", **process: Any) -> forking.Process:
         """Mount in the foreground, by `program` (source text) if given, and wait until it is mounted."""
-        command = self.command("--foreground", *options)
+        file = PROGRAM
         if program:
-            command[1:2] = ["-c", program, str(PROGRAM.parent)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment(), **process}
-        self.foreground = subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
-        started = self.foreground
+            file = self.path.with_name("program.py")
+            file.write_text(program)
+        words = (self.disk, self.path, "--foreground", *options)
+        started = forking.start(*words, program=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **process)
+        self.foreground = started
         until(lambda: self.mounted or started.poll() is not None)
         assert self.mounted, started.communicate()
         return started

@@ -18,7 +18,8 @@ from typing import Any
 import pyfuse3
 import trio
 from faulty_store import Plan
-from mounting import READY, STOP, environment, mounted
+from forking import environment
+from mounting import READY, STOP, mounted
 from waiting import until
 
 OPERATIONS = ("stat", "open", "read", "list")

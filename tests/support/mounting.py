@@ -1,7 +1,7 @@
-"""Real mounts for tests: the installed command in a subprocess, watched from readiness to the end. Not here: fixtures.
+"""Real mounts for tests: the command in a process of its own, watched from readiness to the end. Not here: fixtures.
 
-What is tested is the command a user runs, never a file system object inside the test's own process. A mount that cannot be
-made is a failure, not a skip; a daemon that logs something no test asked for is a failure too.
+What is tested is the command that a user runs, never a file system object inside the test's own process. A mount that cannot
+be made is a failure, not a skip; a daemon that logs something no test asked for is a failure too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
+import forking
+
 READY = 30.0
 """Seconds until a mount must answer, on a loaded machine."""
 LOOP_LIMIT = "250"
@@ -29,18 +30,15 @@ STOP = 10.0
 """Seconds from SIGTERM to the daemon's end; P10 promises two on an idle machine."""
 
 
-def environment() -> dict[str, str]:
-    """The test's own environment, with this checkout importable when fsbridge is not installed."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
 HEARS_CTRL_C = ("env", "--default-signal=INT")
 """Before a command: tests may have been started in the background, where shells have programs ignore it."""
 
 
 def command(*arguments: str | os.PathLike[str]) -> list[str]:
-    """The command line of `fsbridge`: the script installed beside this Python, else the module."""
+    """Return the command line of the installed `fsbridge`, the script beside this Python or else the module.
+
+    For tests of how it starts, or of what starts it (a shell, env, prlimit): all others start it by `forking.py`.
+    """
     script = Path(sys.executable).with_name("fsbridge")
     start = [str(script)] if script.exists() else [sys.executable, "-m", "fsbridge"]
     return [*start, *map(os.fspath, arguments)]
@@ -48,9 +46,7 @@ def command(*arguments: str | os.PathLike[str]) -> list[str]:
 
 def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
     """Run `fsbridge` to its end and return its exit code and output."""
-    return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=timeout, env=environment(), stdin=subprocess.DEVNULL
-    )
+    return forking.run(*arguments, timeout=timeout)
 
 
 def without_log_notice(printed: str) -> str:
@@ -110,14 +106,8 @@ class Mount:
         self._allowed: list[re.Pattern[str]] = []
         self._killed = False
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(
-                command("mount", "--foreground", "--loop-limit", LOOP_LIMIT, *options, source, self.path),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(),
-                start_new_session=True,
-            )
+            words = ("mount", "--foreground", "--loop-limit", LOOP_LIMIT, *options, source, self.path)
+            self.process = forking.start(*words, stdout=log, stderr=log, start_new_session=True)
         try:
             self._await_ready()
         except BaseException:

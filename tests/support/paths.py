@@ -5,4 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
+ROOT = TESTS.parent
 DATA = TESTS / "data"

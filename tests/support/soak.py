@@ -28,7 +28,8 @@ from typing import Any
 import fuzz_stores
 import numpy as np
 import zarr
-from mounting import Mount, command, environment, mounted
+from forking import environment
+from mounting import Mount, command, mounted
 from observing import files_of
 from small_stores import FORMATS, files
 

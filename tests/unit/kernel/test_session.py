@@ -202,7 +202,6 @@ def test_the_lock_has_one_holder_and_goes_on_when_waiting_tasks_give_up() -> Non
 
 PROGRAM = """
 import sys
-sys.path.insert(0, sys.argv.pop(1))
 import fake_tree
 from fsbridge.kernel import session
 
