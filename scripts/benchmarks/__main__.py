@@ -17,6 +17,9 @@ from benchmarks.rounds import Row
 from benchmarks.settings import Settings
 
 SUITES = (costs, reading, trees, layouts, whole, pictures, unmounted, listing)
+KINDS = "memory,without a mount,n5 gzip,layouts cropped,small files,list 100k dotted,tree hdf5"
+"""One row of each kind of measurement, and below of those in object storage."""
+REMOTE_KINDS = "requests,chunks 0,hdf5"
 MIB = 1 << 20
 METHOD = """\
 Cold: a fresh mount, so neither the daemon nor the kernel's page cache holds anything of it; the stored files are in the page
@@ -39,12 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--chunk-size", type=size, default=8 * MIB, help="bytes of a chunk (8M)")
     parser.add_argument("--rounds", type=int, default=5, help="alternating rounds (5)")
     parser.add_argument("--quick", action="store_true", help="128 MiB, three rounds, a tenth of the files")
+    parser.add_argument(
+        "--check", action="store_true", help="try one row of each kind, remote ones too, with tiny data: do they run at all?"
+    )
     parser.add_argument("--scale", type=int, default=1, help="divide the numbers of files by this")
     parser.add_argument("--json", metavar="FILE", help="write every sample there")
     parser.add_argument("--dir", help="where to make the data (a directory on a local disk); kept there for the next run")
     given = parser.parse_args(arguments)
     if given.quick:
         given.size, given.rounds, given.scale = min(given.size, 128 * MIB), 3, 10
+    if given.check:
+        given.size, given.chunk_size, given.rounds, given.scale = MIB // 4, MIB // 64, 1, 1000
+        given.rows = given.rows or (REMOTE_KINDS if given.remote else KINDS)
     wanted = tuple(filter(None, given.rows.split(",")))
     unknown = [prefix for prefix in wanted if not any(name.startswith(prefix) for name in names)]
     if unknown:
@@ -54,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.makedirs(directory, exist_ok=True)
         settings = Settings(directory, given.size, given.chunk_size, given.rounds, given.scale, wanted, keep=bool(given.dir))
         run(settings, given.json, suites)
-    return 0
+    return main(["--check", "--remote"]) if given.check and not given.remote else 0
 
 
 def run(settings: Settings, json_path: str | None, suites: Sequence[ModuleType] = SUITES) -> None:

@@ -1,38 +1,23 @@
-"""`scripts/bench` runs, verifies what it reads and reports; no time is asserted. So does `scripts/remote-check`."""
+"""Parts of `scripts/bench`: its rows, its data and its report. That it runs is seen by `scripts/bench --check`."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
+import re
 import sys
 from pathlib import Path
 
 import pytest
-from mounting import ROOT, environment
+from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from benchmarks import data, reading
+from benchmarks import data, reading, remote
+from benchmarks.__main__ import KINDS, REMOTE_KINDS, SUITES, main
 from benchmarks.programs import together
 from benchmarks.report import table
 from benchmarks.rounds import Bound, Contender, Pair, Row, alternate, ratio
 from checks import Skipped
 from remote.servers import SERVERS
-
-TINY = ["--size", "256K", "--chunk-size", "16K", "--rounds", "1", "--scale", "1000"]
-ROWS = ["memory", "without a mount", "n5 gzip", "layouts cropped", "small files", "list 100k dotted", "tree hdf5"]
-"""One row of each kind."""
-
-
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    variables = environment()
-    variables["PYTHONPATH"] = os.pathsep.join(
-        [variables["PYTHONPATH"], str(ROOT / "scripts"), str(ROOT / "tests" / "support")]
-    )
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments], capture_output=True, text=True, timeout=300, env=variables
-    )
 
 
 def test_rounds_alternate_and_ratios_are_taken_within_a_round() -> None:
@@ -78,25 +63,13 @@ def test_manifests_find_every_chunk(format_: str, codec: str, tmp_path: Path, mo
     assert results[0]["bytes"] == geometry.bytes
 
 
-def test_a_tiny_run(tmp_path: Path) -> None:
-    done = bench(*TINY, "--rows", ",".join(ROWS), "--json", str(tmp_path / "out.json"), "--dir", str(tmp_path / "data"))
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "out.json").read_text())
-    assert len(report["rows"]) == len(ROWS)
-    for row in report["rows"]:
-        assert row["samples"], row["name"]
-        assert all(len(values) == len(next(iter(row["samples"].values()))) for values in row["samples"].values())
-        assert f"## {row['name']}" in done.stdout
-    assert report["machine"]["cores"] >= 1
-
-
-def test_a_tiny_run_on_stores_in_object_storage(tmp_path: Path) -> None:
-    done = bench("--remote", *TINY, "--rows", "requests,chunks 0,hdf5", "--json", str(tmp_path / "out.json"))
-    assert done.returncode == 0, done.stderr
-    report = json.loads((tmp_path / "out.json").read_text())
-    hdf5 = ["hdf5 list 30 ms", "hdf5 chunks 30 ms"]
-    assert [row["name"] for row in report["rows"]] == ["requests", "chunks 0 ms", *hdf5]
-    assert report["rows"][1]["samples"]["TensorStore"]
+def test_the_rows_that_pages_and_the_check_name_exist() -> None:
+    pages = re.findall(r"scripts/bench .*--rows '([^']*)'", (ROOT / "docs/performance.md").read_text())
+    for suites, wanted in ((SUITES, [*pages, KINDS]), ((remote,), [REMOTE_KINDS])):
+        names = [name for suite in suites for name in suite.names()]
+        assert len(set(names)) == len(names)
+        for prefix in ",".join(wanted).split(","):
+            assert any(name.startswith(prefix) for name in names), prefix
 
 
 def test_remote_check_says_what_it_would_install(tmp_path: Path) -> None:
@@ -105,7 +78,7 @@ def test_remote_check_says_what_it_would_install(tmp_path: Path) -> None:
             server.prepare(tmp_path, False)
 
 
-def test_an_unknown_row_is_refused() -> None:
-    done = bench("--rows", "zarr9")
-    assert done.returncode == 2
-    assert "zarr9" in done.stderr
+def test_an_unknown_row_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--rows", "zarr9"])
+    assert "zarr9" in capsys.readouterr().err

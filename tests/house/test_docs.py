@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from documents import PAGES, anchors, blocks, matches, prose, section, steps, target_of
-from mounting import ROOT, command, environment, mounted
-from paths import TESTS
+from forking import environment
+from mounting import command, mounted
+from paths import ROOT, TESTS
 
 from fsbridge import cli, commands
 from fsbridge.commands import arguments, mount

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mounting import ROOT
+from paths import ROOT
 
 from fsbridge.commands import COMMANDS, command
 

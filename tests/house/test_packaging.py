@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mounting import ROOT
+from paths import ROOT
 
 from fsbridge import __version__
 from fsbridge.commands import diagnosis
