@@ -39,6 +39,8 @@ ROOM = 1 << 15
 """Bytes of a command line that a forked process can show in /proc, where programs such as ps look for it."""
 LATER = ("nibabel.nifti1", "obstore.store", "tifffile")
 """Libraries that fsbridge imports when it needs them, and that take more than 20 ms."""
+READERS = ("tensorstore", "zarr")
+"""What programs import that read mounts (`readers.py`)."""
 APART = ("fsbridge.__main__", "fsbridge.unmounted.cluster")
 """Modules that no mount imports: the entry, which does nothing else, and dask's, which take 0.7 s."""
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
@@ -332,7 +334,7 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(fsbridge.__path__, "fsbridge."):
         if module.name not in APART and ".child" not in module.name:
             importlib.import_module(module.name)
-    for name in LATER:
+    for name in (*LATER, *READERS):
         importlib.import_module(name)
     threads = len(os.listdir("/proc/self/task"))
     assert threads == 1, f"{threads} threads: what they lock would stay locked in every process that is forked"

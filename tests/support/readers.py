@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+import forking
 import numpy as np
 
 
@@ -40,13 +42,8 @@ Reader = tuple[Callable[[str], Member], Callable[[str], Member]]
 
 
 def read(path: str | os.PathLike[str], reader: str, timeout: float = 120) -> dict[str, Member]:
-    """Open the hierarchy at `path` with `reader` in a subprocess; members by path, the root is the empty path."""
-    result = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, reader, os.fspath(path)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=timeout,
-    )
+    """Open the hierarchy at `path` with `reader` in a process of its own; members by path, the root is the empty path."""
+    result = forking.run(reader, path, program=Path(__file__), timeout=timeout, text=False)
     if result.returncode != 0:
         raise AssertionError(f"{reader} on {path}:\n" + result.stderr.decode(errors="replace"))
     found: dict[str, Member] = pickle.loads(result.stdout)
@@ -149,6 +146,7 @@ READERS: dict[str, Callable[[str], Reader]] = {
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("ignore")
     sys.modules["readers"] = sys.modules["__main__"]  # so that Member is pickled under the name the tests know
     Member.__module__ = "readers"
     seen = _each(sys.argv[2], *READERS[sys.argv[1]](sys.argv[2]))
