@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
+from mounting import Mount
 from observing import Canary, ends_honestly, errno_of, files_of, grows_nothing, memory, read_as_large_as_it_says, snapshot
 from posix_checks import check
 from promised_store import promised_store, write_zarr
@@ -33,9 +34,11 @@ MIB = 1 << 20
 ALL = ("--layout", "files", "--files", "all")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def values() -> np.ndarray[Any, Any]:
-    return np.random.default_rng(1).integers(1, 99, SHAPE, np.int32)
+    values = np.random.default_rng(1).integers(1, 99, SHAPE, np.int32)
+    values.setflags(write=False)
+    return values
 
 
 @pytest.fixture
@@ -44,21 +47,25 @@ def store(tmp_path: Path, values: np.ndarray[Any, Any]) -> Path:
     return promised_store(tmp_path / "store.zarr", values)
 
 
-def test_p1_nothing_changes(store: Path, mount: MountFunction) -> None:
-    before = snapshot(store)
-    tree = mount(store, *ALL)
+@pytest.fixture(scope="module")
+def shared(values: np.ndarray[Any, Any], module_mount: MountFunction, tmp_path_factory: pytest.TempPathFactory) -> Mount:
+    """A mount of such a store, for tests that only read."""
+    return module_mount(promised_store(tmp_path_factory.mktemp("shared") / "store.zarr", values), *ALL)
+
+
+def test_p1_nothing_changes(shared: Mount) -> None:
+    before = snapshot(Path(shared.source))
     for file in ("a.json", "a.npy", "a.ome.tif", "a.csv", "a.h5", "store.h5", "a[3:9,::2].nrrd"):
-        assert check(tree / file, tree.path) >= 50, file
-    assert snapshot(store) == before
-    for path in (tree.path, *tree.path.rglob("*")):
+        assert check(shared / file, shared.path) >= 50, file
+    assert snapshot(Path(shared.source)) == before
+    for path in (shared.path, *shared.path.rglob("*")):
         assert path.stat().st_mode & 0o222 == 0
 
 
-def test_p2_size_is_truth(store: Path, mount: MountFunction) -> None:
-    tree = mount(store, *ALL)
+def test_p2_size_is_truth(shared: Mount) -> None:
     rng = random.Random(2)
-    regions = [tree / f"a[{region}].{suffix}" for region in ("3", "1:30:7,::-2", "5:5") for suffix in ("npy", "raw", "h5")]
-    paths = files_of(tree.path) + regions
+    regions = [shared / f"a[{region}].{suffix}" for region in ("3", "1:30:7,::-2", "5:5") for suffix in ("npy", "raw", "h5")]
+    paths = files_of(shared.path) + regions
     assert len(paths) > 20
     for path in paths:
         read_as_large_as_it_says(path, rng)
@@ -300,13 +307,12 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
     grows_nothing(tree, use, (5, 15), 16 * MIB)
 
 
-def test_p12_every_file_has_the_elements(store: Path, values: np.ndarray[Any, Any], mount: MountFunction) -> None:
+def test_p12_every_file_has_the_elements(shared: Mount, values: np.ndarray[Any, Any]) -> None:
     """Read by numpy and h5py; what the programs of each field read: test_files_mount.py, scripts/legacy-check."""
-    tree = mount(store, *ALL)
     for _ in range(2):
-        np.testing.assert_array_equal(np.load(tree / "a.npy"), values)
-        np.testing.assert_array_equal(np.fromfile(tree / "a.raw", "<i4").reshape(SHAPE), values)
-        np.testing.assert_array_equal(np.loadtxt(tree / "a.csv", delimiter=",", dtype="i4", skiprows=1), values)
+        np.testing.assert_array_equal(np.load(shared / "a.npy"), values)
+        np.testing.assert_array_equal(np.fromfile(shared / "a.raw", "<i4").reshape(SHAPE), values)
+        np.testing.assert_array_equal(np.loadtxt(shared / "a.csv", delimiter=",", dtype="i4", skiprows=1), values)
         for name in ("a.h5", "store.h5"):
-            with h5py.File(tree / name) as file:
+            with h5py.File(shared / name) as file:
                 np.testing.assert_array_equal(file["a"][()], values)

@@ -64,15 +64,17 @@ LAYOUTS = [
 ]
 
 
-@pytest.fixture(params=LAYOUTS, ids=[shown.name for shown in LAYOUTS])
+@pytest.fixture(scope="module", params=LAYOUTS, ids=[shown.name for shown in LAYOUTS])
 def shown(request: pytest.FixtureRequest) -> Shown:
     found: Shown = request.param
     return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def values() -> np.ndarray[Any, Any]:
-    return np.random.default_rng(1).integers(1, 99, SHAPE, np.int32)
+    values = np.random.default_rng(1).integers(1, 99, SHAPE, np.int32)
+    values.setflags(write=False)
+    return values
 
 
 @pytest.fixture
@@ -81,25 +83,31 @@ def store(tmp_path: Path, values: np.ndarray[Any, Any]) -> Path:
     return promised_store(tmp_path / "store.zarr", values)
 
 
-def test_posix_and_p1_nothing_changes(store: Path, mount: MountFunction, shown: Shown) -> None:
-    before = snapshot(store)
-    tree = mount(store, *shown.options)
-    array = tree / "a"
+@pytest.fixture(scope="module")
+def shared(
+    values: np.ndarray[Any, Any], module_mount: MountFunction, tmp_path_factory: pytest.TempPathFactory, shown: Shown
+) -> Mount:
+    """A mount of such a store, for tests that only read."""
+    return module_mount(promised_store(tmp_path_factory.mktemp("shared") / "store.zarr", values), *shown.options)
+
+
+def test_posix_and_p1_nothing_changes(shared: Mount, shown: Shown) -> None:
+    before = snapshot(Path(shared.source))
+    array = shared / "a"
     for file in (shown.document, shown.chunk(0, 0), shown.chunk(3, 2)):
         assert check(array / file, array) >= 50
-    assert snapshot(store) == before
-    for path in (tree.path, *tree.path.rglob("*")):
+    assert snapshot(Path(shared.source)) == before
+    for path in (shared.path, *shared.path.rglob("*")):
         assert path.stat().st_mode & 0o222 == 0
 
 
-def test_p2_size_is_truth(store: Path, values: np.ndarray[Any, Any], mount: MountFunction, shown: Shown) -> None:
-    tree = mount(store, *shown.options)
+def test_p2_size_is_truth(shared: Mount, values: np.ndarray[Any, Any], shown: Shown) -> None:
     rng = random.Random(2)
-    for path in files_of(tree.path):
+    for path in files_of(shared.path):
         read_as_large_as_it_says(path, rng)
     for i in range(4):
         for j in range(3):
-            assert (tree / "a" / shown.chunk(i, j)).read_bytes() == shown.content(values, i, j)
+            assert (shared / "a" / shown.chunk(i, j)).read_bytes() == shown.content(values, i, j)
 
 
 def test_p3_absent_is_enoent_and_damage_is_not(

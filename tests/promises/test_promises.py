@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import await_disconnected, mounted
+from mounting import Mount, await_disconnected, mounted
 from observing import Canary, errno_of, gauges, grows_nothing, memory, own_memory, read_as_large_as_it_says, snapshot
 from promised_store import promised_store, write_zarr
 from waiting import until
@@ -36,15 +36,23 @@ SHAPE = (40, 30)
 MIB = 1 << 20
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def values() -> np.ndarray:
-    return np.random.default_rng(1).integers(0, 99, SHAPE, np.int32)
+    values = np.random.default_rng(1).integers(0, 99, SHAPE, np.int32)
+    values.setflags(write=False)
+    return values
 
 
 @pytest.fixture
 def store(tmp_path: Path, values: np.ndarray) -> Path:
     """A group with an array `a` of 4 x 3 chunks, keys `a/0.0` to `a/3.2`."""
     return promised_store(tmp_path / "store.zarr", values)
+
+
+@pytest.fixture(scope="module")
+def shared(values: np.ndarray, module_mount: MountFunction, tmp_path_factory: pytest.TempPathFactory) -> Mount:
+    """A mount of such a store, for tests that only read."""
+    return module_mount(promised_store(tmp_path_factory.mktemp("shared") / "store.zarr", values))
 
 
 def chunk(values: np.ndarray, i: int, j: int) -> bytes:
@@ -54,10 +62,9 @@ def chunk(values: np.ndarray, i: int, j: int) -> bytes:
 # --- P1
 
 
-def test_p1_every_change_is_erofs_and_the_store_stays_as_it_was(store: Path, mount: MountFunction) -> None:
-    before = snapshot(store)
-    tree = mount(store)
-    file, folder, absent = str(tree / "a/c/0/0"), str(tree / "a"), str(tree / "new")
+def test_p1_every_change_is_erofs_and_the_store_stays_as_it_was(shared: Mount) -> None:
+    before = snapshot(Path(shared.source))
+    file, folder, absent = str(shared / "a/c/0/0"), str(shared / "a"), str(shared / "new")
     changes: dict[str, Callable[[], Any]] = {
         "open for writing": lambda: os.open(file, os.O_WRONLY),
         "open for both": lambda: os.open(file, os.O_RDWR),
@@ -78,19 +85,18 @@ def test_p1_every_change_is_erofs_and_the_store_stays_as_it_was(store: Path, mou
         "removexattr": lambda: os.removexattr(file, "user.x"),
     }
     assert {name: errno_of(change) for name, change in changes.items()} == dict.fromkeys(changes, errno.EROFS)
-    for path in tree.path.rglob("*"):
+    for path in shared.path.rglob("*"):
         if path.is_file():
             path.read_bytes()
-    assert snapshot(store) == before
+    assert snapshot(Path(shared.source)) == before
 
 
 # --- P2
 
 
-def test_p2_size_is_truth(store: Path, values: np.ndarray, mount: MountFunction) -> None:
-    tree = mount(store)
+def test_p2_size_is_truth(shared: Mount) -> None:
     rng = random.Random(2)
-    files = [path for path in tree.path.rglob("*") if path.is_file()]
+    files = [path for path in shared.path.rglob("*") if path.is_file()]
     assert len(files) == 2 + 12
     for path in files:
         read_as_large_as_it_says(path, rng)
@@ -114,11 +120,10 @@ def test_p3_absent_is_enoent_and_nothing_else_is(store: Path, values: np.ndarray
     assert told == tree.log(), "one line, which names the object in the store, and the reason"
 
 
-def test_p3_only_canonical_names_are_chunks(store: Path, mount: MountFunction) -> None:
-    tree = mount(store)
+def test_p3_only_canonical_names_are_chunks(shared: Mount) -> None:
     for name in ["00", "+1", "1_0", "\u0661", "-1", "1.0", " 1", "0x1", "1e0", "01"]:
-        assert errno_of(lambda name=name: (tree / f"a/c/{name}").stat()) == errno.ENOENT, name  # type: ignore[misc]
-        assert errno_of(lambda name=name: (tree / f"a/c/0/{name}").stat()) == errno.ENOENT, name  # type: ignore[misc]
+        assert errno_of(lambda name=name: (shared / f"a/c/{name}").stat()) == errno.ENOENT, name  # type: ignore[misc]
+        assert errno_of(lambda name=name: (shared / f"a/c/0/{name}").stat()) == errno.ENOENT, name  # type: ignore[misc]
 
 
 # --- P4
@@ -602,10 +607,9 @@ def test_p11_no_growth_with_many_names_of_nothing(store: Path, mount: MountFunct
 # --- P12
 
 
-def test_p12_two_readers_in_other_processes_agree(store: Path, values: np.ndarray, mount: MountFunction) -> None:
+def test_p12_two_readers_in_other_processes_agree(shared: Mount, values: np.ndarray) -> None:
     """The rest, writer by writer and codec by codec, is test_oracle.py."""
     from readers import read
 
-    tree = mount(store)
     for reader in ("zarr", "tensorstore"):
-        assert np.array_equal(read(tree, reader)["a"].values, values)
+        assert np.array_equal(read(shared, reader)["a"].values, values)

@@ -100,6 +100,7 @@ class Mount:
     """One running daemon in the foreground and the tree it shows; `path`-like."""
 
     def __init__(self, source: str | os.PathLike[str], where: Path, options: Sequence[str] = ()) -> None:
+        self.source = source
         self.path = where / "mnt"
         self.path.mkdir(parents=True)
         self.log_path = where / "log"
