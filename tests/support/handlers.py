@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,11 +9,14 @@ from typing import Any
 import pyfuse3
 import pytest
 import trio
+import trio.testing
 from fake_tree import FakeDirectory, FakeFile
+from waiting import eventually
 
 from fsbridge.config import Config
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.lanes import Lane
 from fsbridge.kernel.readahead import directories as walks
 
 CTX: Any = None
@@ -24,8 +26,10 @@ DEFAULTS: dict[str, Any] = {"xattrs": True, "read_ahead": True}
 """Options of a mount that a test does not name."""
 
 
-def with_filesystem(test: Callable[[Filesystem], Awaitable[Any]], root: Any, **config: Any) -> Filesystem:
-    """Run `test(filesystem)` inside trio, without FUSE."""
+def with_filesystem(
+    test: Callable[[Filesystem], Awaitable[Any]], root: Any, clock: trio.abc.Clock | None = None, **config: Any
+) -> Filesystem:
+    """Run `test(filesystem)` inside trio, without FUSE. `clock`: by which deadlines pass."""
     config = {**DEFAULTS, **config}
 
     async def main() -> Filesystem:
@@ -38,7 +42,13 @@ def with_filesystem(test: Callable[[Filesystem], Awaitable[Any]], root: Any, **c
             jobs.stop()
         return filesystem
 
-    return trio.run(main)
+    return trio.run(main, clock=clock)
+
+
+async def passes(clock: trio.testing.MockClock, lane: Lane, jobs: int = 1) -> None:
+    """Let a minute pass once so many jobs have begun: on a busy machine that may be after any deadline."""
+    await eventually(lambda: lane.running >= jobs)
+    clock.jump(60.0)
 
 
 async def inode_of(filesystem: Filesystem, name: bytes, parent: int = 1) -> int:
@@ -108,18 +118,9 @@ class Steps:
         await self.filesystem.releasedir(fh)
         return told[2:]
 
-    async def shown(self, name: bytes, within: float) -> None:
-        """List the root until it shows a member: each listing that is begun `within` seconds or later does."""
-        changed = begun = time.monotonic()
-        while name not in [listed for listed, _ in await self.list(1)]:
-            assert begun < changed + within
-            await trio.sleep(0.02)
-            begun = time.monotonic()
-
     async def idle(self) -> None:
         """Until nothing is being read ahead."""
-        while self.filesystem.ahead.walks._awaited:
-            await trio.sleep(0.005)
+        await eventually(lambda: not self.filesystem.ahead.walks._awaited)
 
 
 def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:

@@ -13,7 +13,8 @@ import pyfuse3
 import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile, FakeLink
-from handlers import CTX, DEFAULTS, with_filesystem
+from handlers import CTX, DEFAULTS, passes, with_filesystem
+from waiting import eventually
 
 from fsbridge import errors
 from fsbridge.asking import before_waiting
@@ -336,21 +337,22 @@ def test_impossible_link_targets_are_eio() -> None:
 def test_p7_a_handler_that_gets_no_answer_is_timed_out_and_its_handle_closed_later() -> None:
     import threading
 
-    hung = threading.Event()
+    hung, clock = threading.Event(), trio.testing.MockClock()
     file = FakeFile(b"x", on_open=hung.wait)
 
     async def test(filesystem: Filesystem) -> None:
         inode = (await filesystem.lookup(1, b"slow", CTX)).st_ino
-        with pytest.raises(pyfuse3.FUSEError) as caught:
-            await filesystem.open(inode, 0, CTX)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(passes, clock, filesystem.jobs.metadata)
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await filesystem.open(inode, 0, CTX)
         assert caught.value.errno == errno.ETIMEDOUT
         assert file.closes == 0
         hung.set()
-        while not file.closes:
-            await trio.sleep(0.01)
+        await eventually(lambda: file.closes)
         assert len(filesystem.files) == 0
 
-    with_filesystem(test, FakeDirectory({b"slow": file}), metadata_deadline=1.0)
+    with_filesystem(test, FakeDirectory({b"slow": file}), clock)
 
 
 def test_p1_every_mutation_is_erofs() -> None:

@@ -15,7 +15,8 @@ import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
-from handlers import CTX, DEFAULTS, Replies, inode_of, with_filesystem
+from handlers import CTX, DEFAULTS, Replies, inode_of, passes, with_filesystem
+from waiting import eventually
 
 from fsbridge.errors import TimedOut
 from fsbridge.kernel.filesystem import Filesystem
@@ -259,7 +260,7 @@ def test_p7_sizes_that_need_decoding_delay_no_listing_and_no_reader(monkeypatch:
 
 
 def test_p7_a_size_that_takes_longer_than_it_may_is_an_error_and_is_there_later(caplog: pytest.LogCaptureFixture) -> None:
-    go = threading.Event()
+    go, clock = threading.Event(), trio.testing.MockClock()
 
     class Slow(FakeFile):
         size_seconds = 0.2
@@ -272,16 +273,17 @@ def test_p7_a_size_that_takes_longer_than_it_may_is_an_error_and_is_there_later(
             return Attrs("file", 5, 1)
 
     async def test(filesystem: Filesystem) -> None:
-        with pytest.raises(pyfuse3.FUSEError) as refused:
-            await filesystem.lookup(1, b"v", CTX)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(passes, clock, filesystem.jobs.sizes)
+            with pytest.raises(pyfuse3.FUSEError) as refused:
+                await filesystem.lookup(1, b"v", CTX)
         assert refused.value.errno == errno.ETIMEDOUT
         assert "the file is still being made: try again later" in caplog.text
         go.set()
-        while filesystem.jobs.sizes.running:
-            await trio.sleep(0.01)
+        await eventually(lambda: not filesystem.jobs.sizes.running)
         assert (await filesystem.lookup(1, b"v", CTX)).st_size == 5
 
-    with_filesystem(test, FakeDirectory({b"v": Slow(b"12345")}))
+    with_filesystem(test, FakeDirectory({b"v": Slow(b"12345")}), clock)
 
 
 def test_names_that_would_break_the_listing_are_left_out(
@@ -299,23 +301,24 @@ def test_names_that_would_break_the_listing_are_left_out(
 
 
 def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    hung = threading.Event()
+    hung, clock = threading.Event(), trio.testing.MockClock()
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(monkeypatch)
-        for _ in range(2):  # the second time at once, without another thread
-            with pytest.raises(pyfuse3.FUSEError) as caught:
-                await filesystem.opendir(1, CTX)
-            assert caught.value.errno == errno.ETIMEDOUT
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(passes, clock, filesystem.jobs.metadata)
+            for _ in range(2):  # the second time at once, without another thread
+                with pytest.raises(pyfuse3.FUSEError) as caught:
+                    await filesystem.opendir(1, CTX)
+                assert caught.value.errno == errno.ETIMEDOUT
         assert filesystem.jobs.metadata.running == 1
         hung.set()
-        while len(filesystem.jobs.metadata.overdue):
-            await trio.sleep(0.01)
+        await eventually(lambda: not len(filesystem.jobs.metadata.overdue))
         fh = await filesystem.opendir(1, CTX)
         assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
 
     root = FakeDirectory({b"a": FakeFile(), b"b": FakeFile()}, on_list=hung.wait)
-    with_filesystem(test, root, metadata_deadline=1.0)
+    with_filesystem(test, root, clock)
 
 
 def test_one_load_serves_all_requests_for_the_same_bytes() -> None:
@@ -349,26 +352,27 @@ def test_one_load_serves_all_requests_for_the_same_bytes() -> None:
 
 
 def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
-    hung = threading.Event()
+    hung, clock = threading.Event(), trio.testing.MockClock()
     file, other = FakeFile(bytes(100), on_read=hung.wait), FakeFile(b"other")
 
     async def test(filesystem: Filesystem) -> None:
         inode = await inode_of(filesystem, b"hung")
         fh = (await filesystem.open(inode, 0, CTX)).fh
-        for _ in range(5):
-            with pytest.raises(pyfuse3.FUSEError) as caught:
-                await filesystem.read(fh, 0, 10)
-            assert caught.value.errno == errno.ETIMEDOUT
-            assert filesystem.jobs.data.running == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(passes, clock, filesystem.jobs.data)
+            for _ in range(5):
+                with pytest.raises(pyfuse3.FUSEError) as caught:
+                    await filesystem.read(fh, 0, 10)
+                assert caught.value.errno == errno.ETIMEDOUT
+                assert filesystem.jobs.data.running == 1
         fine = (await filesystem.open(await inode_of(filesystem, b"other"), 0, CTX)).fh
         assert bytes(await filesystem.read(fine, 0, 10)) == b"other"
         hung.set()
-        while len(filesystem.jobs.data.overdue):
-            await trio.sleep(0.01)
+        await eventually(lambda: not len(filesystem.jobs.data.overdue))
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
         assert not filesystem._loads._under_way
 
-    with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), read_deadline=1.0)
+    with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), clock)
 
 
 def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> None:
@@ -388,7 +392,7 @@ def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> No
         assert not filesystem._loads._under_way
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
 
-    with_filesystem(test, FakeDirectory({b"far": file}), read_deadline=1.0)
+    with_filesystem(test, FakeDirectory({b"far": file}))
 
 
 def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> None:
@@ -419,8 +423,7 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
         assert (await filesystem.lookup(b, b"y", CTX)).st_size == 1
         await filesystem.getattr(1, CTX)
         hung.set()
-        while len(filesystem.jobs.metadata.overdue):
-            await trio.sleep(0.01)
+        await eventually(lambda: not len(filesystem.jobs.metadata.overdue))
         inner.on_lookup = None
         assert (await filesystem.lookup(a, b"x", CTX)).st_size == 1
 

@@ -7,13 +7,14 @@ import logging
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
+from handlers import passes
+from waiting import eventually, until
 
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
@@ -38,19 +39,6 @@ def with_jobs(
             jobs.stop()
 
     return trio.run(main, clock=clock)
-
-
-async def once(condition: Callable[[], object]) -> None:
-    """Wait for what another thread does, whatever trio's clock shows."""
-    while not condition():
-        time.sleep(0.001)
-        await trio.lowlevel.checkpoint()
-
-
-async def passes(clock: trio.testing.MockClock, jobs: Jobs) -> None:
-    """A second, once a job has begun: on a busy machine that may be after any deadline."""
-    await once(lambda: jobs.data.running)
-    clock.jump(1.0)
 
 
 def late() -> float:
@@ -185,8 +173,7 @@ def test_results_that_are_ready_together_share_a_wake_up(monkeypatch: pytest.Mon
             for _ in range(100):
                 nursery.start_soon(jobs.data.run, lambda: None, late())
             await trio.lowlevel.checkpoint()  # all queued ...
-            while jobs.data._queue.qsize():  # ... and taken before the loop comes round again
-                threading.Event().wait(0.001)
+            until(lambda: not jobs.data._queue.qsize())  # ... and taken before the loop comes round again
 
     with_jobs(test)
     assert len(wakes) < 50
@@ -215,13 +202,13 @@ def test_p7_the_caller_gets_timed_out_and_the_worker_keeps_its_thread() -> None:
         hung = threading.Event()
         over: list[object] = []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, jobs)
+            nursery.start_soon(passes, clock, jobs.data)
             with pytest.raises(TimedOut):
                 await jobs.data.run(lambda: hung.wait() and "late", trio.current_time() + 0.05, over.append)
         assert jobs.data.running == 1
         assert over == []
         hung.set()
-        await once(lambda: over)
+        await eventually(lambda: over)
         assert over == ["late"]
         assert jobs.data.running == 0
 
@@ -237,8 +224,7 @@ def test_a_job_never_runs_if_its_caller_gave_up_before_it_began() -> None:
             with pytest.raises(TimedOut):
                 await jobs.data.run(lambda: ran.append(1), trio.current_time() + 0.05, over.append)
             hung.set()
-        while not over:
-            await trio.sleep(0.01)
+        await eventually(lambda: over)
         assert over == [None]
         assert ran == []
 
@@ -269,8 +255,7 @@ def test_p7_hung_threads_have_substitutes_which_end_with_them() -> None:
             begin = trio.current_time()
             assert await jobs.data.run(lambda: "in time", late()) == "in time"
             assert trio.current_time() - begin < LATE / 2
-            while jobs.data.running < 10:  # the last of them may be about to begin
-                await trio.sleep(0.01)
+            await eventually(lambda: jobs.data.running == 10)  # the last of them may be about to begin
             hung.set()
         while jobs.data._alive != 2:
             await jobs.data.run(lambda: None, late())
@@ -281,19 +266,22 @@ def test_p7_hung_threads_have_substitutes_which_end_with_them() -> None:
 def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.kernel.lanes.SUBSTITUTE_THREADS", 3)
 
+    clock = trio.testing.MockClock()
+
     async def test(jobs: Jobs) -> None:
         hung = threading.Event()
         jobs.data._slow_after = 0.01
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(jobs.data.run, hung.wait, late())
-            while jobs.data.running < 5:
-                await trio.sleep(0.01)
-            await trio.sleep(0.1)
+            for _ in range(10):
+                await eventually(lambda: jobs.data.running == jobs.data._alive)
+                clock.jump(0.02)
+                await trio.testing.wait_all_tasks_blocked()
             assert jobs.data.running == jobs.data._alive == 5
             hung.set()
 
-    with_jobs(test)
+    with_jobs(test, clock=clock)
 
 
 def test_p7_a_request_that_hangs_is_refused_at_once_until_it_is_over() -> None:
@@ -303,7 +291,7 @@ def test_p7_a_request_that_hangs_is_refused_at_once_until_it_is_over() -> None:
         hung, over = threading.Event(), []
         subject, other = Subject(1, b"hung"), Subject(2, b"hung")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, jobs)
+            nursery.start_soon(passes, clock, jobs.data)
             with pytest.raises(TimedOut):
                 await jobs.data.run(hung.wait, trio.current_time() + 0.1, over.append, subject)
         for _ in range(20):  # no time passes
@@ -313,7 +301,7 @@ def test_p7_a_request_that_hangs_is_refused_at_once_until_it_is_over() -> None:
         assert await jobs.data.run(lambda: "other", late(), subject=other) == "other"
         assert await jobs.data.run(lambda: "neighbour", late(), subject=Subject(1, b"fine")) == "neighbour"
         hung.set()
-        await once(lambda: over)
+        await eventually(lambda: over)
         assert await jobs.data.run(lambda: "again", late(), subject=subject) == "again"
         assert not len(jobs.data.overdue)
 
@@ -331,8 +319,7 @@ def test_p7_deadlines_of_one_directory_do_not_add_up() -> None:
         assert trio.current_time() - begin < 20, "of a hundred seconds"
         assert jobs.data.running == HUNG_MEMBERS
         hung.set()
-        while len(jobs.data.overdue):
-            await trio.sleep(0.01)
+        await eventually(lambda: not len(jobs.data.overdue))
 
     with_jobs(test, data=HUNG_MEMBERS)
 
@@ -343,11 +330,11 @@ def test_cancelling_the_caller_abandons_the_job() -> None:
     async def test(jobs: Jobs) -> None:
         hung, over = threading.Event(), []
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(passes, clock, jobs)
+            nursery.start_soon(passes, clock, jobs.data)
             with trio.move_on_after(0.05):
                 await jobs.data.run(lambda: hung.wait() and "late", late(), over.append)
         hung.set()
-        await once(lambda: over)
+        await eventually(lambda: over)
         assert over == ["late"]
 
     with_jobs(test, clock=clock)

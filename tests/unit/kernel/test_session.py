@@ -15,6 +15,7 @@ import pytest
 import trio
 import trio.testing
 from fake_mount import FakeMount
+from waiting import eventually
 
 from fsbridge.kernel import session
 from fsbridge.kernel.session import LoopLock, Waiting
@@ -136,8 +137,7 @@ def test_p7_what_is_gone_before_it_can_be_read_is_waited_for_again(pipe: tuple[i
             trio.lowlevel.add_instrument(withdrawn)
             for left in (2, 1, 0):
                 os.write(pipe[1], b"x")
-                while withdrawn.left > left:
-                    await trio.sleep(0.001)
+                await eventually(lambda left=left: withdrawn.left <= left)  # type: ignore[misc]
                 await trio.testing.wait_all_tasks_blocked()  # it was woken, perhaps in the same pass
             assert not returned.is_set()
             os.write(pipe[1], b"x")

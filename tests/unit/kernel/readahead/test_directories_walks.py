@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -12,6 +11,7 @@ import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
 from handlers import CTX, Steps, family, walked
+from waiting import Clock, eventually
 
 from fsbridge.kernel import directories, handles
 from fsbridge.kernel.readahead import directories as walks
@@ -215,16 +215,17 @@ def test_what_ends_with_an_empty_batch_is_known_all_the_same(monkeypatch: pytest
 
 
 def test_p9_what_was_read_ahead_is_shown_no_longer_than_the_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = family(3)
+    root, clock = family(3), Clock(monkeypatch)
 
     async def test(steps: Steps) -> None:
-        first = time.monotonic()
         await steps.list(1)
         root.members[b"new"] = FakeFile(b"y")
-        await steps.shown(b"new", within=0.2)
-        assert time.monotonic() > first + 0.1, "remembered for three quarters of the TTL"
+        clock.passes(30.0)
+        assert b"new" not in dict(await steps.list(1)), "remembered for three quarters of the TTL"
+        clock.passes(30.0)
+        assert b"new" in dict(await steps.list(1))
 
-    walked(root, monkeypatch, test, metadata_ttl=0.2)
+    walked(root, monkeypatch, test, metadata_ttl=60.0)
 
 
 def test_p9_without_a_ttl_every_opendir_asks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,8 +327,7 @@ def test_p8_several_visitors_wait_for_what_is_being_read(monkeypatch: pytest.Mon
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(visit, 1)
-            while not begun.is_set():
-                await trio.sleep(0.005)
+            await eventually(begun.is_set)
             nursery.start_soon(visit, 1)
             nursery.start_soon(visit, 2)
             await trio.testing.wait_all_tasks_blocked()
@@ -400,25 +400,23 @@ def test_p8_a_broken_directory_spoils_nothing_that_is_read_with_it(monkeypatch: 
 
 
 def test_p9_a_directory_that_was_just_read_is_looked_up_in_memory_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = family(3)
-    asked: list[float] = []
-    root.on_lookup = lambda: asked.append(time.monotonic())
+    root, clock = family(3), Clock(monkeypatch)
+    asked: list[str] = []
 
     async def test(steps: Steps) -> None:
         inode = dict(await steps.list(1))[b"d001"]
         await steps.list(inode)
-        read = time.monotonic()
-        while not asked:
-            before = time.monotonic()
+        root.on_lookup = lambda: asked.append("")
+        for left in (60.0, 20.0):
             found = await steps.filesystem.lookup(1, b"d001", CTX)
-            assert found.st_ino == inode
-            if not asked:
-                assert found.entry_timeout <= 0.4 - (before - read)
-            await trio.sleep(0.01)
+            assert (found.st_ino, asked) == (inode, [])
+            assert found.entry_timeout <= left
+            clock.passes(40.0)
+        await steps.filesystem.lookup(1, b"d001", CTX)
         await steps.filesystem.lookup(1, b"d002", CTX)  # it was not read
         assert len(asked) == 2
 
-    walked(root, monkeypatch, test, metadata_ttl=0.4)
+    walked(root, monkeypatch, test, metadata_ttl=60.0)
 
 
 def test_work_that_is_dropped_says_so() -> None:

@@ -17,14 +17,13 @@ from typing import Any, cast
 import h5py
 import numpy as np
 import pytest
-import trio
 import zarr
 from fake_model import FakeArray, fake_array, tree
 from fake_s3 import BUCKET, FakeS3
 from fake_tree import FakeFile, FakeSpace, SpaceDirectory
 from fillers import BIG, filler
 from handlers import CTX, inode_of, with_filesystem
-from waiting import until
+from waiting import Clock, eventually, until
 
 from fsbridge.cache import ChunkCache
 from fsbridge.codecs import native
@@ -48,7 +47,6 @@ from fsbridge.kernel.readahead.files import (
 from fsbridge.layouts import root_directory
 from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
-from fsbridge.store.local.status import TICK_NS
 from fsbridge.tree import AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered
 from fsbridge.workers import Workers
 
@@ -387,7 +385,7 @@ def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
     first = threading.Event()
     pool.submit(first.set)
     assert first.wait(10)
-    time.sleep(0.05)  # one thread is idle now
+    until(lambda: pool._idle == 1)
     done = threading.Semaphore(0)
 
     def job() -> None:
@@ -450,13 +448,14 @@ def test_prefetch_never_waits_for_room() -> None:
     assert [bytes(view[:1]) for view in held] == [b"\0", b"\1"]
 
 
-def test_a_reader_that_waits_for_a_failed_prefetch_reads_by_itself() -> None:
-    cache, begun, wanted = ChunkCache(10 * BIG), threading.Event(), threading.Event()
+@pytest.mark.parametrize("readers", [0, 1])
+def test_a_reader_that_waits_for_a_failed_prefetch_reads_by_itself(readers: int) -> None:
+    """`readers`: how many wait when it fails."""
+    cache, begun = ChunkCache(10 * BIG), threading.Event()
 
     def load(out: memoryview) -> None:
         begun.set()
-        assert wanted.wait(10)
-        time.sleep(0.05)  # the reader is waiting by now, or comes later: both must do
+        until(lambda: cache.counts().misses == readers)
         raise CorruptData("broken")
 
     def ahead() -> None:
@@ -466,7 +465,8 @@ def test_a_reader_that_waits_for_a_failed_prefetch_reads_by_itself() -> None:
     thread = threading.Thread(target=ahead)
     thread.start()
     assert begun.wait(10)
-    wanted.set()
+    if not readers:
+        thread.join()
     assert bytes(cache.get("k", 10, filler(5))) == b"\5" * 10
     thread.join()
     assert cache.gauges().loading == 0
@@ -675,9 +675,9 @@ def test_p9_two_changes_within_one_tick_of_the_clock_are_two_versions(
     source.close()
 
 
-def test_a_chunk_that_has_settled_is_decoded_once(tmp_path: Path) -> None:
+def test_a_chunk_that_has_settled_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_raw(tmp_path, b"a")
-    time.sleep(2 * TICK_NS / 1e9)
+    Clock(monkeypatch).settles()
     config = Config(str(tmp_path), "/mnt")
     source = open_source(config.source, config)
     root = root_directory(source, config, ChunkCache(config.cache_size))
@@ -726,9 +726,7 @@ def test_files_on_a_disk_are_read_ahead_by_bytes(size: int, least: int, most: in
             fh = (await filesystem.open(await inode_of(filesystem, b"%d" % number), os.O_RDONLY, CTX)).fh
             await filesystem.read(fh, size - 10, 10)
             await filesystem.release(fh)
-        with trio.fail_after(10):
-            while not asked or max(asked) < 39 + least:
-                await trio.sleep(0.01)
+        await eventually(lambda: asked and max(asked) >= 39 + least)
 
     with_filesystem(test, SpaceDirectory(Asked(1000, size), 1000))
     assert max(asked) <= 39 + most

@@ -11,6 +11,7 @@ import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile
 from handlers import CTX, Replies, with_filesystem
+from waiting import eventually
 
 from fsbridge.kernel import handles
 from fsbridge.kernel.filesystem import Filesystem
@@ -51,12 +52,6 @@ async def begun(filesystem: Filesystem, replies: Replies) -> tuple[int, int]:
     return fh, start
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
-        while not condition():
-            await trio.sleep(0.002)
-
-
 def listed(replies: Replies, root: Stepwise) -> Callable[[Filesystem], Any]:
     async def test(filesystem: Filesystem) -> None:
         fh = await filesystem.opendir(1, CTX)
@@ -79,12 +74,12 @@ def test_a_few_batches_are_read_before_the_kernel_asks(monkeypatch: pytest.Monke
 
     async def test(filesystem: Filesystem) -> None:
         fh, start = await begun(filesystem, replies := Replies(monkeypatch))
-        await until(lambda: root.made == 2 + READY_BATCHES)  # also while the kernel asks for nothing
+        await eventually(lambda: root.made == 2 + READY_BATCHES)  # also while the kernel asks for nothing
         names = await replies.all(filesystem, fh, start)
         assert names == NAMES[6:]
         assert root.made == 10
         assert filesystem.listings[fh].whole() is not None
-        await until(lambda: filesystem.directories.known(1) is not None)
+        await eventually(lambda: filesystem.directories.known(1) is not None)
 
     with_filesystem(test, root, metadata_ttl=60.0)
     assert READY_BATCHES < 10
@@ -103,7 +98,7 @@ def test_p8_an_error_met_ahead_is_no_end(monkeypatch: pytest.MonkeyPatch, lastin
 
     async def test(filesystem: Filesystem) -> None:
         fh, start = await begun(filesystem, replies := Replies(monkeypatch))
-        await until(lambda: len(failures) == 1 and filesystem.listings[fh].coming is None)
+        await eventually(lambda: len(failures) == 1 and filesystem.listings[fh].coming is None)
         if not lasting:
             assert await replies.all(filesystem, fh, start) == NAMES[6:], "it was read anew"
             return
@@ -125,7 +120,7 @@ def test_p7_a_listing_that_hangs_ahead_has_a_deadline(monkeypatch: pytest.Monkey
                 await filesystem.readdir(fh, start, CTX)
         finally:
             hang.set()
-        await until(lambda: not filesystem.jobs.running and not len(filesystem.jobs.metadata.overdue))
+        await eventually(lambda: not filesystem.jobs.running and not len(filesystem.jobs.metadata.overdue))
         assert await replies.all(filesystem, fh, start) == NAMES[6:]
 
     with_filesystem(test, root, metadata_deadline=2.0)
@@ -137,10 +132,10 @@ def test_p11_a_listing_that_is_closed_while_it_is_read_on(monkeypatch: pytest.Mo
 
     async def test(filesystem: Filesystem) -> None:
         fh, _ = await begun(filesystem, Replies(monkeypatch))
-        await until(lambda: filesystem.jobs.running == 1)
+        await eventually(lambda: filesystem.jobs.running == 1)
         await filesystem.releasedir(fh)
         going_on.set()
-        await until(lambda: not filesystem.jobs.running)
+        await eventually(lambda: not filesystem.jobs.running)
         assert len(filesystem.listings) == 0
 
     assert with_filesystem(test, root).reporter.unexpected == 0
