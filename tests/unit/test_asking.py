@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from asked import at_once
+from waiting import Clock
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait
@@ -25,15 +25,15 @@ from fsbridge.layouts import root_directory
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key
 from fsbridge.store.local import LocalStore, descriptors
-from fsbridge.store.local.status import TICK_NS
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalStore]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalStore]:
     """A store with all names and bytes in the kernel's memory."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d/chunk").write_bytes(b"chunk")
-    time.sleep(2 * TICK_NS / 1e9)  # settled: its stat stays as it is
+    os.utime(tmp_path / "d/chunk", ns=(10**18, 10**18))  # what is written to it from now on has another time
+    Clock(monkeypatch).settles()  # its stat stays as it is
     opened = LocalStore(str(tmp_path))
     opened.read(Key("d/chunk"), 10)
     yield opened

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
+from waiting import until
 
 from fsbridge.asking import Locks
 
@@ -29,12 +29,10 @@ def test_one_thread_at_a_time_also_if_one_comes_between_two_others() -> None:
 
     def begins_to_wait(name: str) -> None:
         threads[name].start()
-        while locks._held["key"].callers < 2:
-            time.sleep(0.001)
+        until(lambda: locks._held["key"].callers == 2)
 
     def is_inside(name: str) -> None:
-        while inside != [name]:
-            time.sleep(0.001)
+        until(lambda: inside == [name])
 
     threads["a"].start()
     is_inside("a")

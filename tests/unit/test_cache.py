@@ -7,7 +7,6 @@ import ctypes
 import errno
 import mmap
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from fillers import BIG, filler
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import until
 
 from fsbridge import cache as cache_module
 from fsbridge import memory
@@ -419,7 +419,7 @@ def test_prefetched_chunks_take_a_quarter_at_most(steps: list[tuple[str, int]]) 
 
 def test_p6_what_decoding_a_chunk_of_unknown_size_may_take_is_reserved_before() -> None:
     """Several such chunks that are decoded at once would take any multiple of the budget."""
-    cache, started, go, within = ChunkCache(3000), threading.Event(), threading.Event(), []
+    cache, started, go, within = Refusing(3000), threading.Event(), threading.Event(), []
 
     def first() -> bytes:
         started.set()
@@ -436,7 +436,7 @@ def test_p6_what_decoding_a_chunk_of_unknown_size_may_take_is_reserved_before() 
     assert started.wait(10)
     threads.append(threading.Thread(target=cache.get_all, args=("b", second, 2000)))
     threads[1].start()
-    time.sleep(0.05)
+    until(lambda: cache.refused)
     go.set()
     for thread in threads:
         thread.join()
@@ -448,6 +448,17 @@ def test_p6_what_decoding_a_chunk_of_unknown_size_may_take_is_reserved_before() 
     assert cache.gauges().reserved == 0
 
 
+class Refusing(ChunkCache):
+    """Counts how often a chunk found no room."""
+
+    refused = 0
+
+    def _take(self, *given: Any) -> bool:
+        taken = super()._take(*given)
+        self.refused += not taken
+        return taken
+
+
 def raiser() -> bytes:
     raise CorruptData("broken")
 
@@ -456,13 +467,14 @@ def test_large_chunks_that_are_being_read_take_turns(monkeypatch: pytest.MonkeyP
     """With more readers than there is room for, every read would throw out another reader's chunk."""
     monkeypatch.setattr(memory, "TURN_SECONDS", 60.0)
     monkeypatch.setattr(memory, "BETWEEN_SECONDS", 60.0)
-    cache = ChunkCache(3 * BIG)
+    monkeypatch.setattr(cache_module, "POLITE_SECONDS", 60.0)
+    cache = Refusing(3 * BIG)
     cache.get("a", 2 * BIG, filler(1))
     assert cache.peek("a") is not None
     other = threading.Thread(target=cache.get, args=("b", 2 * BIG, filler(2)))
     other.start()
-    for _ in range(10):
-        time.sleep(0.01)
+    for times in range(1, 11):
+        until(lambda times=times: cache.refused >= times)  # type: ignore[misc]
         assert cache.peek("a") is not None
     cache.consumed("a")
     other.join()

@@ -16,13 +16,13 @@ from fsbridge.children.client import ChildProcess
 from fsbridge.children.starting import Program
 
 PARENT = """
-import time
+import signal
 from fsbridge.children.client import ChildProcess
 from fsbridge.children.starting import Program, starter
 program = Program("fsbridge.formats.hdf5.child.worker")
 child = ChildProcess(program, [], 1 << 32)
 print(child.pid, starter(program).pid, flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-import time
+import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from fsbridge.codecs import CodecChain, filters, objects, table
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
@@ -288,21 +289,36 @@ def test_p6_short_elements_take_little_more_than_their_bytes_while_they_are_deco
     assert peak < {"strings": 3, "json2": 16}[codec] * len(found)
 
 
-def test_p6_one_large_document_is_parsed_after_the_other() -> None:
+def test_p6_one_large_document_is_parsed_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its Python objects take ten times its bytes."""
     together, most = [], 0
     data = json.dumps(["x" * 2_000_000, "|O", [1]]).encode()
 
+    class Watched:
+        """A lock that counts the threads which want it."""
+
+        def __init__(self) -> None:
+            self.lock, self.callers = threading.Lock(), list[int]()
+
+        def __enter__(self) -> None:
+            self.callers.append(threading.get_ident())
+            self.lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
+
     def load(data: Any) -> Any:
         nonlocal most
         together.append(1)
+        until(lambda: len(alone.callers) == 4)
         most = max(most, len(together))
-        time.sleep(0.01)
         together.pop()
         return json.loads(bytes(data))
 
+    alone = Watched()
+    monkeypatch.setattr(objects, "_alone", alone)
     decoder = objects.ObjectDocument("json2", load, 1)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: decoder.decode(data, None, 1 << 22, None), range(8)))
+        found = list(pool.map(lambda _: decoder.decode(data, None, 1 << 22, None), range(4)))
     assert {len(chunk) for chunk in found} == {2_000_008}
     assert most == 1

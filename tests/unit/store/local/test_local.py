@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import Clock, until_ticked
 
 from fsbridge.asking import WouldWait
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NameTooLong, NotFound, Stale, TooLarge
@@ -23,7 +24,7 @@ from fsbridge.store import ROOT, Key
 from fsbridge.store.local import DAMAGED_MEMBERS, LocalStore, status
 from fsbridge.store.local import descriptors as beneath_module
 from fsbridge.store.local.descriptors import open_beneath, walk_beneath
-from fsbridge.store.local.status import TICK_NS, stat_of
+from fsbridge.store.local.status import stat_of
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_p9_a_rewrite_that_keeps_size_and_mtime_is_another_version(root: Path, h
     store, key, path = LocalStore(str(root)), Key.parse("a/b/chunk"), root / "a/b/chunk"
     os.utime(path, ns=(10**18, 10**18))
     before = store.stat(key)
-    time.sleep(2 * TICK_NS / 1e9)
+    until_ticked(path)
     if how == "unpacked anew":
         path.unlink()
     with open(path, "r+b" if path.exists() else "wb") as file:
@@ -112,7 +113,7 @@ def test_p9_a_change_within_a_tick_of_the_clock_is_not_settled(root: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr("fsbridge.store.local.status.TICK_NS", 10**12)  # a clock slow enough for any machine
         assert not store.stat(key).settled
-    time.sleep(2 * TICK_NS / 1e9)
+    Clock(monkeypatch).settles()
     assert store.stat(key).settled
     status = os.stat_result((0o100644, *range(9)), {"st_ctime_ns": time.time_ns() // 10**9 * 10**9, "st_mtime_ns": 0})
     assert not stat_of(status).settled  # whole seconds only: such a clock ticks once a second or two
