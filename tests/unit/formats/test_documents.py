@@ -3,12 +3,12 @@
 import contextlib
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import Clock
 
 from fsbridge.config import Limits
 from fsbridge.errors import CorruptData, TooLarge
@@ -16,7 +16,6 @@ from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.strict_json import Fields, measure, parse, parse_object
 from fsbridge.store import Key, Range, Stat
 from fsbridge.store.local import LocalStore
-from fsbridge.store.local.status import TICK_NS
 
 LIMITS = Limits(document=4096, json_depth=8)
 EXAMPLES = 200
@@ -151,10 +150,12 @@ def store(tmp_path: Path) -> LocalStore:
     return LocalStore(str(tmp_path))
 
 
-def test_reader_parses_again_only_when_the_version_changed(tmp_path: Path, store: LocalStore) -> None:
+def test_reader_parses_again_only_when_the_version_changed(
+    tmp_path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"v": 1}')
-    time.sleep(2 * TICK_NS / 1e9)
+    Clock(monkeypatch).settles()
     reader = DocumentReader(store, Limits())
     first = reader.read(Key("a.json"))
     assert first is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 from hdf5_model import array, node, opened, values
+from waiting import Clock
 
 from fsbridge.formats.hdf5.pages import Page, PageKey, Pages
 from fsbridge.store import Stat
@@ -41,7 +41,7 @@ def test_a_walk_asks_once_per_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """300 datasets with their attributes, metadata and chunks: two questions, one per page of the group."""
     path = tmp_path / "x.h5"
     write(path, 300)
-    time.sleep(0.05)  # until the file's time has settled
+    Clock(monkeypatch).settles()
     with opened(path) as source:
         asked = counted(source, monkeypatch)
         for _ in range(3):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from hdf5_model import array, opened, values
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import TESTS
+from waiting import Clock
 
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
@@ -140,14 +140,14 @@ def test_a_million_chunks(tmp_path: Path) -> None:
     assert child < 600 << 20, f"{child >> 20} MiB"
 
 
-def test_small_tables_come_with_the_description(tmp_path: Path) -> None:
+def test_small_tables_come_with_the_description(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataset with a small grid costs no question of its own."""
     path = tmp_path / "small.h5"
     with h5py.File(path, "w") as file:
         for number in range(20):
             file.create_dataset(f"x{number}", data=np.arange(10) + number, chunks=(3,), compression="gzip")
         file.create_dataset("empty", (10,), "<i4", chunks=(3,))
-    time.sleep(0.05)  # until the file's time has settled
+    Clock(monkeypatch).settles()
     with opened(path) as source:
         names = [child.name for child in source.root.children()]
         source.file.ask = None  # type: ignore[method-assign, assignment]

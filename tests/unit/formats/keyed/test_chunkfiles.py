@@ -432,7 +432,7 @@ def test_a_pass_that_fails_midway_is_no_complete_listing(tmp_path: Path, monkeyp
     assert not next(listing)
     go.set()
     assert over.wait(60)
-    time.sleep(0.05)
+    until(lambda: not any(directory.running for directory in files._directories._known.values()))
     with pytest.raises(PermissionError):
         list(listing)
 
