@@ -150,6 +150,7 @@ class FakeS3:
         self._loop = asyncio.new_event_loop()
         self._counts: dict[tuple[str, str], int] = {}
         self._gathering: Gathering | None = None
+        self._held: tuple[Callable[[Request], object], asyncio.Event] | None = None
         started = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
         self._thread.start()
@@ -197,6 +198,17 @@ class FakeS3:
         yield
         self._gathering = None
         assert gathering.full.is_set(), f"never {count} requests at a time"
+
+    @contextmanager
+    def held(self, kind: Callable[[Request], object]) -> Iterator[Callable[[], object]]:
+        """Within, requests of a `kind` are answered once what this yields has been called."""
+        goes_on = asyncio.Event()
+        self._held = kind, goes_on
+        try:
+            yield lambda: self._loop.call_soon_threadsafe(goes_on.set)
+        finally:
+            self._held = None
+            self._loop.call_soon_threadsafe(goes_on.set)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -268,6 +280,9 @@ class FakeS3:
         gathering = self._gathering
         if gathering is not None and gathering.kind(request):
             await gathering.join()
+        held = self._held
+        if held is not None and held[0](request):
+            await held[1].wait()
         await asyncio.sleep(self.latency + (self.page_latency if kind == "LIST" else 0))
         if fault.close:
             return False

@@ -22,7 +22,7 @@ from nwb_data import unpack
 from observing import held_by
 from paths import DATA
 from remote_hdf5 import opened_remote, remote_store, upload
-from waiting import until
+from waiting import Clock, until
 
 from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
@@ -37,6 +37,11 @@ from fsbridge.store import Key
 from fsbridge.store.remote.store import ObjectStore
 
 pytestmark = pytest.mark.usefixtures("kept")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
 
 
 def names(group: Any) -> list[str]:
@@ -424,7 +429,7 @@ def write_version(path: Path, version: int) -> bytes:
 
 
 @pytest.mark.parametrize("moment", [1, 2, 3, 4, 5])
-def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_path: Path, moment: int) -> None:
+def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_path: Path, clock: Clock, moment: int) -> None:
     """The server ignores If-Match."""
     key = "remote/x.h5"
     later = write_version(tmp_path / "y.h5", 1)
@@ -448,7 +453,7 @@ def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_pa
             except Stale:
                 continue
         assert server.objects[key].data == later, asked
-        time.sleep(1.1)  # the metadata's lifetime
+        clock.passes(1.1)  # the metadata's lifetime
         for number in (0, 39):
             found = array(source, f"g{number % 4}/d{number}")
             assert found.metadata.attributes["version"] == 1
@@ -503,15 +508,15 @@ def test_p3_p8_a_server_that_fails_in_the_midst_of_a_walk(
         assert sum(isinstance(found, HDF5Array) for _, found in everything(source.root)) == 401
 
 
-def test_p3_p9_a_removed_file_is_stale_and_never_absent(server: FakeS3, large: Path) -> None:
+def test_p3_p9_a_removed_file_is_stale_and_never_absent(server: FakeS3, large: Path, clock: Clock) -> None:
     with opened_remote(server, large) as source:
         del server.objects["remote/x.h5"]
-        time.sleep(1.1)
+        clock.passes(1.1)
         for name in ("g3/d3", "g3", "big"):
             with pytest.raises(Stale):
                 node(source, name)
         upload(server, large)
-        time.sleep(1.1)
+        clock.passes(1.1)
         assert (values(array(source, "g3/d3")) == 3).all()
 
 
@@ -550,7 +555,13 @@ USES: dict[str, Callable[[HDF5Source], object]] = {
 )
 @pytest.mark.parametrize("use", USES)
 def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
-    server: FakeS3, large: Path, impatient: Callable[[Fault], None], use: str, fault: Fault, error: type[Exception]
+    server: FakeS3,
+    large: Path,
+    impatient: Callable[[Fault], None],
+    clock: Clock,
+    use: str,
+    fault: Fault,
+    error: type[Exception],
 ) -> None:
     """It is never "no such file", damage or other bytes, and nothing of it is kept."""
     impatient(fault)
@@ -564,21 +575,21 @@ def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
         assert time.monotonic() - begun < 20
         server.fault = lambda request: None
         if error is Stale:
-            time.sleep(1.1)
+            clock.passes(1.1)
         recovered(lambda: USES[use](source))
         recovered(lambda: np.testing.assert_array_equal(values(array(source, "g7/d7")), 7))
 
 
 def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(
-    server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch
+    server: FakeS3, large: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block comes, but all together they take longer than allowed. The next question is asked as usual."""
-    with opened_remote(server, large, read_deadline=4.0) as source:
+    with opened_remote(server, large) as source:
         monkeypatch.setattr(blocks, "AT_ONCE", 1)
-        server.latency = 0.7
+        server.fault = lambda request: clock.passes(7.0)
         with pytest.raises(TimedOut):
             array(source, "big").chunks.array.file.ask({"op": "group", "path": ["g5"], "start": 0}, limit=1 << 22)
-        server.latency = 0.0
+        server.fault = lambda request: None
         assert len(names(node(source, "g5"))) == 20
 
 
@@ -711,7 +722,7 @@ def test_p12_data_in_other_files_are_those_that_h5py_reads(
         np.testing.assert_array_equal(values(array(local, "every")), h5py.File(master)["every"][()])
 
 
-def test_p9_data_in_other_files_are_of_one_version(server: FakeS3, tmp_path: Path) -> None:
+def test_p9_data_in_other_files_are_of_one_version(server: FakeS3, tmp_path: Path, clock: Clock) -> None:
     master = write_detector(tmp_path)
     for path in tmp_path.iterdir():
         upload(server, path)
@@ -722,7 +733,7 @@ def test_p9_data_in_other_files_are_of_one_version(server: FakeS3, tmp_path: Pat
         with h5py.File(tmp_path / "run_1.h5", "r+") as file:
             file["entry/large"][...] = -1
         upload(server, tmp_path / "run_1.h5")
-        time.sleep(1.1)  # the metadata's lifetime
+        clock.passes(1.1)  # the metadata's lifetime
         assert not old.current()
         with pytest.raises(Stale):
             old.chunks.read_into((0, 0), info, memoryview(bytearray(old.metadata.chunk_bytes((0, 0)) or 0)))

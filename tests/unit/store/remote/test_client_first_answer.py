@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
+
+from waiting import until
 
 from fsbridge.errors import NotFound
 from fsbridge.store.remote.client import FirstAnswer
@@ -25,11 +26,7 @@ def test_p11_an_error_is_freed_with_its_last_user() -> None:
             FirstAnswer("https://example.org").of(refuse)
         except NotFound as error:
             known.append(weakref.ref(error))
-        for _ in range(1000):  # the thread that asked ends a moment later
-            if known[0]() is None:
-                break
-            time.sleep(0.01)
-        assert known[0]() is None
+        until(lambda: known[0]() is None)  # the thread that asked ends a moment later
     finally:
         gc.enable()
 

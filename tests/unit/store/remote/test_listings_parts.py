@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import threading
-import time
 from collections.abc import Iterator
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from fake_s3 import BUCKET, FakeS3, Fault, Request
@@ -18,6 +18,7 @@ from fsbridge.config import Remote
 from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.store import Key
+from fsbridge.store.remote import listings
 from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client, Object
 from fsbridge.store.remote.listings import PART_PAGES, PARTS, WAITING_PAGES, beneath
@@ -55,17 +56,29 @@ def test_a_listing_of_100_000_keys_in_parts(keys: FakeS3) -> None:
     assert len(requests) <= 101 + PARTS
 
 
-def test_p6_a_reader_that_stops_halfway_stops_the_parts(keys: FakeS3) -> None:
+def test_p6_a_reader_that_stops_halfway_stops_the_parts(keys: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages wait in a bounded queue: of a listing of ten million keys, no more is kept than a slow reader has room for."""
-    with keys.counted() as requests:
-        batches = opened(keys).names(FLAT, ChunkKeys(".").spread((200, 500)))
-        for _ in range(3):
-            next(batches)
-        time.sleep(1.0)  # the rest would have come by then
-        assert len(requests) <= 3 + WAITING_PAGES + 3 * PARTS < 100
-        before = len(requests)
-        batches.close()  # type: ignore[attr-defined]  # a generator
-        assert len(requests) <= before + PARTS
+    waiting = set[int]()
+
+    class Pages(queue.Queue[Any]):
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+            try:
+                super().put(item, block, timeout)
+            except queue.Full:
+                waiting.add(threading.get_ident())
+                raise
+
+    monkeypatch.setattr(listings.queue, "Queue", Pages)
+    first = len(keys.requests)
+    batches = opened(keys).names(FLAT, ChunkKeys(".").spread((200, 500)))
+    for _ in range(3):
+        next(batches)
+    until(lambda: len(waiting) == PARTS)
+    asked = len(keys.requests) - first
+    assert asked <= 3 + WAITING_PAGES + 3 * PARTS < 100
+    batches.close()  # type: ignore[attr-defined]  # a generator
+    until(lambda: not waiting & {thread.ident for thread in threading.enumerate()})
+    assert len(keys.requests) - first <= asked + PARTS
 
 
 def test_names_of_100_000_keys_in_parts_come_with_their_times(keys: FakeS3) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
-from waiting import until
+from waiting import Clock, until
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait
@@ -66,11 +65,11 @@ def test_a_reader_of_what_is_prefetched_waits_for_it_and_sends_no_request(
 
 
 def test_p7_the_event_loop_takes_what_has_come_and_waits_for_nothing(server: FakeS3, store: ObjectStore) -> None:
-    server.latency = 0.2
-    with server.counted() as requests:
+    with server.counted() as requests, server.held(lambda request: True) as goes_on:
         store.fetch(A)
         with asking.without_waiting(), pytest.raises(WouldWait):
             store.stat(A, WHOLE)
+        goes_on()
         arrived(store, 1)
         with asking.without_waiting():
             assert store.stat(A, WHOLE).size == len(CHUNK)
@@ -88,12 +87,14 @@ def test_many_are_on_their_way_at_once(server: FakeS3, store: ObjectStore) -> No
     assert server.most_in_flight == 32
 
 
-def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(server: FakeS3) -> None:
-    store = opened(server, 1.0)
+def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = opened(server, 50.0), Clock(monkeypatch)
     store.fetch(A)
     arrived(store, 1)
     server.put("z/a/c/0", b"new", 2e9)
-    time.sleep(1.1)  # the answer's lifetime
+    clock.passes(50.0)  # the answer's lifetime
     assert store.stat(A, WHOLE).size == 3
     assert store.read(A, 1 << 20)[0] == b"new"
 
@@ -135,10 +136,7 @@ def test_p6_p11_prefetched_bytes_stay_within_their_budget_and_go_if_unread(monke
     released.set()
     assert ahead.take(B, 5, 10) is not None
     assert ahead.take(B, 80, 20) is None, "beyond what was asked for"
-    deadline = time.monotonic() + 10
-    while ahead.nbytes and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert ahead.nbytes == 0
+    until(lambda: not ahead.nbytes)
     assert ahead.take(A, 0, None) is None
 
 

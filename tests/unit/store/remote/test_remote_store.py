@@ -41,7 +41,7 @@ from typing import Any
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
-from waiting import until
+from waiting import Clock, until
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait, as_of
@@ -195,15 +195,17 @@ def test_what_is_read_next_comes_with_the_look_up(server: FakeS3) -> None:
     assert [request.range for request in requests] == ["bytes=-64", "bytes=10-14"]
 
 
-def test_after_the_ttl_one_request_without_a_body_finds_nothing_changed(server: FakeS3) -> None:
-    store = opened(server, ttl=0.05)
+def test_after_the_ttl_one_request_without_a_body_finds_nothing_changed(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, clock = opened(server, ttl=60.0), Clock(monkeypatch)
     stat = store.stat(A)
-    time.sleep(0.1)
+    clock.passes(60.0)
     with server.counted() as requests:
         assert store.stat(A) == stat
     assert [request.headers.get("if-none-match") is not None for request in requests] == [True]
     server.put("z/a/c/0", b"new", 1e9)
-    time.sleep(0.1)
+    clock.passes(60.0)
     assert store.stat(A).version != stat.version
     assert store.read(A, 100)[0] == b"new"
 
@@ -710,9 +712,8 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
     server.put("z/.zarray", json.dumps({**document, "zarr_format": 2}).encode(), 1e9)
     for number in range(20000):
         server.put(f"z/{number}", number.to_bytes(4, "little"), 1e9)
-    server.fault = lambda request: Fault(stall=0.5) if "continuation-token" in request.query else None
     store = opened(server)
-    with server.counted() as requests:
+    with server.counted() as requests, server.held(lambda request: "continuation-token" in request.query):
         assert store.begin()
     assert len(requests) < 10, "not a page for each thousand chunks"
     assert detect(store, Config("", "")) == ZARR2
@@ -1049,10 +1050,12 @@ def test_p6_p8_a_listing_that_never_ends_is_given_up(
     }
     with pytest.raises((Unreachable, TimedOut)):
         calls[method]()
-    time.sleep(0.5)  # what is on its way
-    asked = len(server.requests)
-    time.sleep(0.5)
-    assert len(server.requests) == asked
+    answered: list[int] = []
+    for _ in range(2):  # the first time, what was on its way
+        answered.append(sum(request.kind == "LIST" for request in server.requests))
+        for _ in range(50):
+            assert store.client.get("a/c/0") is not None
+    assert sum(request.kind == "LIST" for request in server.requests) == answered[1]
     server.fault = lambda request: None
     until(lambda: not server.in_flight)
     assert len(list(store.list(Key("a/c")))) == 3
@@ -1142,14 +1145,11 @@ def test_content_encoding_is_left_alone(server: FakeS3) -> None:
 def test_p11_unused_connections_are_closed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "LINGER_SECONDS", 1)
     store = opened(server)
-    server.latency = 0.05
-    with ThreadPoolExecutor(8) as pool:
+    store.client.get("a/c/0")
+    with server.gathered(4, lambda request: request.key == "z/a/c/0"), ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: store.client.get("a/c/0"), range(8)))
     assert server.connections > 1
-    deadline = time.monotonic() + 30
-    while server.connections and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert server.connections == 0
+    until(lambda: not server.connections)
 
 
 def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
