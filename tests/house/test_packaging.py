@@ -5,6 +5,7 @@ Not here: real packages (`scripts/package-check`).
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -47,8 +48,13 @@ def test_doctor_looks_for_what_the_project_needs() -> None:
 
 def test_hosted_ci_runs_what_ci_runs_for_each_python() -> None:
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    assert jobs["check"]["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    pythons = jobs["check"]["strategy"]["matrix"]["python"]
+    assert pythons == ["3.11", "3.12", "3.13", "3.14"]
+    assert "PYTHON=python${{ matrix.python }}" in jobs["check"]["steps"][-1]["run"]
     assert ".ci/run" in jobs["check"]["steps"][-1]["run"]
+    listed = [line.rpartition(" :: ")[2] for line in PROJECT["project"]["classifiers"] if "Python :: 3." in line]
+    assert listed == pythons
+    assert PROJECT["project"]["requires-python"] == f">={pythons[0]}"
 
 
 def test_hooks_run_programs_of_the_environment() -> None:
@@ -84,6 +90,48 @@ def test_no_package_of_a_version_that_is_not_the_tag(tmp_path: Path, tags: tuple
     done = subprocess.run([tmp_path / "scripts" / "package"], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith(said)
+
+
+PRETENDED = """#!/bin/sh
+case "$1" in
+    -) cat >/dev/null; {answer} ;;
+    -m) [ "$2" != venv ] || {{ echo "made with {name}" >&2; exit 7; }} ;;
+esac
+"""
+"""A program that says where it is when `scripts/setup` asks, and ends with 7 when it is to make a virtual environment."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """`scripts/setup` with a complete `.venv` of the Python `first`. `second` is another one, `shim` does not run."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    shutil.copy(ROOT / "scripts/setup", tmp_path / "scripts")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name, answer in {"first": 'echo "$0"', "second": 'echo "$0"', "shim": "echo no such version >&2; exit 127"}.items():
+        (tmp_path / name).write_text(PRETENDED.format(name=name, answer=answer))
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / ".venv/bin/python").symlink_to(tmp_path / "first")
+    (tmp_path / ".venv/bin/fsbridge").symlink_to(tmp_path / "first")
+    digest = hashlib.sha256((tmp_path / "pyproject.toml").read_bytes()).hexdigest()
+    (tmp_path / ".venv/fsbridge-setup").write_text(f"{tmp_path} {digest}  -\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        ("", 0, "setup: ready: {0}/.venv/bin/fsbridge\n"),
+        ("{0}/first", 0, "setup: ready: {0}/.venv/bin/fsbridge\n"),
+        ("{0}/second", 7, "made with second\n"),
+        ("second", 7, "made with second\n"),
+        ("{0}/shim", 1, "no such version\nsetup: PYTHON={0}/shim cannot be used; name another, as PYTHON=/usr/bin/python3 "),
+    ],
+)
+def test_set_up_takes_another_python_only_if_asked_and_if_it_runs(checkout: Path, asked: str, code: int, said: str) -> None:
+    words = {"PATH": f"{checkout}:{os.environ['PATH']}", "PYTHON": asked.format(checkout)}
+    done = subprocess.run([checkout / "scripts/setup"], env=words, capture_output=True, text=True, check=False)
+    assert (done.returncode, said.format(checkout) in done.stderr) == (code, True), done.stderr
 
 
 @pytest.mark.parametrize("document", ["CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"])
