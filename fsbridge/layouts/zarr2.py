@@ -90,7 +90,13 @@ def dtype(of: DataType) -> JSON:
     named = of.name if isinstance(of.name, str) else of.name.get("name")
     if of.numpy is None or named in ("raw_bytes", None) or of.numpy.subdtype is not None:
         return f"|V{of.itemsize}"
-    return _fields(of.numpy) if of.numpy.names is not None else of.numpy.str
+    return _fields(of.numpy) if of.numpy.names is not None else _typestr(of.numpy)
+
+
+def _typestr(of: np.dtype[Any]) -> str:
+    """Return numpy's spelling, with the factor of dates and durations without a unit, which numpy leaves out."""
+    factor = np.datetime_data(of)[1] if of.str[1:] in ("M8", "m8") else 1
+    return of.str if factor == 1 else f"{of.str}[{factor}generic]"
 
 
 def _fields(of: np.dtype[Any]) -> JSON:
@@ -101,7 +107,7 @@ def _fields(of: np.dtype[Any]) -> JSON:
         inner, shape = fields[name][0], []
         if inner.subdtype is not None:
             inner, shape = inner.subdtype[0], [list(inner.subdtype[1])]
-        found.append([name, _fields(inner) if inner.names is not None else inner.str, *shape])
+        found.append([name, _fields(inner) if inner.names is not None else _typestr(inner), *shape])
     return found
 
 

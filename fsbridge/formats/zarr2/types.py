@@ -25,8 +25,11 @@ from fsbridge.formats.keyed.hierarchy import Dialect
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, DataType
 
-TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|O8?|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,3}\])?)")
-"""A typestr of numpy's array interface. No writer writes anything else that `numpy.dtype` would accept."""
+TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|O8?|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,7}\])?)")
+"""A typestr of numpy's array interface. No writer writes anything else that `numpy.dtype` would accept.
+
+The longest unit is `generic`, which numpy leaves out, and zarr-python 3.4 writes if it has a factor.
+"""
 
 NARROW: Mapping[str, int] = {"int2": 2, "int4": 4}
 """Bits of integers that take a byte each."""

@@ -194,8 +194,7 @@ def _time(name: str, fields: Fields) -> ZarrType:
     unit = fields.choice("unit", UNITS)
     factor = fields.integer("scale_factor", 1, 2**31 - 1)
     letter = "M8" if name == "numpy.datetime64" else "m8"
-    spelling = f"<{letter}" if unit == "generic" else f"<{letter}[{factor if factor > 1 else ''}{unit.replace('μ', 'u')}]"
-    return ZarrType(name, f"{name}[{factor}{unit}]", _dtype(spelling, fields.place), 8)
+    return ZarrType(name, f"{name}[{factor}{unit}]", _dtype(f"<{letter}[{factor}{unit.replace('μ', 'u')}]", fields.place), 8)
 
 
 def _struct(name: str, fields: Fields) -> ZarrType:

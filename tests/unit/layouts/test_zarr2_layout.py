@@ -94,6 +94,8 @@ def test_a_scalar_is_called_0(tmp_path: Path) -> None:
         (DataType({"name": "raw_bytes", "configuration": {"length_bytes": 16}}, 16, None, "<f16", np.dtype("<f16")), "|V16"),
         (DataType("r24", 3, None, "r24"), "|V3"),
         (DataType("any", 8, "little", "t", np.dtype("<M8[10s]")), "<M8[10s]"),
+        (DataType("any", 8, "little", "t", np.dtype("<M8")), "<M8"),
+        (DataType("any", 8, "little", "t", np.dtype("<M8[2generic]")), "<M8[2generic]"),
         (DataType("any", 5, None, "t", np.dtype("S5")), "|S5"),
         (
             DataType("any", 11, None, "t", np.dtype([("a", "<i2"), ("b", [("c", ">f4")]), ("d", "u1", (5,))])),

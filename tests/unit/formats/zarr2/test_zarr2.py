@@ -508,6 +508,7 @@ def test_struct_fill_is_swapped_with_the_data(tmp_path: Path, opened: list[Sourc
         ("|V7", 7),
         ("<f16", 16),
         ("<M8[10us]", 8),
+        (">m8[3generic]", 8),
     ],
 )
 def test_types(dtype: Any, expected: int) -> None:
