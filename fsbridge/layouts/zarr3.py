@@ -63,8 +63,11 @@ def _serializer(dtype: DataType) -> JSON:
     if dtype.element is not None:  # the mask has one byte for each element
         parts = {"mask_codecs": [{"name": "bytes"}], "data_codecs": [_serializer(dtype.element)]}
         return {"name": "optional", "configuration": parts}
-    if dtype.serializer == "bytes" and dtype.endian is not None:
-        return {"name": "bytes", "configuration": {"endian": dtype.endian}}
+    # A struct's fields are always shown in this order. Readers before zarr-python 3.4 take it for granted, 3.4 warns.
+    is_struct = isinstance(dtype.name, dict) and dtype.name.get("name") == "structured"
+    endian = "little" if is_struct else dtype.endian
+    if dtype.serializer == "bytes" and endian is not None:
+        return {"name": "bytes", "configuration": {"endian": endian}}
     return {"name": dtype.serializer}
 
 

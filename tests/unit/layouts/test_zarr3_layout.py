@@ -137,6 +137,17 @@ def test_variable_length_chunks_have_their_decoded_size() -> None:
     assert chunks.decoded == [(0,)], "decoded more than once"
 
 
+@pytest.mark.parametrize("dtype", [[("a", "<i2"), ("s", "S3")], [("x", "u1")], [("n", [("y", "<f8")]), ("t", "<M8[s]")]])
+def test_p12_the_bytes_of_a_struct_have_an_order(tmp_path: Path, dtype: Any) -> None:
+    """zarr-python 3.4 warned that it was missing, each time that somebody opened the array."""
+    values = np.frombuffer(bytes(range(2 * np.dtype(dtype).itemsize)), dtype)
+    metadata = ArrayMetadata(ChunkGrid((2,), (2,)), data_type(values.dtype), bytes(values.itemsize))
+    array = FakeArray(metadata, FakeChunks({(0,): values.tobytes()}))
+    found: Any = zarr.open_array(materialise(array, tmp_path), mode="r")
+    assert found.dtype == values.dtype
+    assert found[...].tobytes() == values.tobytes()
+
+
 def test_a_damaged_text_is_listed_and_only_reading_it_fails() -> None:
     class Damaged(FakeChunks):
         def read_all(self, index: Any, info: Any, limit: int = 0) -> bytes:
