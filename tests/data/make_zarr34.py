@@ -1,10 +1,11 @@
-"""Write `zarr34.zip`: Zarr v3 arrays of zarr-python 3.4 and zarrs, which need Python 3.12.
+"""Write `zarr34.zip`: Zarr v3 arrays of zarr-python 3.4, zarrs and pcodec 1, which need Python 3.12.
 
     python3.12 -m venv zarr34
-    zarr34/bin/pip install zarr==3.4.2 cast-value-rs==0.5.1 zarrs==0.2.3
+    zarr34/bin/pip install zarr==3.4.2 'numcodecs[pcodec]==0.17.1' cast-value-rs==0.5.1 zarrs==0.2.3
     zarr34/bin/python tests/data/make_zarr34.py
 
-Beside each array NAME stands NAME.npy: what the writer itself reads. Not for `fsbridge`'s own code.
+Beside each array NAME stands NAME.npy: what the writer itself reads. The group `g` has the arrays that
+`tests/promises/test_matrix.py` shows in every layout. Not for `fsbridge`'s own code.
 """
 
 import tempfile
@@ -17,6 +18,7 @@ import numpy as np
 import zarr
 from zarr.abc.codec import ArrayBytesCodec
 from zarr.codecs import BytesCodec, CastValue, ScaleOffset, TransposeCodec
+from zarr.codecs.numcodecs import PCodec
 from zarr.registry import register_codec
 
 RESULT = Path(__file__).parent / "zarr34.zip"
@@ -55,7 +57,25 @@ zarr.config.set({"codecs.packbits": "__main__.PackBits", "array.rectilinear_chun
 def write(name, data, region=..., **options):
     array = zarr.create_array(HERE / name, shape=data.shape, dtype=data.dtype, **options)
     array[region] = data[region]
-    np.save(HERE / f"{name}.npy", np.asarray(array[...]))
+    found = np.asarray(array[...])
+    np.save(HERE / f"{name}.npy", np.array(found.tolist()) if found.dtype.kind == "T" else found)
+
+
+def write_group():
+    zarr.create_group(HERE)
+    zarr.create_group(HERE / "g")
+    volume = np.arange(3 * 40 * 50, dtype="u2").reshape(3, 40, 50) * 7
+    write("g/volume", volume, chunks=[[1, 2], [25, 15], [20, 20, 10]])
+    picture = np.arange(40 * 50, dtype="u1").reshape(40, 50)
+    cast = {"filters": [CastValue(data_type="int16")], "serializer": BytesCodec(endian="little")}
+    write("g/picture", picture, chunks=(20, 25), **cast)
+    write("g/curve", np.linspace(-1, 1, 30) ** 3, chunks=(15,), filters=[ScaleOffset(offset=-1, scale=2)])
+    labels = np.arange(2 * 20 * 30, dtype="u8").reshape(2, 20, 30) // 7
+    write("g/labels", labels, chunks=(1, 5, 10), shards=[[2], [15, 5], [30]])
+    write("g/words", np.array(["one", "zwö", "", "a,b"], np.dtypes.StringDType()), chunks=(2,))
+    records = np.zeros(5, [("a", "<i2"), ("b", "<f8"), ("s", "S3")])
+    records["a"], records["b"], records["s"] = np.arange(5), np.arange(5) / 7, b"xyz"
+    write("g/records", records, chunks=(2,))
 
 
 def main():
@@ -65,6 +85,7 @@ def main():
     records["a"], records["b"], records["s"], records["u"] = np.arange(5), rng.normal(size=5), b"xyz", "éa"
     records["n"]["x"], records["n"]["t"] = 7, np.datetime64("2026-01-02", "ns")
     fill = np.array((1, 2.5, b"ab", "é", (3, 5)), STRUCT)[()]
+    write_group()
     write("struct", records, slice(0, 2), chunks=(2,), fill_value=fill)
     write("struct_big", records, chunks=(3,), serializer=BytesCodec(endian="big"))
     write("rectilinear", numbers, chunks=[[3, 3, 4], [2, 4]])
@@ -73,6 +94,7 @@ def main():
     write("scale_int", numbers, chunks=(4, 4), filters=[ScaleOffset(offset=-3, scale=5)])
     floats = rng.normal(size=(10, 6)).astype("f4")
     write("scale_float", floats, chunks=(4, 4), filters=[ScaleOffset(offset=0.5, scale=3)])
+    write("pcodec", floats, chunks=(4, 4), serializer=PCodec())
     floats[2, 3] = np.nan
     maps = {"encode": [("NaN", 0)], "decode": [(0, "NaN")]}
     cast = CastValue(data_type="uint8", rounding="towards-zero", out_of_range="clamp", scalar_map=maps)

@@ -87,8 +87,29 @@ def elements(values: Any) -> Any:
 
 
 def _by_zarr(folder: Path, values: Any, turned: bool) -> None:
-    found = zarr.open_array(folder, mode="r")[...]
+    document = folder / "zarr.json"
+    if zarr.__version__.startswith("3.1.") and document.exists() and '"rectilinear"' in document.read_text():
+        assert_same(_by_the_specification(folder), values)
+        return
+    with zarr.config.set({"array.rectilinear_chunks": True}):  # an experiment of zarr-python's, so far
+        found = zarr.open_array(folder, mode="r")[...]
     assert_same(found, values)
+
+
+def _by_the_specification(folder: Path) -> Any:
+    """Read a grid of chunks of many sizes, which the newest zarr-python for Python 3.11 does not know."""
+    told = json.loads((folder / "zarr.json").read_text())
+    (codec,) = told["codecs"]
+    dtype = np.dtype(told["data_type"]).newbyteorder(codec["configuration"]["endian"])
+    edges = [np.array(lengths) for lengths in told["chunk_grid"]["configuration"]["chunk_shapes"]]
+    found = np.full(told["shape"], told["fill_value"], dtype)
+    for file in (folder / "c").rglob("*"):
+        if file.is_file():
+            at = [int(part) for part in file.relative_to(folder / "c").parts]
+            shape = [lengths[i] for lengths, i in zip(edges, at, strict=True)]
+            place = tuple(slice(lengths[:i].sum(), lengths[: i + 1].sum()) for lengths, i in zip(edges, at, strict=True))
+            found[place] = np.frombuffer(file.read_bytes(), dtype).reshape(shape)
+    return found
 
 
 def _by_tensorstore(folder: Path, values: Any, turned: bool) -> None:
@@ -110,9 +131,9 @@ def test_p12_each_layout_of_each_format(layout: str, sample: Sample, opened: Cal
     for number, (path, values) in enumerate(sample.arrays.items()):
         try:
             node: Any = find(tree, path)
-        except FsbridgeError:
-            kind = np.asarray(values).dtype.kind
-            assert (layout, kind) in {("n5", "O"), ("n5", "U")}, f"{path}: only texts are left out, and only of N5"
+        except FsbridgeError as error:
+            reason, kind = str(error), np.asarray(values).dtype.kind
+            assert (layout == "n5" and kind in "OUV") or (layout != "zarr3" and "of several shapes" in reason), reason
             continue
         LAYOUT_READERS[layout](written(node, tmp_path / str(number)), np.asarray(values), _first_fastest(tree))
         compared += 1
@@ -129,7 +150,8 @@ def _npy(folder: Path, name: str, own: Any, picture: Any) -> None:
 def _raw(folder: Path, name: str, own: Any, picture: Any) -> None:
     told = json.loads((folder / f"{name}.json").read_text())
     data = (folder / f"{name}.raw").read_bytes()
-    assert_same(np.frombuffer(data, told["dtype"]).reshape(told["shape"], order=told["order"]), own)
+    dtype = [tuple(field) for field in told["dtype"]] if isinstance(told["dtype"], list) else told["dtype"]
+    assert_same(np.frombuffer(data, dtype).reshape(told["shape"], order=told["order"]), own)
 
 
 def _itk(suffix: str) -> Callable[[Path, str, Any, Any], None]:
@@ -236,6 +258,7 @@ TWO_DIMENSIONS = {"raw.nhdr", "nrrd", "raw.mhd", "mha"}
 
 
 @each_format
+@pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5
 def test_p12_each_file_type_of_each_format(sample: Sample, opened: Callable[[str], Tree], tmp_path: Path) -> None:
     """All files that `NAME.json` names are there and say the same; all others are absent; none is without a comparison."""
     tree, compared = opened("files"), set[str]()

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ import icechunk
 import numpy as np
 import tensorstore
 import zarr
+from paths import DATA
 
 VOLUME = np.arange(3 * 40 * 50, dtype="<u2").reshape(3, 40, 50) * 7
 PICTURE = np.arange(40 * 50, dtype="u1").reshape(40, 50)
@@ -57,6 +60,16 @@ def _zarr(store: Any, zarr_format: Any, overwrite: bool = False) -> None:
 def _zarr3(folder: Path) -> Sample:
     _zarr(folder / "s.zarr", 3)
     return Sample(folder / "s.zarr", ARRAYS)
+
+
+def _zarr_34(folder: Path) -> Sample:
+    """What zarr-python 3.4 writes and 3.1 does not: structs, grids of chunks of many sizes, `cast_value`, `scale_offset`."""
+    with zipfile.ZipFile(DATA / "zarr34.zip") as archive:
+        names = [name for name in archive.namelist() if name == "zarr.json" or name.startswith("g/")]
+        archive.extractall(folder / "s.zarr", [name for name in names if not name.endswith(".npy")])
+        arrays = {path: np.load(io.BytesIO(archive.read(f"{path}.npy"))) for path in (*ARRAYS, "g/records")}
+    arrays["g/words"] = arrays["g/words"].astype(object)
+    return Sample(folder / "s.zarr", arrays)
 
 
 def _zarr2(folder: Path) -> Sample:
@@ -126,6 +139,7 @@ def _collection(folder: Path) -> Sample:
 
 SAMPLES: Mapping[str, Callable[[Path], Sample]] = {
     "zarr3": _zarr3,
+    "zarr3/3.4": _zarr_34,
     "zarr2": _zarr2,
     "n5": _n5,
     "hangar": _hangar,
