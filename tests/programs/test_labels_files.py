@@ -54,6 +54,7 @@ def read(file: Path) -> np.ndarray[Any, Any]:
     return np.asarray(tifffile.imread(file) if found is None else found)
 
 
+@pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5
 def test_p12_labels_that_are_declared_to_fit_have_32_bits(labels: Path, mount: MountFunction) -> None:
     mounted = mount(labels, "--layout", "files", "--files", "all").path
     sizes = {entry.name: entry.stat().st_size for entry in os.scandir(mounted) if entry.is_file()}
