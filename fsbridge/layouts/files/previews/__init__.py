@@ -2,3 +2,6 @@
 
 DECODED_BYTES = 64 * 2**20
 """Bytes of chunks that are decoded for one preview."""
+
+CHUNKS = 4096
+"""Chunks that are looked up for one preview, stored or not: each takes time and memory beside that for its bytes."""

@@ -1,7 +1,7 @@
 """Which elements of an array a preview uses: the dimensions of a picture, and places in few chunks, to decode quickly. Pure.
 
-They are every n-th element of the whole extent or, if that would decode too much, of the middle. Not here: how they are
-drawn (`picture.py`, `curves.py`), how elements are read (`elements/`).
+They are every n-th element of the whole extent or, if that would take too many bytes or chunks, of the middle. Not here:
+how they are drawn (`picture.py`, `curves.py`), how elements are read (`elements/`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fsbridge.layouts.files.filetypes.geometry import (
     is_space,
     is_time,
 )
-from fsbridge.layouts.files.previews import DECODED_BYTES
+from fsbridge.layouts.files.previews import CHUNKS, DECODED_BYTES
 from fsbridge.layouts.files.selection import Pick, Selection
 from fsbridge.layouts.units import converted
 from fsbridge.metadata import ArrayMetadata
@@ -134,8 +134,11 @@ def _only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int |
 PIXELS = 512
 """Width and height of a preview, at most."""
 
-_LEAST_PIXELS = 128
-"""Least pixels of the longer side for a coarse sample of a whole array. Below, a fine sample of its middle is better."""
+_LEAST_PIXELS, _FEWEST_PIXELS = 128, 32
+"""Least pixels of the longer side for a coarse sample of a whole array. Below, a fine sample of its middle is better.
+
+The second number is for an array of many small chunks, because a fine sample of these shows next to nothing of it.
+"""
 
 
 class Sample(NamedTuple):
@@ -167,25 +170,29 @@ def sampled(
     kept = kept or {}
     shape, first = region.shape, {dimension: (0, count) for dimension, count in kept.items()}
     wishes = {dimension: wish.most for dimension, wish in shown.items()}
-    for factor in (1, 2, 4):
+    least = _LEAST_PIXELS
+    for factor in (1, 2, 4, 6, 8, 10, 13, 16):
         whole = {
             dimension: (0, shape[dimension], _step(shape[dimension], most, factor)) for dimension, most in wishes.items()
         }
         finest = max((most // factor for most in wishes.values() if most is not None), default=0)
-        if factor > 1 and finest < _LEAST_PIXELS:
+        if factor > 1 and finest < least:
             break
         found = _selection(region, whole, at, first)
-        if _cost(metadata, found) <= DECODED_BYTES:
+        count, size = _cost(metadata, found)
+        least = _LEAST_PIXELS if size > DECODED_BYTES else _FEWEST_PIXELS
+        if count <= CHUNKS and size <= DECODED_BYTES:
             return Sample(found, tuple(whole[i][2] if i in whole else 1 for i in range(len(shape))), False)
     counts = {dimension: shape[dimension] for dimension in wishes}
     while True:
         parts = {}
         for dimension, most in wishes.items():
-            count = counts[dimension]
-            start = (shape[dimension] - count) // 2
-            parts[dimension] = (start, start + count, _step(count, most, 1))
+            length = counts[dimension]
+            start = (shape[dimension] - length) // 2
+            parts[dimension] = (start, start + length, _step(length, most, 1))
         found = _selection(region, parts, at, first)
-        if _cost(metadata, found) <= DECODED_BYTES:
+        count, size = _cost(metadata, found)
+        if count <= CHUNKS and size <= DECODED_BYTES:
             return Sample(found, tuple(parts[i][2] if i in parts else 1 for i in range(len(shape))), True)
         places = [region.kept[dimension] for dimension in counts]
         single = all(_chunks_of(found.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
@@ -230,11 +237,11 @@ def _selection(
     return Selection(tuple(picks))
 
 
-def _cost(metadata: ArrayMetadata, selection: Selection) -> int:
-    """Return the bytes of all chunks that hold one of the elements."""
+def _cost(metadata: ArrayMetadata, selection: Selection) -> tuple[int, int]:
+    """Return the number and the bytes of all chunks that hold one of the elements."""
     chunks = math.prod(_chunks_of(pick, edge) for pick, edge in zip(selection.picks, metadata.grid.edges, strict=True))
     largest = math.prod(max(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges)
-    return chunks * largest * max(1, metadata.dtype.itemsize)
+    return chunks, chunks * largest * max(1, metadata.dtype.itemsize)
 
 
 def _chunks_of(pick: Pick, edge: int | tuple[int, ...]) -> int:

@@ -24,8 +24,9 @@ from PIL import Image
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, NotFound, Stale
+from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Unfit, View
-from fsbridge.layouts.files.previews import DECODED_BYTES, sampling
+from fsbridge.layouts.files.previews import CHUNKS, DECODED_BYTES, sampling
 from fsbridge.layouts.files.previews.curves import envelope, number_text, ticks
 from fsbridge.layouts.files.previews.picture import picture
 from fsbridge.layouts.files.previews.png import lettered
@@ -353,6 +354,34 @@ def test_p7_the_middle_is_shown_where_all_of_a_plane_would_cost_too_much(tmp_pat
     assert (rows[1] - rows[0]) // 1000 * ((columns[1] - columns[0]) // 1000) * 2 * 10**6 <= 64 * MIB
 
 
+@pytest.mark.parametrize("colors", [(), (3,)])
+def test_p7_many_small_chunks_are_sampled_more_coarsely(colors: tuple[int, ...]) -> None:
+    shape = (*colors, 1_500_000, 1 << 20)
+    metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), DataType("u", 1, "little", "u", np.dtype("u1")))
+    found = picture(View("a", metadata, whole(shape), tuple(map(Axis, ["c", "y", "x"][-len(shape) :])), False))
+    picks = found.selection.picks[-2:]
+    assert not found.middle
+    assert 1000 < found.selection.size <= CHUNKS
+    assert all(pick.step * (pick.length + 1) > n for pick, n in zip(picks, shape[-2:], strict=True)), "all of the plane"
+
+
+def test_p6_p9_a_preview_of_very_many_small_chunks_is_made_of_few_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = group(tmp_path / "s")
+    stored = made.create_array("a", shape=(1 << 20, 1 << 20), chunks=(1, 1), dtype="u1", fill_value=7)
+    made.create_array("b", shape=(1 << 40,), chunks=(1,), dtype="f4")
+    stored[0, 0] = 9
+    looked = list[int]()
+    find_all = ChunkSupply.find_all
+    monkeypatch.setattr(ChunkSupply, "find_all", lambda self, chunks: looked.append(len(chunks)) or find_all(self, chunks))
+    tree = tree_of(tmp_path / "s")
+    found = image(tree, "a.preview.png")
+    assert found.getpixel((0, 0)) != found.getpixel((100, 100)), "the one stored chunk is at the corner"
+    assert b"elements" in content(tree, "b.preview.svg")
+    assert 2000 < sum(looked) <= 2 * CHUNKS
+
+
 def test_channels_are_left_out_where_a_chunk_of_each_would_be_too_much() -> None:
     grid = ChunkGrid((5, 8000, 8000), (1, 5000, 5000))
     metadata = ArrayMetadata(grid, DataType("u", 1, "little", "u", np.dtype("u1")))
@@ -384,6 +413,7 @@ def test_p6_no_preview_decodes_more_than_its_limit(dims: list[tuple[int, int]], 
         assert 0 <= pick.start <= last < n
         touched *= pick.length if pick.step >= edge else last // edge - pick.start // edge + 1
     assert touched * math.prod(chunks) * itemsize <= DECODED_BYTES
+    assert touched <= CHUNKS
     if not found.middle:
         for dimension, wish in shown.items():
             assert wish.most is not None or found.selection.picks[dimension].length == shape[dimension]
