@@ -20,7 +20,7 @@ from fsbridge import asking, confinement
 from fsbridge.config import Remote
 from fsbridge.deadlines import Deadline
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unlistable, Unreachable
-from fsbridge.parallel import Answer
+from fsbridge.parallel import Answer, apart
 from fsbridge.store.remote.backends import OddKey, OddKeys, backend
 from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Withheld, broke_off, translate
 from fsbridge.store.remote.urls import Location, endpoint_of
@@ -238,7 +238,7 @@ class Client:
             return await asyncio.wait_for(self._metadata.list_with_delimiter_async(prefix or None), LEVEL_SECONDS)
 
         try:
-            return asyncio.run(listed())
+            return apart(lambda: asyncio.run(listed()))  # this thread may run a loop already: a notebook's does
         except TimeoutError:
             raise TimedOut(f"{self.place(prefix)}: the server's listing does not end") from None
 

@@ -20,6 +20,7 @@ What a server does, and the test of it:
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import math
@@ -134,6 +135,15 @@ def test_reads_stats_and_lists(server: FakeS3) -> None:
         list(store.list(Key("b")))
     with pytest.raises(TooLarge):
         store.read(LARGE, 100)
+
+
+def test_a_program_with_an_event_loop_of_its_own_lists_too(server: FakeS3) -> None:
+    async def cell() -> list[str]:
+        store = opened(server)
+        store.begin()
+        return [member.name for key in (ROOT, Key("a")) for member in store.list(key)]
+
+    assert asyncio.run(cell()) == ["a", "zarr.json", "big", "c", "zarr.json"]
 
 
 @pytest.mark.parametrize("span", [(0, len(BIG) + 1), (len(BIG), 1), (-len(BIG) - 1, 5), (len(BIG) - 2, 4)])
