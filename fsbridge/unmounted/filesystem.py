@@ -1,8 +1,8 @@
 """The tree of a source as a read-only fsspec file system: `fsspec.filesystem("fsbridge", source=..., layout="files")`.
 
 Also `fsspec.open("fsbridge://PATH", source=...)`, `fsspec.open("fsbridge://SOURCE//PATH")`, and chained URLs as
-`fsbridge://PATH::s3://BUCKET/STORE`. Paths are those below a mount's root; errors are the mount's, as OSErrors.
-Not here: the tree (`__init__.py`).
+`fsbridge://PATH::s3://BUCKET/STORE`, where PATH may be empty. Paths are those below a mount's root; errors are the mount's,
+as OSErrors. Not here: the tree (`__init__.py`), what a forked process does (`forking.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any, ClassVar, NoReturn
 
 from fsspec import AbstractFileSystem
@@ -41,10 +42,33 @@ BLOCK = 1 << 20
 """Bytes that an open file reads ahead at a time, unless the caller says otherwise."""
 
 _REMOTE = frozenset(Remote.__dataclass_fields__)
+_OF_A_MOUNT = frozenset(
+    {
+        *("mountpoint", "allow_other", "uid", "gid", "umask", "nonempty", "force", "kernel_options", "environment"),
+        *("foreground", "log_file", "log_level", "log_format", "access_log", "loop_limit", "xattrs", "read_ahead"),
+    }
+)
+_PLAIN = frozenset(Config.__dataclass_fields__) - _OF_A_MOUNT - {"remote"}
+_FSSPEC = frozenset({"use_listings_cache", "listings_expiry_time", "max_paths", "asynchronous", "loop", "batch_size"})
+"""Options that fsspec passes to any file system."""
 
 
-class FsbridgeFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """One source, opened in this process. Thread-safe; pickled, it opens the source again."""
+class _Named(type(AbstractFileSystem)):  # type: ignore[misc]  # fsspec has no types
+    """Makes the source's path absolute before fsspec looks for an instance with these arguments, or keeps them for pickle.
+
+    A relative path is another source when the program, or the one that unpickles, runs in another folder.
+    """
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        if args:
+            args = (_normal(args[0]), *args[1:])
+        elif "source" in options:
+            options["source"] = _normal(options["source"])
+        return super().__call__(*args, **options)
+
+
+class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[misc]
+    """One source, opened in this process. Thread-safe; pickled, or in a forked process, it opens the source again."""
 
     protocol: ClassVar[str] = "fsbridge"
     root_marker: ClassVar[str] = ""
@@ -64,15 +88,19 @@ class FsbridgeFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
         `fo` and `target_...` come from a chained URL.
         """
         super().__init__(**options)
+        _refuse_unknown("fsbridge", options, _REMOTE | _PLAIN | _FSSPEC)
         remote = {name: value for name, value in options.items() if name in _REMOTE} | _access(target_options or {})
-        plain = {name: value for name, value in options.items() if name in Config.__dataclass_fields__}
-        if source is None:
-            source = _chained(fo, target_protocol)
+        plain = {name: value for name, value in options.items() if name in _PLAIN}
+        if source is not None and fo is not None:
+            raise ValueError(f"two sources are named, {source!r} and {fo!r}: leave one out")
+        named = _normal(_chained(fo, target_protocol) if source is None else source)
+        if not named:
+            raise ValueError("the source is empty: name one, as in fsspec.filesystem('fsbridge', source='brain.n5')")
         if files is not None:
             plain["files"] = tuple(files)
         plain |= {name: tuple(plain[name]) for name in ("inside", "include", "exclude") if name in plain}
         config = Config(
-            source=_normal(os.fspath(source)),
+            source=named,
             mountpoint="",
             layout=layout or ("zarr3" if files is None else "files"),
             remote=Remote(**remote),
@@ -92,8 +120,9 @@ class FsbridgeFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec ha
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, str]:
-        source, below = parse_place(path.removeprefix("fsbridge://"))
-        return {"source": source} if below or path.endswith("//") else {}
+        place = path.removeprefix("fsbridge://")
+        source, _ = parse_place(place)
+        return {"source": source} if source != place else {}
 
     def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
         """Members of a directory, or a file itself."""
@@ -195,15 +224,29 @@ def _chained(fo: str | None, protocol: str | None) -> str:
 def _access(target: Mapping[str, Any]) -> dict[str, Any]:
     """Return fsbridge's options for fsspec's options of the inner file system."""
     client = target.get("client_kwargs") or {}
+    _refuse_unknown("the inner file system", target, {"anon", "endpoint_url", "profile", "client_kwargs"} | _FSSPEC)
+    _refuse_unknown("client_kwargs", client, {"endpoint_url", "region_name"})
     named = {
         "anonymous": target.get("anon"),
         "endpoint": target.get("endpoint_url") or client.get("endpoint_url"),
+        "profile": target.get("profile"),
         "region": client.get("region_name"),
     }
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _normal(source: str) -> str:
-    if not is_url(source):
-        return os.path.abspath(source)
-    return local_path(source) or parse_url(source).text
+def _refuse_unknown(place: str, given: Iterable[str], known: Set[str]) -> None:
+    for name in given:
+        if name not in known:
+            near = next(iter(get_close_matches(name, known, 1, 0.8)), "")
+            known_ones = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known - _FSSPEC))}"
+            raise TypeError(f"{place} has no option {name!r}; {known_ones}")
+
+
+def _normal(source: str | os.PathLike[str] | None) -> str | None:
+    """Return an absolute path, or a URL in one spelling; what names no source is returned as it is."""
+    if source is None or not (text := os.fspath(source)):
+        return source if source is None else ""
+    if not is_url(text):
+        return os.path.abspath(text)
+    return local_path(text) or parse_url(text).text

@@ -131,6 +131,68 @@ def test_urls(each: dict[str, Path], server: FakeS3) -> None:
     assert fs.cat_file("a/b.npy", 0, 6) == header
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is a store itself, and has others in it. The program runs there."""
+    zarr.save_array(tmp_path / "wrong", np.zeros(3))
+    monkeypatch.chdir(tmp_path / "wrong")
+    return tmp_path
+
+
+@pytest.mark.parametrize("url", ["fsbridge://::file://{}", "fsbridge://::{}", "fsbridge::{}", "fsbridge://{}//"])
+def test_the_root_of_a_source_that_a_url_names_is_that_source(elsewhere: Path, each: dict[str, Path], url: str) -> None:
+    for name in ("hdf5", "zarr2"):
+        opened = zarr.open_group(url.format(each[name]), mode="r")
+        assert (opened["a/b"][...] == numbers()).all(), name  # type: ignore[index]
+        fs, path = fsspec.url_to_fs(url.format(each[name]))
+        assert (path, sorted(fs.ls(path, detail=False))) == ("", ["a", "zarr.json"])
+
+
+def test_the_root_of_a_source_that_an_option_names_is_that_source(elsewhere: Path, each: dict[str, Path]) -> None:
+    fs, path = fsspec.url_to_fs("fsbridge://", source=each["n5"])
+    assert sorted(fs.ls(path, detail=False)) == ["a", "zarr.json"]
+
+
+@pytest.mark.parametrize("url", ["fsbridge://", "fsbridge:////", "fsbridge:////a", "fsbridge://a", "fsbridge://s3://"])
+def test_no_source_is_no_folder_in_which_the_program_runs(elsewhere: Path, url: str) -> None:
+    with pytest.raises(ValueError, match="name a source"):
+        fsspec.url_to_fs(url)
+    for options in ({"source": ""}, {"fo": "", "target_protocol": "file"}, {"fo": ""}):
+        with pytest.raises(ValueError, match="the source is empty"):
+            fsspec.filesystem("fsbridge", **options)
+    with pytest.raises(SetupError, match="names no bucket"):
+        fsspec.filesystem("fsbridge", fo="", target_protocol="s3")
+
+
+def test_of_two_sources_none_is_chosen(elsewhere: Path, each: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="two sources are named"):
+        fsspec.url_to_fs(f"fsbridge://{each['n5']}//::file://{each['zarr3']}")
+
+
+def test_unknown_options_are_errors(each: dict[str, Path]) -> None:
+    for options, said in (
+        ({"layuot": "files"}, "no option 'layuot'; did you mean 'layout'"),
+        ({"mountpoint": "/mnt"}, "no option 'mountpoint'"),
+        ({"log_file": "/tmp/log"}, "no option 'log_file'; known: absent_403, "),
+        ({"target_options": {"key": "me"}}, "the inner file system has no option 'key'; known: anon, "),
+        ({"target_options": {"client_kwargs": {"region": "x"}}}, "no option 'region'; known: endpoint_url, region_name"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            fsspec.filesystem("fsbridge", source=each["zarr3"], **options)
+
+
+def test_a_relative_source_lies_in_the_folder_of_the_program_at_that_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fss = []
+    for number in (1, 2):
+        zarr.save_array(tmp_path / str(number) / "a.zarr", np.full(3, number))
+        monkeypatch.chdir(tmp_path / str(number))
+        fss.append(fsspec.filesystem("fsbridge", source="a.zarr", layout="files"))
+    fss += [pickle.loads(pickle.dumps(fs)) for fs in fss]
+    assert [np.load(fs.open("a.npy")).tolist() for fs in fss] == [[1, 1, 1], [2, 2, 2]] * 2
+
+
 def test_a_file_system_can_be_sent_to_another_process(each: dict[str, Path]) -> None:
     fs = pickle.loads(pickle.dumps(files(each["sharded"])))
     assert fs.cat_file("a/b.npy", 0, 6) == b"\x93NUMPY"
