@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakSet
 
+from fsbridge.forking import make_lock
+
 
 class Droppable(Protocol):
     """A cache that can be emptied at any time. Thread-safe."""
@@ -20,7 +22,7 @@ class Droppable(Protocol):
         """Forget everything."""
 
 
-_lock = threading.Lock()
+_lock = make_lock()
 _known: WeakSet[Droppable] = WeakSet()
 
 

@@ -88,7 +88,10 @@ class _Socket(socket.socket):
 
 
 class ChildProcess:
-    """A running child process. Thread-safe: one question at a time."""
+    """A running child process. Thread-safe: one question at a time.
+
+    To a process that was forked since it is gone: questions of both would mix on its socket.
+    """
 
     _ended = True  # until it has started
 
@@ -98,6 +101,7 @@ class ChildProcess:
         Raises ChildDied if it does not start, OutOfBudget if the system has no room for it now.
         """
         before_waiting()
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._starter = starter(program)
         self._ending = threading.Lock()
@@ -127,7 +131,7 @@ class ChildProcess:
 
     def __del__(self) -> None:
         """End the child of a source that was dropped without being closed."""
-        if not self._ended:
+        if not self._ended and not self._inherited:
             with contextlib.suppress(RuntimeError):  # the interpreter ends
                 # Not here: the thread in which Python collects garbage may hold the lock that `_end` needs.
                 _thread.start_new_thread(self._end, (False,))
@@ -135,10 +139,16 @@ class ChildProcess:
     @property
     def alive(self) -> bool:
         """True if the child can be asked."""
+        if self._inherited:
+            return False
         with self._ending:
             if self._ended:
                 return False
             return not self._has_ended(0)
+
+    @property
+    def _inherited(self) -> bool:
+        return self._owner != os.getpid()
 
     @property
     def busy(self) -> bool:
@@ -162,6 +172,8 @@ class ChildProcess:
         TimedOut if it was busy with other questions for that long.
         """
         before_waiting()
+        if self._inherited:
+            raise ChildGone("the child process is that of the parent process")
         deadline = Deadline(seconds)
         if not self._lock.acquire(timeout=seconds):
             raise TimedOut(f"the child process was busy for {seconds:g} s")
@@ -184,6 +196,8 @@ class ChildProcess:
 
     def _end(self, interesting: bool = True) -> None:
         """End the child. If `interesting`, find out how it had ended."""
+        if self._inherited:
+            return
         with self._ending:
             if self._ended:
                 return

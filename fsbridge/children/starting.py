@@ -22,6 +22,7 @@ import fsbridge
 from fsbridge import confinement
 from fsbridge.children.server import FORGET, MESSAGE_BYTES, NO, REAP, START
 from fsbridge.errors import SHORTAGES
+from fsbridge.forking import PerProcess, make_lock
 
 START_SECONDS = 30.0
 """Seconds to start Python and import h5py: 0.3 on an idle machine, much more on a busy one."""
@@ -164,23 +165,24 @@ class Starter:
         self._process = self._control = None
 
 
-_starters: dict[Program, Starter] = {}
-_lock = threading.Lock()
+_starters: PerProcess[dict[Program, Starter]] = PerProcess({}, dict)
+_lock = make_lock()
 
 
 def starter(program: Program) -> Starter:
     """Return the process that starts children of `program`."""
     with _lock:
-        if program not in _starters:
-            _starters[program] = Starter(program)
-        return _starters[program]
+        starters = _starters.get()
+        if program not in starters:
+            starters[program] = Starter(program)
+        return starters[program]
 
 
 @atexit.register
 def close_all() -> None:
     """End all starters."""
     with _lock:
-        for found in _starters.values():
+        for found in _starters.get().values():
             found.close()
 
 

@@ -11,7 +11,6 @@ Snappy streams, in some frames of TensorStore, PyTables and old numcodecs, are d
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, Read, native
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.forking import make_lock
 
 HEADER = struct.Struct("<BBBBIII")
 U32 = struct.Struct("<I")
@@ -49,7 +49,7 @@ LARGEST_SNAPPY_BLOCK = 32 << 20
 MAX_SNAPPY_STREAMS = 1 << 20
 """Most Snappy streams in a frame, for some seconds of work. A frame of 2 GB in blocks of 32 KB has as many."""
 
-_alone = threading.Lock()
+_alone = make_lock()
 """Held while Snappy blocks above SNAPPY_BYTES are decoded, so that only one thread has such a block in memory twice."""
 
 MAX_PART_BLOCKS = 64

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,7 @@ from fsbridge.codecs.checksums import hdf5_fletcher32
 from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim, hdf5_shuffle
 from fsbridge.codecs.streams import Output, bzip2, zlib_stream
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.forking import make_lock
 
 ATOMIC, BIG_ENDIAN = 1, 1
 INTEGER, FLOAT = 0, 1
@@ -42,7 +42,7 @@ UNPACKED_PIECE = 1 << 13
 LARGEST_CHUNK = 512 << 10
 """Most decoded bytes of an LZO chunk. PyTables' chunks have 8 to 512 KiB; a bomb of this size takes 140 MB for a moment."""
 
-_turn = threading.Lock()
+_turn = make_lock()
 
 
 def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import struct
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,12 +18,13 @@ import numpy as np
 from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.forking import make_lock
 
 U32 = struct.Struct("<I")
 MAX_DOCUMENT_BYTES = 32 << 20
 """Most bytes of a JSON or msgpack chunk, because its Python objects take about ten times as much."""
 MAX_RANK = 32
-_alone = threading.Lock()
+_alone = make_lock()
 _to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 OBJECT_TYPES = ("|O", "O", "object")
 

@@ -7,7 +7,6 @@ Strict: one UTF-8 text, no duplicate keys, limited depth and size. Tolerated bec
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple, NoReturn
@@ -16,6 +15,7 @@ import numpy as np
 
 from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, TooLarge
+from fsbridge.forking import make_lock
 from fsbridge.metadata import JSON, MAX_RANK
 
 MAX_INTEGER = 2**64 - 1
@@ -30,7 +30,7 @@ It is measured all the same if it has more opening brackets than may be nested.
 LARGE_VALUES = 100_000
 """Documents with more values than this are parsed one at a time, to limit the memory."""
 
-_large = threading.Lock()
+_large = make_lock()
 
 
 class Fields:

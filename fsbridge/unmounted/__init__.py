@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar, cast
@@ -17,8 +17,10 @@ from typing import NamedTuple, Self, TypeVar, cast
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotADirectory, NotFound, SetupError, Stale, TooDeep
+from fsbridge.forking import PerProcess
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
+from fsbridge.model import Source
 from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle, Kind, Space, Symlink
 
 T = TypeVar("T")
@@ -45,29 +47,30 @@ class Listed(NamedTuple):
 
 
 class ReadableFile:
-    """One version of a file's bytes, open for reading. Thread-safe."""
+    """One version of a file's bytes, open for reading. Thread-safe. A forked process opens it again."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, reopen: Callable[[], Handle]) -> None:
+        """`reopen` opens the present version of the file in a forked process."""
         self.size = handle.size
-        self._handle = handle
+        self._handle = PerProcess(handle, partial(_same_version, reopen, handle.version, handle.size))
 
     def read(self, start: int, stop: int) -> Buffer:
         """Return exactly the bytes [start, stop), up to the end of the file. Stale once the stored objects have changed."""
         start, stop = max(0, start), min(stop, self.size)
         if start >= stop:
             return b""
-        data = self._handle.read(start, stop - start)
+        data = self._handle.get().read(start, stop - start)
         if len(data) != stop - start:
             raise CorruptData(f"{len(data)} bytes where {stop - start} were asked")
         return data
 
     def close(self) -> None:
         """Close the file, and what the source holds open for it."""
-        self._handle.close()
+        _close(self._handle)
 
     def close_when_unused(self) -> None:
         """Close the file when the last reference to it is gone, because its last user is not known."""
-        weakref.finalize(self, self._handle.close).atexit = False
+        weakref.finalize(self, _close, self._handle).atexit = False
 
     def __enter__(self) -> Self:
         return self
@@ -76,18 +79,28 @@ class ReadableFile:
         self.close()
 
 
-class VirtualTree:
-    """The tree that a mount of `config` would show. Thread-safe; each method may block.
+def _close(handle: PerProcess[Handle]) -> None:
+    """Close the handle of this process."""
+    if handle.made is not None:
+        handle.made.close()
 
-    Paths are those below the mount's root, with or without a `/` at either end; `..` leads up as it does in a shell. Errors
-    are those of `errors.py`, or the operating system's.
-    """
+
+def _same_version(reopen: Callable[[], Handle], version: Hashable, size: int) -> Handle:
+    """Open a file again; Stale if that is not the version that the parent process has open, or might not be."""
+    handle = reopen()
+    if (handle.version, handle.size) != (version, size):
+        handle.close()
+        raise Stale("it may have changed since the parent process opened it; open it again")
+    return handle
+
+
+class _OpenTree:
+    """An open source and its tree, with what is known of it."""
 
     def __init__(self, config: Config) -> None:
         """Open the source; SetupError in the cases in which `fsbridge mount` raises it."""
-        self.config = config
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[bytes, ...], Directory] = OrderedDict()
+        self.lock = threading.Lock()
+        self.directories: OrderedDict[tuple[bytes, ...], Directory] = OrderedDict()
         try:
             self.source = open_source(config.source, config)
         except SetupError:
@@ -101,6 +114,61 @@ class VirtualTree:
             self.source.close()
             raise
 
+    def close(self) -> None:
+        """Close the source."""
+        self.forget()
+        self.source.close()
+
+    def forget(self) -> None:
+        """Forget the directories, because one of them is Stale."""
+        with self.lock:
+            self.directories.clear()
+
+    def known(self, names: tuple[bytes, ...]) -> Directory | None:
+        """Return the directory that is known at a path."""
+        with self.lock:
+            directory = self.directories.get(names)
+            if directory is not None:
+                self.directories.move_to_end(names)
+            return directory
+
+    def keep(self, names: tuple[bytes, ...], node: AnyNode) -> None:
+        """Keep a directory for later look-ups, but none of a chunk grid, because those belong to one version."""
+        if node.slot is not None or node.attrs().kind != "directory":
+            return
+        with self.lock:
+            self.directories[names] = cast(Directory, node)
+            if len(self.directories) > KNOWN_DIRECTORIES:
+                self.directories.popitem(last=False)
+
+
+class VirtualTree:
+    """The tree that a mount of `config` would show. Thread-safe; each method may block.
+
+    Paths are those below the mount's root, with or without a `/` at either end; `..` leads up as it does in a shell. Errors
+    are those of `errors.py`, or the operating system's. A forked process opens the source again.
+    """
+
+    def __init__(self, config: Config) -> None:
+        """Open the source; SetupError in the cases in which `fsbridge mount` raises it."""
+        self.config = config
+        self._open = PerProcess(_OpenTree(config), partial(_OpenTree, config))
+
+    @property
+    def source(self) -> Source:
+        """The source."""
+        return self._open.get().source
+
+    @property
+    def cache(self) -> ChunkCache:
+        """Decoded chunks."""
+        return self._open.get().cache
+
+    @property
+    def root(self) -> Directory:
+        """The directory at the root."""
+        return self._open.get().root
+
     def __enter__(self) -> Self:
         return self
 
@@ -109,9 +177,8 @@ class VirtualTree:
 
     def close(self) -> None:
         """Close the source; open files of it may not be read any more."""
-        with self._lock:
-            self._known.clear()
-        self.source.close()
+        if self._open.made is not None:
+            self._open.made.close()
 
     def stat(self, path: str, follow: bool = True) -> Attrs:
         """Return the attributes with the size of every file; those of a link itself unless `follow`."""
@@ -134,12 +201,13 @@ class VirtualTree:
     def open(self, path: str) -> ReadableFile:
         """Open the present version of a file."""
 
-        def ask(node: AnyNode) -> ReadableFile:
+        def ask(node: AnyNode) -> Handle:
             if node.attrs().kind == "directory":
                 raise IsADirectory("a directory, not a file")
-            return open_file(node)
+            return cast(File, node).open()
 
-        return self._tried(path, ask, follow=True)
+        reopen = partial(self._tried, path, ask, follow=True)
+        return ReadableFile(reopen(), reopen)
 
     def node(self, path: str) -> AnyNode:
         """The node at a path, links followed."""
@@ -172,24 +240,24 @@ class VirtualTree:
             try:
                 return ask(self._find(names, follow))
             except Stale:
-                with self._lock:
-                    self._known.clear()
+                self._open.get().forget()
                 if not left:
                     raise
         raise AssertionError("not reached")
 
     def _find(self, names: tuple[bytes, ...], follow: bool) -> AnyNode:
+        tree = self._open.get()
         links = 0
         at: tuple[bytes, ...] = ()  # the present directory, without any link in it
         ahead = list(reversed(names))
-        node: AnyNode = self.root
+        node: AnyNode = tree.root
         while ahead:
             name = ahead.pop()
             if name == b"..":
                 at = at[:-1]
-                node = self._directory(at)
+                node = tree.known(at) or self._find(at, follow=True)
                 continue
-            found = self._known_directory((*at, name)) or as_directory(node).lookup(name)
+            found = tree.known((*at, name)) or as_directory(node).lookup(name)
             if found.attrs().kind == "link" and (ahead or follow):
                 links += 1
                 if links > MAX_LINKS:
@@ -200,27 +268,8 @@ class VirtualTree:
                 ahead += reversed([part for part in target.split(b"/") if part not in (b"", b".")])
                 continue
             at, node = (*at, name), found
-            self._keep(at, node)
+            tree.keep(at, node)
         return node
-
-    def _directory(self, names: tuple[bytes, ...]) -> AnyNode:
-        return self._known_directory(names) or self._find(names, follow=True)
-
-    def _known_directory(self, names: tuple[bytes, ...]) -> Directory | None:
-        with self._lock:
-            found = self._known.get(names)
-            if found is not None:
-                self._known.move_to_end(names)
-            return found
-
-    def _keep(self, names: tuple[bytes, ...], node: AnyNode) -> None:
-        """Keep a directory for later look-ups, but none of a chunk grid, because those belong to one version."""
-        if node.slot is not None or node.attrs().kind != "directory":
-            return
-        with self._lock:
-            self._known[names] = cast(Directory, node)
-            if len(self._known) > KNOWN_DIRECTORIES:
-                self._known.popitem(last=False)
 
 
 def split(path: str) -> tuple[bytes, ...]:
@@ -283,8 +332,12 @@ def _opened(directory: Directory, space: Space | None, entry: Entry) -> AnyNode:
 
 
 def open_file(node: AnyNode) -> ReadableFile:
-    """Open the present version of a file."""
-    return ReadableFile(cast(File, node).open())
+    """Open the present version of a file, for this process."""
+    return ReadableFile(cast(File, node).open(), _unknown_path)
+
+
+def _unknown_path() -> Handle:
+    raise Stale("the parent process opened it; open it again")
 
 
 def as_directory(node: AnyNode) -> Directory:

@@ -21,7 +21,7 @@ class Prepared(FsbridgeFileSystem):
 
     def __init__(self, source: Path) -> None:
         super().__init__(source)
-        self.tree.root = FakeDirectory()
+        self.tree._open.get().root = FakeDirectory()
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         self._folder(path.split("/"))

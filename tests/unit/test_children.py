@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import in_fork
 from waiting import until
 
-from fsbridge.children.client import ChildProcess
+from fsbridge.children import starting
+from fsbridge.children.client import ChildGone, ChildProcess
 from fsbridge.children.starting import Program
 
 PARENT = """
@@ -57,3 +59,23 @@ def test_p11_a_child_whose_owner_is_dropped_ends() -> None:
     del child, cycle
     gc.collect()
     until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_child_is_nothing_to_a_forked_process_and_stays_what_it_is_to_its_owner() -> None:
+    child = ChildProcess(Program("fsbridge.formats.hdf5.child.worker"), [], 1 << 32)
+
+    def forked() -> None:
+        nonlocal child
+        assert not child.alive
+        with pytest.raises(ChildGone):
+            child.ask({}, 0, 1.0)
+        child.close()
+        del child
+        gc.collect()
+        starting.close_all()
+
+    with child._lock, child._ending:  # as threads hold them that the forked process does not have
+        assert in_fork(forked) == ""
+    assert child.alive
+    assert runs(child.pid)
+    child.close()

@@ -11,13 +11,13 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.forking import cached_property
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import MAX_FILTERS
 from fsbridge.formats.hdf5.dataset import DatasetVersion

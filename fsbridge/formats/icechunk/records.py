@@ -11,7 +11,6 @@ import json
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from fsbridge.codecs import Overflow, streams
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
+from fsbridge.forking import cached_property
 from fsbridge.formats.icechunk import flatbuffers
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.metadata import JSON, Index

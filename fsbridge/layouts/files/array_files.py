@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound
+from fsbridge.forking import cached_property
 from fsbridge.layouts.chunks import Numbering
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import OpenArray

@@ -11,7 +11,6 @@ import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,6 +21,7 @@ from fsbridge.asking import holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
 from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
+from fsbridge.forking import cached_property
 from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.conventions import greatest, zarr2_attributes
 from fsbridge.layouts.files.elements.pieces import FoundChunks, Known

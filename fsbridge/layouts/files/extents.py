@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from fsbridge.forking import cached_property
 
 if TYPE_CHECKING:
     from typing import Any

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fsbridge import __version__, confinement
 from fsbridge.config import Remote
 from fsbridge.errors import CorruptData, FsbridgeError, SetupError, Unreachable
+from fsbridge.store.remote.library import stores
 from fsbridge.store.remote.urls import Location, region_of
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ LINGER_SECONDS = 10
 
 def backend(location: Location, remote: Remote, patience: dict[str, float], connections: int) -> Backend:
     """Return an obstore store with these timeouts and at most so many unused connections. Asks nothing of the server."""
-    from obstore import store as stores
-
     plain = remote.allow_http or location.root.startswith("http://") or remote.endpoint.startswith("http://")
     client: Any = {
         "timeout": timedelta(seconds=patience["timeout"]),
@@ -59,9 +58,11 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
         },
     }
     shared: Any = {"client_options": client, "retry_config": retry}
+    made: Backend
     try:
         if location.kind == "http":
-            return stores.HTTPStore(location.text, **shared)
+            made = stores().HTTPStore(location.text, **shared)
+            return made
         if location.path:
             shared["prefix"] = location.path
         if remote.anonymous:
@@ -70,11 +71,13 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
             return _s3(location, remote, shared)
         if location.kind == "gs":
             options: Any = {"config": {"base_url": remote.endpoint}} if remote.endpoint else {}
-            return stores.GCSStore(location.root, **options, **shared)
+            made = stores().GCSStore(location.root, **options, **shared)
+            return made
         more: Any = {"account_name": location.account} if location.account else {}
         if remote.endpoint:
             more["endpoint"] = remote.endpoint
-        return stores.AzureStore(location.root, **more, **shared)
+        made = stores().AzureStore(location.root, **more, **shared)
+        return made
     except FsbridgeError:
         raise
     except Exception as error:
@@ -108,8 +111,6 @@ def _configuration(error: Exception, location: Location) -> str:
 
 
 def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
-    from obstore.store import S3Store
-
     if remote.endpoint:
         shared["endpoint"] = remote.endpoint
     name = remote.profile or ("" if remote.anonymous else implied())
@@ -121,7 +122,8 @@ def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
         configured = ""  # obstore takes the region from there
     if region := region_of(remote.region) or configured:
         shared["region"] = region
-    return S3Store(location.root, **shared)
+    made: Backend = stores().S3Store(location.root, **shared)
+    return made
 
 
 GOOD_FOR = timedelta(minutes=6)

@@ -133,7 +133,7 @@ class Response:
 
 
 class Client:
-    """The store at `location`. Made after the fork: a child of a process that has made a request would hang for ever."""
+    """The store at `location`."""
 
     def __init__(self, location: Location, remote: Remote) -> None:
         self.location = location

@@ -11,9 +11,9 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from fsbridge.forking import cached_property
 from fsbridge.layouts.files.extents import MAX_SIZE, Unfit, View
 from fsbridge.layouts.files.filetypes.filetype import narrowed
 from fsbridge.layouts.files.filetypes.geometry import color_axis, color_order
