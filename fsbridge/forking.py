@@ -47,9 +47,9 @@ _inherited: list[object] = []
 class PerProcess(Generic[T]):
     """Something that a forked process makes again at its first use. Thread-safe."""
 
-    def __init__(self, made: T, make: Callable[[], T]) -> None:
-        """`made`: the one of this process; `make` makes that of a forked one, and may raise."""
-        self.made: T | None = made
+    def __init__(self, made: T | None, make: Callable[[], T]) -> None:
+        """`made`: the one of this process, if there is one yet; `make` makes that of a forked one, and may raise."""
+        self.made = made
         """What this process has made, without making it now."""
         self._make = make
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
 """obstore, in a form that works in this process.
 
-Its library runs threads from the first request on. A forked process does not have them, and its requests would hang for
-ever, so it loads another copy of the library, which has no state yet: 10 ms, and 15 MB of memory. Not here: what obstore
-is asked for.
+Its library runs threads from the first request on. A process that is forked after it does not have them, and its requests
+would hang for ever, so it loads another copy of the library, which has no state yet: 10 ms, and 15 MB of memory. Not here:
+what obstore is asked for.
 """
 
 from __future__ import annotations
@@ -63,4 +63,13 @@ def _copied() -> ModuleType:
         raise SetupError(f"a forked process cannot load obstore again: {error}", hint) from None
 
 
-_stores: PerProcess[ModuleType] = PerProcess(store, _copied)
+_used: list[ModuleType] = []
+"""Those that this process and the ones it was forked from have used."""
+
+
+def _usable() -> ModuleType:
+    _used.append(_copied() if _used else store)
+    return _used[-1]
+
+
+_stores: PerProcess[ModuleType] = PerProcess(None, _usable)
