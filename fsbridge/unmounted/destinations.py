@@ -1,6 +1,6 @@
 """Where an export writes to: a directory, or objects below a URL of object storage.
 
-In a directory each file is written under a temporary name first, then renamed, and gets its object's mtime. Object storage
+In a directory each file is written under a random temporary name, gets its object's mtime, and is renamed. Object storage
 has neither links nor directories; each object has a note that identifies its source. Not here: which files
 (`exporting.py`), requests (`store/remote/uploads.py`).
 """
@@ -11,11 +11,12 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
+import secrets
 import stat
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -29,17 +30,25 @@ from fsbridge.unmounted.units import UNIT_ITEMS
 CHANGING_NS = 2_000_000_000
 """Nanoseconds within which two changes may leave the same mtime. A file with so recent a source is written again later."""
 
+LEFT_SECONDS = 3600.0
+"""Age at which a temporary file belongs to no export that still runs: each writes to its files several times a minute."""
 
-@dataclass(frozen=True, slots=True)
+
 class Folder:
-    """A directory of this machine. Paths are relative to it. A pickled copy names the same path on another machine."""
+    """A directory of this machine. Paths are relative to it. A pickled copy names the same path on another machine.
 
-    path: str
+    A file is written under a random temporary name, and renaming is what makes it whole. So several exports into one
+    directory, or two workers with one unit, never write to the same file. Thread-safe.
+    """
 
-    @property
-    def unit_items(self) -> int:
-        """Most files of a unit, however small they are."""
-        return UNIT_ITEMS
+    unit_items = UNIT_ITEMS
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._unfinished: set[str] = set()  # temporary files that this process has made and not renamed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Folder, (self.path,)
 
     def target(self, path: str) -> str:
         """Return the path of the file at `path`, beginning with the directory's own path."""
@@ -60,6 +69,19 @@ class Folder:
         if os.path.islink(target):
             raise FileExistsError(errno.EEXIST, f"{target} is a link, where a directory is to be written")
 
+    def remove_leftovers(self, path: str) -> None:
+        """Remove the temporary files of killed exports from the directory at `path`, or around the file at `path`.
+
+        They are those to which nothing has been written for `LEFT_SECONDS`.
+        """
+        target = self.target(path)
+        folder = target if os.path.isdir(target) else os.path.dirname(target) or "."
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if _TEMPORARY.fullmatch(entry.name) and _is_left(entry):
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry.path)
+
     def make_link(self, path: str, leads: str) -> bool:
         """Make a link; False if the same link exists already."""
         target = self.target(path)
@@ -68,10 +90,12 @@ class Folder:
                 return False
         os.makedirs(os.path.dirname(target), exist_ok=True)
         temporary = _temporary(target)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
         os.symlink(leads, temporary)
-        os.replace(temporary, target)
+        try:
+            os.replace(temporary, target)
+        except BaseException:
+            os.unlink(temporary)
+            raise
         return True
 
     def size(self, path: str) -> int | None:
@@ -92,52 +116,75 @@ class Folder:
 
     def write(self, path: str, attrs: Attrs, pieces: Iterator[Buffer]) -> int:
         """Write a file whole, or not at all; return its size."""
-        descriptor = self._create(path)
+        temporary, descriptor = self._create(path)
         try:
             try:
                 count = _write(descriptor, 0, pieces)
                 _date(descriptor, attrs)
             finally:
                 os.close(descriptor)
-            target = self.target(path)
-            os.replace(_temporary(target), target)
+            self._rename(temporary, path)
         except BaseException:
-            self.give_up(path)
+            self.give_up(temporary)
             raise
         return count
 
-    def begin(self, path: str) -> None:
-        """Begin a file, which `finish` or `give_up` ends."""
-        os.close(self._create(path))
+    def begin(self, path: str) -> str:
+        """Begin a file, which `finish` or `give_up` ends; return its temporary path."""
+        temporary, descriptor = self._create(path)
+        os.close(descriptor)
+        return temporary
 
-    def write_range(self, path: str, start: int, pieces: Iterator[Buffer]) -> int:
+    def write_range(self, temporary: str, start: int, pieces: Iterator[Buffer]) -> int:
         """Write a part of a file that was begun; return how many bytes. Any thread of any machine may call it."""
-        descriptor = os.open(_temporary(self.target(path)), _FLAGS)
+        descriptor = os.open(temporary, _FLAGS)
         try:
             return _write(descriptor, start, pieces)
         finally:
             os.close(descriptor)
 
-    def finish(self, path: str, attrs: Attrs) -> None:
-        """Set the time of a complete file, and rename it from its temporary name to `path`."""
+    def finish(self, temporary: str, path: str, attrs: Attrs) -> None:
+        """Set the time of a complete file, and rename it from its temporary path to `path`."""
+        descriptor = os.open(temporary, _FLAGS)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size != attrs.size:
+                raise FsbridgeError(f"{size} of {attrs.size} bytes were written")
+            _date(descriptor, attrs)
+        finally:
+            os.close(descriptor)
+        self._rename(temporary, path)
+
+    def give_up(self, temporary: str) -> None:
+        """Remove an incomplete file."""
+        self._unfinished.discard(temporary)
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+
+    def clear(self) -> None:
+        """Remove all incomplete files of this process."""
+        for temporary in list(self._unfinished):
+            self.give_up(temporary)
+
+    def _create(self, path: str) -> tuple[str, int]:
+        """Make a temporary file beside the file at `path`; return its path and a descriptor."""
         target = self.target(path)
         temporary = _temporary(target)
-        _date(temporary, attrs)
-        os.replace(temporary, target)
-
-    def give_up(self, path: str) -> None:
-        """Remove an incomplete file."""
-        with contextlib.suppress(OSError):
-            os.unlink(_temporary(self.target(path)))
-
-    def _create(self, path: str) -> int:
-        target = self.target(path)
-        flags = _FLAGS | os.O_CREAT | os.O_TRUNC
+        self._unfinished.add(temporary)  # before it exists, because `clear` must not miss it
+        flags = _FLAGS | os.O_CREAT | os.O_EXCL
         try:
-            return os.open(_temporary(target), flags, 0o666)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            return os.open(_temporary(target), flags, 0o666)
+            try:
+                return temporary, os.open(temporary, flags, 0o666)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                return temporary, os.open(temporary, flags, 0o666)
+        except BaseException:
+            self._unfinished.discard(temporary)
+            raise
+
+    def _rename(self, temporary: str, path: str) -> None:
+        os.replace(temporary, self.target(path))
+        self._unfinished.discard(temporary)
 
     def settle(self) -> None:
         """Make the file system write to disk what it holds in memory."""
@@ -149,7 +196,25 @@ class Folder:
             os.close(descriptor)
 
 
-_FLAGS = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Flags of files that are written. O_NONBLOCK: opening a FIFO is an error, not an endless wait."""
+
+_TEMPORARY = re.compile(r"\.fsbridge-[0-9a-f]{16}\.part")
+
+
+def _temporary(target: str) -> str:
+    """Return a new temporary path beside `target`."""
+    return os.path.join(os.path.dirname(target), f".fsbridge-{secrets.token_hex(8)}.part")
+
+
+def _is_left(entry: os.DirEntry[str]) -> bool:
+    """True if a temporary file or link is too old to belong to a running export.
+
+    Its ctime tells, because its mtime becomes that of the source before it is renamed.
+    """
+    status = entry.stat(follow_symlinks=False)
+    old = status.st_ctime < time.time() - LEFT_SECONDS
+    return old and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode))
 
 
 def _write(descriptor: int, start: int, pieces: Iterator[Buffer]) -> int:
@@ -163,16 +228,10 @@ def _write(descriptor: int, start: int, pieces: Iterator[Buffer]) -> int:
     return at - start
 
 
-def _date(file: int | str, attrs: Attrs) -> None:
+def _date(descriptor: int, attrs: Attrs) -> None:
     """Give a file the mtime of its source, unless that is so recent that a further change might not alter it."""
     if attrs.mtime_ns < time.time_ns() - CHANGING_NS:
-        os.utime(file, ns=(attrs.mtime_ns, attrs.mtime_ns))
-
-
-def _temporary(target: str) -> str:
-    """Return a temporary name beside `target`, always the same, so that a leftover of a killed export is overwritten."""
-    folder, name = os.path.split(target)
-    return os.path.join(folder, f".fsbridge-{blake2b(os.fsencode(name), digest_size=8).hexdigest()}.part")
+        os.utime(descriptor, ns=(attrs.mtime_ns, attrs.mtime_ns))
 
 
 class Bucket:
@@ -247,7 +306,10 @@ class Bucket:
     def settle(self) -> None:
         """Do nothing: an object that was put is stored."""
 
-    def give_up(self, path: str) -> None:
+    def remove_leftovers(self, path: str) -> None:
+        """Do nothing: the parts of an incomplete upload are not visible."""
+
+    def clear(self) -> None:
         """Do nothing: an incomplete object is never visible."""
 
     def _note(self, attrs: Attrs) -> str:

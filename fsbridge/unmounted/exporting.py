@@ -72,8 +72,11 @@ class Destination(Protocol):
     def settle(self) -> None:
         """Make all that was written durable, even if the machine stops."""
 
-    def give_up(self, path: str) -> None:
-        """Remove an incomplete file."""
+    def remove_leftovers(self, path: str) -> None:
+        """Remove what killed exports left in the directory at `path`, or around the file at `path`."""
+
+    def clear(self) -> None:
+        """Remove all incomplete files of this process."""
 
 
 @dataclass(slots=True)
@@ -117,11 +120,12 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class FileBatch(Unit):
-    """Files that are written whole, or bytes [start, stop) of one large file that was begun."""
+    """Files that are written whole, or bytes [start, stop) of one large file, which was begun at the path `temporary`."""
 
     dest: Destination
     files: tuple[Exported, ...]
     range: tuple[int, int] | None = None
+    temporary: str = ""
 
 
 class Outcome(NamedTuple):
@@ -149,7 +153,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         self._top = "/".join(name for name in path.split("/") if name)
         self._dest = dest
         self._choice = choice
-        self._begun: dict[str, None] = {}  # paths, below the destination, of files that may be incomplete
+        self._begun: set[str] = set()  # temporary paths of large files that are being written
 
     def units(self) -> Iterator[FileBatch]:
         batch: list[Exported] = []
@@ -160,7 +164,6 @@ class Export(Work[FileBatch, "list[Outcome]"]):
                 yield from self._ranges(file)
                 continue
             batch.append(file)
-            self._begun[file.below] = None
             size += file.attrs.size or 0
             if size >= UNIT_BYTES or len(batch) == self._dest.unit_items or file.attrs.size is None:
                 yield FileBatch(batch[0].path, size, self._dest, tuple(batch))
@@ -183,8 +186,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
 
     def clear(self) -> None:
         """Remove incomplete files. Call it only after all writing has ended."""
-        for below in self._begun:
-            self._dest.give_up(below)
+        self._dest.clear()
 
     def _below(self, path: str) -> str:
         return path[len(self._top) + 1 :] if self._top else path
@@ -198,6 +200,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         attrs = tree.stat(self._top)
         if attrs.kind != "directory":
             name = self._top.rpartition("/")[2] if self._dest.is_directory else ""
+            self._dest.remove_leftovers("")
             yield Exported(self._top, name, attrs)
             return
         try:
@@ -206,6 +209,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
             raise SetupError(str(error)) from error
         except OSError as error:
             raise SetupError(f"{self._dest.path}: {error.strerror}") from error
+        self._dest.remove_leftovers("")
         for path, member in tree.walk(self._top, self._enters, self._fail):
             below = self._below(path)
             try:
@@ -230,6 +234,7 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         except OSError as error:
             self._fail(path, error)
             return False
+        self._dest.remove_leftovers(below)
         return True
 
     def _ranges(self, file: Exported) -> Iterator[FileBatch]:
@@ -238,14 +243,14 @@ class Export(Work[FileBatch, "list[Outcome]"]):
             if opened.size != file.attrs.size:
                 raise Stale("it was changed while it was listed")
             assert isinstance(self._dest, Folder)
-            self._dest.begin(file.below)
+            temporary = self._dest.begin(file.below)
         except (FsbridgeError, OSError) as error:
             self._fail(file.path, error)
             return
-        self._begun[file.below] = None
+        self._begun.add(temporary)
         for start in range(0, opened.size, RANGE):
             stop = min(start + RANGE, opened.size)
-            yield FileBatch(file.path, stop - start, self._dest, (file,), (start, stop))
+            yield FileBatch(file.path, stop - start, self._dest, (file,), (start, stop), temporary)
 
     @staticmethod
     def do(sources: WorkSources, unit: FileBatch) -> list[Outcome]:
@@ -254,14 +259,13 @@ class Export(Work[FileBatch, "list[Outcome]"]):
             return [_exported(sources, unit.dest, file) for file in unit.files]
         assert isinstance(unit.dest, Folder)
         pieces = _pieces(sources, _opened_for_all(sources, unit.files[0]), *unit.range)
-        return [Outcome(True, unit.dest.write_range(unit.files[0].below, unit.range[0], pieces))]
+        return [Outcome(True, unit.dest.write_range(unit.temporary, unit.range[0], pieces))]
 
     def join(self, unit: FileBatch, result: list[Outcome]) -> None:
         if unit.range is not None:
             self._join_range(unit, unit.files[0])
             return
         for file, outcome in zip(unit.files, result, strict=True):
-            self._begun.pop(file.below, None)
             if outcome.error is not None:
                 self._fail(file.path, outcome.error)
             else:
@@ -270,24 +274,27 @@ class Export(Work[FileBatch, "list[Outcome]"]):
     def _join_range(self, unit: FileBatch, file: Exported) -> None:
         assert unit.range is not None
         assert isinstance(self._dest, Folder)
-        if file.below not in self._begun or unit.range[1] != file.attrs.size:  # it was given up, or more ranges follow
+        if unit.temporary not in self._begun or unit.range[1] != file.attrs.size:  # it was given up, or more ranges follow
             return
         try:
             if measured(self.sources.tree().node(file.path)) != file.attrs:
                 raise Stale("it was changed while it was read")
-            self._dest.finish(file.below, file.attrs)
+            self._dest.finish(unit.temporary, file.below, file.attrs)
         except (FsbridgeError, OSError) as error:
             self.failed(unit, error)
         else:
-            del self._begun[file.below]
+            self._begun.remove(unit.temporary)
             self._count(Outcome(True, unit.range[1]))
 
     def failed(self, unit: FileBatch, error: Exception) -> None:
+        if unit.range is not None:
+            if unit.temporary not in self._begun:  # the failure of another range has been counted
+                return
+            assert isinstance(self._dest, Folder)
+            self._begun.remove(unit.temporary)
+            self._dest.give_up(unit.temporary)
         for file in unit.files:
-            if file.below in self._begun:  # else the failure has been counted before
-                del self._begun[file.below]
-                self._dest.give_up(file.below)
-                self._fail(file.path, error)
+            self._fail(file.path, error)
 
     def _count(self, outcome: Outcome) -> None:
         if outcome.written:

@@ -21,9 +21,14 @@ from fake_s3 import FakeS3
 from forking import environment
 from in_process import fsbridge
 from mounting import command
-from source_places import numbers, tree_of, upload, write_all, write_each
+from source_places import config, numbers, tree_of, upload, write_all, write_each
 
+from fsbridge.errors import FsbridgeError
+from fsbridge.tree import Attrs
+from fsbridge.unmounted import destinations, exporting
 from fsbridge.unmounted.destinations import Folder
+from fsbridge.unmounted.exporting import Choice, Export
+from fsbridge.unmounted.units import WorkSources
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +133,7 @@ def test_p9_a_second_export_of_whole_arrays_has_each_changed_chunk(version: int,
         assert (np.load(tmp_path / "out/a.npy") == array[...]).all()
 
 
-def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("export", many, tmp_path / "out", "--layout", "zarr3,files")
     rng, done = random.Random(7), 0
     for number in range(20):
@@ -139,15 +144,17 @@ def test_killed_at_random_moments_and_resumed(many: Path, tmp_path: Path) -> Non
             running.send_signal(signal.SIGKILL if number % 2 else signal.SIGINT)
             running.wait(30)
         done = len(list((tmp_path / "out/zarr3").rglob("*")))
+    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)  # as if an hour had passed since
     written, _ = told(export(many, tmp_path / "out", "--layout", "zarr3,files"))
     whole = tmp_path / "whole"
     said = export(many, whole, "--layout", "zarr3,files")
     assert tree_of(tmp_path / "out") == tree_of(whole)
     assert written < told(said)[0]
-    assert not list((tmp_path / "out").rglob(".fsbridge-*"))
 
 
-def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(many: Path, tmp_path: Path) -> None:
+def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with forking.start("export", many, tmp_path / "out", stderr=subprocess.PIPE) as running:
         while not list((tmp_path / "out").rglob("c/*")):
             assert running.poll() is None
@@ -161,8 +168,105 @@ def test_p10_an_interrupt_keeps_what_is_complete_and_says_how_to_go_on(many: Pat
     assert "the same command continues" in said
     for path in (tmp_path / "out/small/c").glob("[0-9]*"):
         assert path.stat().st_size == 400
+    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)
     export(many, tmp_path / "out")  # on a busy machine a thread may have left a file that it had not completed
     assert not list((tmp_path / "out").rglob(".fsbridge-*"))
+
+
+@pytest.fixture
+def ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store with one chunk that is exported in four ranges, and a small one."""
+    monkeypatch.setattr(exporting, "LARGE", 4000)
+    monkeypatch.setattr(exporting, "RANGE", 1000)
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    root.create_array("large", data=np.ones(4000, "|u1"), chunks=(4000,), compressors=None)
+    root.create_array("small", data=np.ones(8, "|u1"), chunks=(8,))
+    age(tmp_path / "s.zarr")
+    return tmp_path / "s.zarr"
+
+
+@pytest.mark.parametrize("method", ["write", "write_range", "finish"])
+def test_p2_a_second_export_beside_the_first_is_harmless(
+    method: str, ranges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one begins and ends in the middle of the first, at every file."""
+    plain = getattr(Folder, method)
+    begun: list[str] = []
+
+    def beside(folder: Folder, *arguments: object) -> object:
+        if not begun:
+            begun.append(method)
+            second = Export(WorkSources([config(ranges)]), "", Folder(folder.path), Choice(), lambda path, error: None)
+            for unit in second.units():
+                second.join(unit, Export.do(second.sources, unit))  # type: ignore[arg-type]
+            second.sources.close()
+            assert (second.counts.failed, second.counts.written > 0) == (0, True)
+            begun.clear()
+            monkeypatch.setattr(Folder, method, plain)
+        return plain(folder, *arguments)
+
+    monkeypatch.setattr(Folder, method, beside)
+    export(ranges, tmp_path / "out", "--threads", "1")
+    for name in ("large", "small"):
+        assert (zarr.open_array(tmp_path / f"out/{name}", mode="r")[...] == 1).all()
+    assert not list((tmp_path / "out").rglob(".fsbridge-*"))
+
+
+def test_p2_a_file_that_lacks_bytes_is_not_renamed(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    temporary = folder.begin("a")
+    folder.write_range(temporary, 0, iter([b"123"]))
+    with pytest.raises(FsbridgeError, match="3 of 4 bytes were written"):
+        folder.finish(temporary, "a", Attrs("file", 4, 0))
+    folder.clear()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["fifo", "hard link", "link"])
+def test_p4_nothing_that_lies_at_a_temporary_name_is_written(
+    kind: str, ranges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destinations.secrets, "token_hex", lambda count: "0" * 16)
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "out").mkdir()
+    planted = tmp_path / "out/.fsbridge-0000000000000000.part"
+    if kind == "fifo":
+        os.mkfifo(planted)
+    else:
+        os.link(tmp_path / "victim", planted) if kind == "hard link" else planted.symlink_to(tmp_path / "victim")
+    done = fsbridge("export", ranges, tmp_path / "out")
+    assert done.returncode == 1
+    assert "fsbridge: zarr.json: File exists\n" in done.stderr
+    assert "1 failed" in done.stderr
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_leftovers_of_killed_exports_are_removed_by_their_age(
+    ranges: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    export(ranges, out)
+    left = [out / ".fsbridge-0123456789abcdef.part", out / "large/c/.fsbridge-0123456789abcdef.part"]
+    others = [out / ".fsbridge-other.part", out / "large/c/.fsbridge-0123456789abcdef.part.gz"]
+    for path in [*left, *others]:
+        path.write_bytes(b"x")
+    os.utime(left[0], ns=(0, 0))  # it may be about to be renamed
+    export(ranges, out)
+    assert all(path.exists() for path in [*left, *others])
+    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)
+    export(ranges, out)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in others)
+
+
+def test_p8_a_group_may_be_called_as_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destinations, "LEFT_SECONDS", -1.0)
+    zarr.open_group(tmp_path / "s.zarr", mode="w").create_group(".fsbridge-0123456789abcdef.part")
+    for _ in range(2):
+        export(tmp_path / "s.zarr", tmp_path / "out")
+    assert sorted(tree_of(tmp_path / "out")) == sorted(
+        ["zarr.json", ".fsbridge-0123456789abcdef.part", ".fsbridge-0123456789abcdef.part/zarr.json"]
+    )
 
 
 def test_parts_make_the_whole(many: Path, tmp_path: Path) -> None:
