@@ -37,7 +37,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
     file = None if args.file is None else open_log(absolute(args.file))
     try:
-        ask_one(args.mountpoint, {"ask": "access-log"}, file)
+        ask_one(args.mountpoint, {"ask": "access-log"}, dict, file)
     finally:
         if file is not None:
             os.close(file)

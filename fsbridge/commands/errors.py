@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
@@ -35,17 +36,18 @@ def run(program: str, argv: Sequence[str]) -> int:
     args = parser(program).parse_args(argv)
     from fsbridge.mount.running import ask_one
 
-    found = ask_one(args.mountpoint, {"ask": "errors", "path": _inside(args.path, args.mountpoint)})["errors"]
-    if args.json:
-        show(json.dumps(found, indent=2))
-        return 0
-    for error in found:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(error["last"]))
-        times = f" ({error['times']:,} times)" if error["times"] > 1 else ""
-        show(f"{when}  {error['errno']}  {printable(error['path'])}: {printable(error['reason'])}{times}")
-    if not found:
-        show("no errors")
+    def shown(answer: Mapping[str, Any]) -> str:
+        errors = answer["errors"]
+        return json.dumps(errors, indent=2) if args.json else "\n".join(map(_line, errors)) or "no errors"
+
+    show(ask_one(args.mountpoint, {"ask": "errors", "path": _inside(args.path, args.mountpoint)}, shown))
     return 0
+
+
+def _line(error: Mapping[str, Any]) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(error["last"]))
+    times = f" ({error['times']:,} times)" if error["times"] > 1 else ""
+    return printable(f"{when}  {error['errno']}  {error['path']}: {error['reason']}{times}")
 
 
 def _inside(path: str, mountpoint: str) -> str:

@@ -26,5 +26,5 @@ def run(program: str, argv: Sequence[str]) -> int:
     args = parser(program).parse_args(argv)
     from fsbridge.mount.running import ask_one
 
-    ask_one(args.mountpoint, {"ask": "log-level", "level": args.level})
+    ask_one(args.mountpoint, {"ask": "log-level", "level": args.level}, dict)
     return 0

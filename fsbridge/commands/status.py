@@ -18,7 +18,18 @@ from fsbridge.commands.list import duration
 from fsbridge.commands.output import SYSTEM, show, size, write
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import printable
-from fsbridge.mount.running import GONE, SILENT, UNKNOWN, MountStatus, Running, ask, running, serving
+from fsbridge.mount.running import (
+    GONE,
+    MISUNDERSTOOD,
+    SILENT,
+    UNKNOWN,
+    MountStatus,
+    Running,
+    ask,
+    misunderstood,
+    running,
+    serving,
+)
 
 CLEAR = "\x1b[H\x1b[J"
 
@@ -99,12 +110,15 @@ def document(status: MountStatus) -> dict[str, Any]:
 
 
 def _rates(status: MountStatus, look: Look, before: Look | None) -> Mapping[str, float]:
-    """Return requests, bytes read and decoded per second since the look before; empty without an answer at that time."""
+    """Return requests, bytes read and decoded per second since the look before; empty if one of the two is unknown."""
     then = next((other for other in before.statuses if other.mount == status.mount), None) if before else None
-    if before is None or then is None or not status.answer or not then.answer:
+    if before is None or then is None:
         return {}
     seconds = max(1e-3, before.since.seconds - look.since.seconds)
-    return {name: (value - _totals(then)[name]) / seconds for name, value in _totals(status).items()}
+    try:
+        return {name: (value - _totals(then)[name]) / seconds for name, value in _totals(status).items()}
+    except MISUNDERSTOOD:
+        return {}
 
 
 def _totals(status: MountStatus) -> dict[str, float]:
@@ -113,34 +127,65 @@ def _totals(status: MountStatus) -> dict[str, float]:
 
 
 def _words(status: MountStatus, rates: Mapping[str, float]) -> str:
-    mount, said = status.mount, status.answer
-    lines = [f"{printable(mount.mountpoint)}: {status.state}", f"  source    {printable(mount.source)}"]
-    if mount.format:
-        lines[-1] += f" ({mount.format}, layout {mount.layout})"
-    if not said:
-        return "\n".join([*lines, f"  {ADVICE[status.state].format(pid=mount.pid, point=mount.mountpoint)}"])
-    if said["slow"]["requests"]:
-        lines[0] += f" for {duration(said['slow']['seconds'])} ({said['slow']['requests']} requests)"
-    lines.append(f"  daemon    pid {mount.pid}, fsbridge {mount.version}, for {duration(said['uptime'])}")
+    mount = status.mount
+    source = f"  source    {mount.source}" + (f" ({mount.format}, layout {mount.layout})" if mount.format else "")
+    if not status.answer:
+        lines = [f"{mount.mountpoint}: {status.state}", source]
+        lines.append(f"  {ADVICE[status.state].format(pid=mount.pid, point=mount.mountpoint)}")
+    else:
+        lines, unknown = [f"{mount.mountpoint}: {status.state or 'state unknown'}", source], False
+        for add in (_add_slow, _add_daemon, _add_requests, _add_bytes, _add_cache, _add_errors):
+            try:
+                add(lines, status, rates)
+            except MISUNDERSTOOD:
+                unknown = True
+        if unknown:
+            lines.append(f"  {misunderstood(mount)}; the rest is unknown")
+    return "\n".join(map(printable, lines))
+
+
+def _add_slow(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
+    slow = status.answer["slow"]
+    if slow["requests"]:
+        lines[0] += f" for {duration(slow['seconds'])} ({slow['requests']} requests)"
+
+
+def _add_daemon(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
+    mount = status.mount
+    lines.append(f"  daemon    pid {mount.pid}, fsbridge {mount.version}, for {duration(status.answer['uptime'])}")
+
+
+def _add_requests(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
+    said = status.answer
     total, each = sum(said["requests"].values()), sorted(said["requests"].items(), key=lambda item: -item[1])
     most = ", ".join(f"{name} {number:,}" for name, number in each[:4])
     lines.append(
         f"  requests  {total:,}{_rate(rates, 'requests')}, {said['under_way']} under way{f'; {most}' if most else ''}"
     )
+
+
+def _add_bytes(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
+    said = status.answer
     lines.append(
         f"  bytes     {size(said['bytes_read'])} read{_rate(rates, 'read')}, "
         f"{size(said['bytes_decoded'])} decoded{_rate(rates, 'decoded')}"
     )
-    cache, asked = said["cache"], said["cache"]["hits"] + said["cache"]["misses"]
+
+
+def _add_cache(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
+    cache = status.answer["cache"]
+    asked = cache["hits"] + cache["misses"]
     hits = f", {cache['hits'] * 100 // asked} % of {asked:,} found there" if asked else ""
     lines.append(f"  cache     {size(cache['used'])} of {size(cache['size'])}, {cache['chunks']:,} chunks{hits}")
+
+
+def _add_errors(lines: list[str], status: MountStatus, rates: Mapping[str, float]) -> None:
+    said = status.answer
     errors = ", ".join(f"{number:,} {name}" for name, number in said["errors"].items())
     lines.append(f"  errors    {errors or 'none'}")
-    if said["last_error"]:
-        last = said["last_error"]
+    if last := said["last_error"]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last["last"]))
-        lines.append(f"            the last one {when}, {printable(last['path'])}: {printable(last['reason'])}")
-    return "\n".join(lines)
+        lines.append(f"            the last one {when}, {last['path']}: {last['reason']}")
 
 
 def _rate(rates: Mapping[str, float], name: str) -> str:
@@ -209,8 +254,12 @@ def _lines(statuses: Sequence[MountStatus]) -> Iterator[str]:
         yield f"# HELP fsbridge_{metric.name} {metric.help}"
         yield f"# TYPE fsbridge_{metric.name} {metric.kind}"
         for one in statuses:
-            for (label, value), number in metric.values(one.answer).items() if one.answer else ():
-                yield f"fsbridge_{metric.name}{_labels(one, label, value)} {number}"
+            try:
+                numbers = {place: float(number) for place, number in metric.values(one.answer).items()}
+            except MISUNDERSTOOD:  # the daemon did not answer, or its version has no such number
+                continue
+            for (label, value), number in numbers.items():
+                yield f"fsbridge_{metric.name}{_labels(one, label, value)} {number:.17g}"
 
 
 def _labels(status: MountStatus, label: str = "", value: str = "") -> str:

@@ -13,13 +13,14 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any
+from typing import Any, TypeVar
 
+from fsbridge import __version__
 from fsbridge.deadlines import Deadline
-from fsbridge.errors import SetupError
+from fsbridge.errors import SetupError, printable
 from fsbridge.mount.control import folders, is_private, short_address
 from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounts
 
@@ -32,6 +33,10 @@ FACTS_BYTES, ANSWER_BYTES = 65536, 8 << 20
 GONE, SILENT, UNKNOWN = "daemon has ended", "does not answer", "unknown"
 """States of a mount without an answer: its daemon has ended without unmounting; or it is stopped or hangs; or it is
 another user's, or has no control socket."""
+
+
+MISUNDERSTOOD = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""Errors of reading an answer that another version of fsbridge gave in another form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,18 @@ def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int
     return [_status(daemon, connection, state, deadline) for daemon, connection, state in asked]
 
 
-def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None = None) -> Mapping[str, Any]:
-    """Return the answer of the daemon that serves `mountpoint`; SetupError says why there is none."""
+def misunderstood(mount: Running) -> str:
+    """Return why an answer cannot be read, in words: this command and the daemon are of different versions."""
+    return f"the daemon is fsbridge {mount.version}, and this command, {__version__}, does not understand its answer"
+
+
+T = TypeVar("T")
+
+
+def ask_one(
+    mountpoint: str, question: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T], descriptor: int | None = None
+) -> T:
+    """Return what `read` makes of the answer of the daemon at `mountpoint`; SetupError says why there is none."""
     (status,) = ask(serving(mountpoint)[-1:], question, descriptor)
     if status.state == GONE:
         raise SetupError(
@@ -108,8 +123,12 @@ def ask_one(mountpoint: str, question: Mapping[str, Any], descriptor: int | None
     if status.state == UNKNOWN:
         raise SetupError(f"{mountpoint}: its daemon cannot be asked", "ask as the user who mounted it, or as root", SYSTEM)
     if "error" in status.answer:
-        raise SetupError(str(status.answer["error"]))
-    return status.answer
+        raise SetupError(printable(str(status.answer["error"])))
+    try:
+        return read(status.answer)
+    except MISUNDERSTOOD:
+        advice = f"use the version that mounted it, or mount it again: fsbridge umount {quote(mountpoint)}"
+        raise SetupError(f"{mountpoint}: {printable(misunderstood(status.mount))}", advice, SYSTEM) from None
 
 
 def _places() -> list[str]:

@@ -10,15 +10,19 @@ import socket
 import stat
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import forking
+import in_process
 import pytest
 from conftest import MountFunction
 from mounting import Mount, fsbridge
+from prometheus_client.parser import text_string_to_metric_families
 from small_stores import FORMATS
 from waiting import until
 
+from fsbridge import __version__
 from fsbridge.mount import control, running
 
 
@@ -253,8 +257,6 @@ def test_prometheus_reads_it(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(odd)
     (point / "zarr.json").read_bytes()
     text = fsbridge("status", point.path, "--prometheus").stdout
-    from prometheus_client.parser import text_string_to_metric_families
-
     families = {family.name: family for family in text_string_to_metric_families(text)}
     (up,) = families["fsbridge_up"].samples
     assert (up.value, up.labels) == (1, {"mountpoint": str(point.path), "source": str(odd)})
@@ -312,3 +314,86 @@ def test_another_user_gets_no_answer(tmp_path: Path, mount: MountFunction) -> No
     words = f"import os, socket; os.setuid(65534); socket.socket(socket.AF_UNIX).connect({found[0].socket!r})"
     done = subprocess.run(["python3", "-c", words], capture_output=True, text=True, check=False)
     assert "PermissionError" in done.stderr
+
+
+ANSWER = {
+    "state": "serving",
+    "uptime": 1.0,
+    "requests": {"open": 3},
+    "under_way": 0,
+    "slow": {"requests": 1, "seconds": 7.0},
+    "bytes_read": 8192,
+    "bytes_decoded": 0,
+    "cache": {"size": 1 << 20, "used": 0, "chunks": 0, "hits": 1, "misses": 1},
+    "errors": {"EIO": 1},
+    "last_error": {"path": "a", "errno": "EIO", "reason": "damaged", "last": 1e9, "times": 1},
+}
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[[dict[str, object]], str]]:
+    """Begins a control socket of a daemon of another version that gives an answer to everything; returns its mount point."""
+    begun: list[control.Control] = []
+
+    def begin(answer: dict[str, object]) -> str:
+        for one in begun:
+            one.close()
+        facts = {"mountpoint": str(tmp_path), "source": "/s", "format": "n5", "layout": "zarr3", "version": "9.8"}
+        begun.append(control.Control(facts, {ask: lambda question, descriptors: answer for ask in ("status", "errors")}))
+        return str(tmp_path)
+
+    yield begin
+    for one in begun:
+        one.close()
+
+
+OTHER = [None, {}, [], "x", "\x1b[2J", {"": {}}, 1e400, -1e308, 10**400]
+
+
+def test_status_beside_a_daemon_of_another_version_shows_what_it_understands(
+    daemon: Callable[[dict[str, object]], str],
+) -> None:
+    whole = in_process.fsbridge("status", daemon(ANSWER)).stdout
+    assert "fsbridge 9.8, for 1 s" in whole
+    assert "unknown" not in whole
+    for name in [*ANSWER, *(f"cache.{name}" for name in ANSWER["cache"]), "slow.requests", "slow.seconds"]:
+        for other in ["gone", *OTHER]:
+            answer = json.loads(json.dumps(ANSWER))
+            outer, _, inner = name.partition(".")
+            target, key = (answer[outer], inner) if inner else (answer, outer)
+            target[key] = other
+            if other == "gone":
+                del target[key]
+            point = daemon(answer)
+            done = in_process.fsbridge("status", point)
+            assert (done.returncode, done.stderr) == (0, ""), (name, other)
+            assert "\x1b" not in done.stdout
+            if other == "gone" and name != "state":
+                assert f"the daemon is fsbridge 9.8, and this command, {__version__}, does not understand" in done.stdout
+                missing = [line for line in whole.splitlines() if line not in done.stdout]
+                assert 1 <= len(missing) <= 2, name
+            text = in_process.fsbridge("status", point, "--prometheus")
+            assert (text.returncode, text.stderr) == (0, "")
+            list(text_string_to_metric_families(text.stdout))
+            assert 'fsbridge_up{mountpoint="' in text.stdout
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"errors": None}, {"errors": [{"path": "a"}]}, {"errors": [{"last": "x"}]}, {"errors": 1}]
+)
+def test_errors_of_a_daemon_of_another_version_are_one_clear_message(
+    daemon: Callable[[dict[str, object]], str], answer: dict[str, object]
+) -> None:
+    point = daemon(answer)
+    done = in_process.fsbridge("errors", point)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"fsbridge: {point}: the daemon is fsbridge 9.8, and this command, {__version__}, does not understand its answer\n"
+        f"  use the version that mounted it, or mount it again: fsbridge umount {point}\n"
+    )
+
+
+def test_a_daemon_that_does_not_know_a_question_says_so(daemon: Callable[[dict[str, object]], str]) -> None:
+    done = in_process.fsbridge("log-level", daemon({}), "debug")
+    assert done.returncode == 1
+    assert "it may be another version of fsbridge" in done.stderr
