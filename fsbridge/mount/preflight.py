@@ -156,9 +156,12 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
     """Unmount an fsbridge mount, as its owner or as root; SetupError if that is impossible."""
     top = mounted_at(mountpoint)
     if top is None:
-        ours = (mount for mount in mounts() if mount.fstype == "fuse.fsbridge")
+        ours = [mount for mount in mounts() if mount.fstype == "fuse.fsbridge"]
         meant = next((mount.point for mount in ours if _means(mountpoint, mount)), "")
-        raise SetupError(f"{mountpoint} is not mounted", f"perhaps: fsbridge umount {quote(meant)}" if meant else "", FAILED)
+        find = "fsbridge list shows all mounts" if ours else "fsbridge list shows all mounts; there are none"
+        raise SetupError(
+            f"{mountpoint} is not mounted", f"perhaps: fsbridge umount {quote(meant)}" if meant else find, FAILED
+        )
     if top.fstype != "fuse.fsbridge":
         advice = f"unmount it with: umount {quote(mountpoint)}" if top.fstype.startswith("fuse") else ""
         raise SetupError(f"{mountpoint} is not a mount of fsbridge (it is {top.source}, type {top.fstype})", advice, FAILED)

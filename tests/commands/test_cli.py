@@ -17,6 +17,7 @@ from fsbridge.commands import argument_types, arguments, mount
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.formats.open import NAMES
+from fsbridge.mount import preflight
 
 
 def parse(*words: str) -> Config:
@@ -393,9 +394,16 @@ def test_help_names_the_exit_codes_and_every_option() -> None:
     assert arguments.FORMATS == NAMES
 
 
-def test_umount_of_what_is_no_mount(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_umount_of_what_is_no_mount(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert cli.main(["fsbridge", "umount", str(tmp_path)]) == 32
-    assert capsys.readouterr().err == f"fsbridge: {tmp_path} is not mounted\n"
+    said = capsys.readouterr().err
+    assert said.startswith(f"fsbridge: {tmp_path} is not mounted\n  fsbridge list shows all mounts")
+    with monkeypatch.context() as patch:
+        patch.setattr(preflight, "mounts", list)
+        assert cli.main(["fsbridge", "umount", str(tmp_path)]) == 32
+    assert capsys.readouterr().err.endswith("\n  fsbridge list shows all mounts; there are none\n")
     assert cli.main(["fsbridge", "umount", "/proc"]) == 32
     assert (
         capsys.readouterr().err == "fsbridge: /proc is not a mount of fsbridge (it is proc, type proc)\n"

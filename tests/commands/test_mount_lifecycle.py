@@ -389,6 +389,8 @@ def test_umount_of_the_store_or_of_what_is_below_the_mount_names_the_mount(
         assert cli.main(["fsbridge", "umount", str(meant)]) == 32
         said = capsys.readouterr().err
         assert said == f"fsbridge: {meant} is not mounted\n  perhaps: fsbridge umount {fake.path}\n"
+    assert cli.main(["fsbridge", "umount", str(fake.path.parent)]) == 32
+    assert capsys.readouterr().err == f"fsbridge: {fake.path.parent} is not mounted\n  fsbridge list shows all mounts\n"
     assert fake.mounted
 
 
