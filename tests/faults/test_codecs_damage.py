@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fuzz_codecs
+import fuzz_stores
 import pytest
 from fuzz_codecs import ROOT, fuzz
 from paths import DATA
@@ -24,6 +26,15 @@ def run(program: str, *arguments: str, environment: dict[str, str] | None = None
     done = subprocess.run(command, env=environment or ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-2000:]}"
     return done.stdout
+
+
+def test_the_fuzzers_take_as_many_names_as_their_usage_says() -> None:
+    for fuzzer, option, names in ((fuzz_codecs, "codec", ["blosc", "zlib", "gzip"]), (fuzz_stores, "kind", ["n5", "hdf5"])):
+        options = fuzzer.parser().parse_args([f"--{option}", *names, "--count", "5"])
+        assert (getattr(options, option), options.count) == (names, 5)
+        assert fuzzer.parser().parse_args([f"--{option}", names[0], f"--{option}", names[1]]) == fuzzer.parser().parse_args(
+            [f"--{option}", *names[:2]]
+        )
 
 
 def test_mutated_chunks_are_refused_or_give_bytes_that_were_really_decoded() -> None:

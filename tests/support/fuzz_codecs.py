@@ -160,14 +160,18 @@ def fuzz(names: list[str], seed: int, count: int) -> list[dict[str, object]]:
     return runs[0]
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Mutated chunks against every codec.")
     parser.add_argument("--count", type=int, default=50_000, help="mutations of each codec (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--codec", action="append", default=[], metavar="NAME", help="only this one (repeatable)")
+    parser.add_argument("--codec", action="extend", nargs="+", default=[], metavar="NAME", help="only these")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--head", type=int, default=0, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     if options.child is not None:
         child(options.codec, options.seed, options.count, options.head, options.child)
         return
