@@ -19,7 +19,8 @@ from fsbridge.errors import Unsupported
 
 log = logging.getLogger(__name__)
 
-EXTRA = "pip install 'fsbridge-fuse[codecs]'"
+INSTALL = "pip install {}, beside fsbridge"
+"""Command for a library that the plain installation lacks. Nothing is on an index under the name of this project."""
 
 HEAPS, HEAP_BYTES = 2, 32 << 20
 """Number of heaps of glibc's malloc, and bytes that each keeps free at its end.
@@ -71,7 +72,7 @@ def pcodec() -> Any:
     try:
         from pcodec import standalone as module
     except ImportError:
-        raise Unsupported(f"codec 'pcodec' needs a library that is not installed: {EXTRA}") from None
+        raise Unsupported(f"codec 'pcodec' needs a library that is not installed: {INSTALL.format('pcodec')}") from None
     return module
 
 
@@ -81,7 +82,7 @@ def zfpy() -> Any:
     try:
         import zfpy as module
     except ImportError:
-        raise Unsupported(f"codec 'zfpy' needs a library that is not installed: {EXTRA}") from None
+        raise Unsupported(f"codec 'zfpy' needs a library that is not installed: {INSTALL.format('zfpy')}") from None
     return module
 
 
@@ -91,7 +92,7 @@ def lzo() -> Any:
     try:
         import lzallright as module
     except ImportError:
-        raise Unsupported(f"LZO needs a library that is not installed: {EXTRA}") from None
+        raise Unsupported(f"LZO needs a library that is not installed: {INSTALL.format('lzallright')}") from None
     return module
 
 

@@ -71,7 +71,7 @@ class LongWork:
             try:
                 from fsbridge.unmounted.cluster import Cluster
             except ImportError as error:
-                hint = "pip install 'fsbridge-fuse[dask]'"
+                hint = "pip install distributed, beside fsbridge"
                 raise SetupError(f"--dask needs the package distributed: {error}", hint) from None
             return Cluster(sources, self._args.dask)
         from fsbridge.unmounted.units import Threads

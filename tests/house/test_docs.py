@@ -136,6 +136,13 @@ def test_error_texts_exist() -> None:
                     assert piece in SOURCES, f"fsbridge never says {piece!r}"
 
 
+def test_nothing_is_to_be_installed_by_a_name_that_no_index_has() -> None:
+    texts = {**PAGES, **{str(path): path.read_text() for path in (ROOT / "fsbridge").rglob("*.py")}}
+    del texts["docs/decisions/distribution-name.md"]
+    told = re.compile(r"pip3? install( -\S+)* ['\"]*fsbridge|PIP_PACKAGES\W+fsbridge")
+    assert [name for name, text in texts.items() if told.search(text)] == []
+
+
 def test_exit_codes_are_the_programs() -> None:
     text = section(PAGES["docs/mounting.md"], "Exit codes")
     documented = dict(

@@ -184,7 +184,7 @@ class Profile:
         try:
             self._provider = self._by_boto3()
         except ImportError:
-            hint = "pip install '.[aws]' in fsbridge's checkout; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            hint = "pip install boto3, beside fsbridge; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             raise SetupError(f"profile {name} needs boto3, which is not installed", hint) from None
         except Exception as error:
             raise SetupError(f"profile {name}: {type(error).__name__}: no usable credentials in it") from None
