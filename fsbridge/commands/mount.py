@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import USAGE, Parser
-from fsbridge.commands.settings import settings
+from fsbridge.commands.settings import own_file, settings
 from fsbridge.config import LEVELS, Config
 from fsbridge.errors import SetupError
 
@@ -128,8 +128,11 @@ def run(program: str, argv: Sequence[str]) -> int:
     return _mount(parse(program, argv))
 
 
-def parse(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
-    """The Config that a mount command line asks for; SetupError for mistakes. `sloppy` ignores unknown mount options."""
+def parse(program: str, argv: Sequence[str], sloppy: bool = False, file: str | None = None) -> Config:
+    """The Config that a mount command line asks for; SetupError for mistakes. `sloppy` ignores unknown mount options.
+
+    `file`: the user's file of settings, if it is another one than variables tell.
+    """
     options = parser(program)
     first = options.parse_args(argv)
     given = [option for text in first.options for option in split_options(text)]
@@ -137,7 +140,7 @@ def parse(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
     ours, kernel = sort_options(given, option_names(options), sloppy)
     # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
     words = argv.index("--") if "--" in argv else len(argv)
-    defaults = settings(options, first.source)
+    defaults = settings(options, first.source, file, environment)
     args = options.parse_args([*defaults.words(), *argv[:words], *ours, *argv[words:]])
     if defaults.source is not None:
         args.source = arguments.below(str(defaults.source.value), first.source)
@@ -188,7 +191,7 @@ def helper(program: str, argv: Sequence[str]) -> int:
     words = [args.source, args.mountpoint]
     for text in args.o:
         words += ["-o", text]
-    config = parse(program, words, sloppy=args.s)
+    config = parse(program, words, args.s, own_file())
     return 0 if args.f else _mount(config)
 
 

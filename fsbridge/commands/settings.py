@@ -47,30 +47,36 @@ class Settings(NamedTuple):
 
 
 def user_file() -> str:
-    """Return the path of the user's settings file.
-
-    Without XDG_CONFIG_HOME the user database tells the home directory, because under mount(8) and systemd HOME may be unset
-    or another user's.
-    """
-    given = os.environ.get("XDG_CONFIG_HOME", "")
+    """Return the path of the user's settings file: in $XDG_CONFIG_HOME, else in $HOME/.config."""
+    given, home = (os.environ.get(name, "") for name in ("XDG_CONFIG_HOME", "HOME"))
     if given.startswith("/"):
         return f"{given}/fsbridge/config.toml"
+    return f"{home}/.config/fsbridge/config.toml" if home.startswith("/") else own_file()
+
+
+def own_file() -> str:
+    """Return the path of the settings file in the home directory that the user database tells.
+
+    For the helper of mount(8), where the variables may be those of another user, and where they are unset.
+    """
     try:
         home = pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
-        home = os.environ.get("HOME", "/")
+        home = "/"
     return f"{home}/.config/fsbridge/config.toml"
 
 
-def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
+def settings(
+    parser: argparse.ArgumentParser, source: str | None, file: str | None = None, more: Mapping[str, str] | None = None
+) -> Settings:
     """Return the settings for `source`, which may be a name or SOURCE//PATH; SetupError names the wrong file and key.
 
-    `parser` is that of `mount`.
+    `parser` is that of `mount`; `file` that of the user; `more`: variables besides those of the environment.
     """
     source = None if source is None else parse_place(source)[0]
     known = options_of(parser)
     defaults, named = dict[str, Setting](), dict[str, tuple[str, Mapping[str, Any]]]()
-    for path in (MACHINE, user_file()):
+    for path in (MACHINE, file or user_file()):
         document = _document(path)
         defaults |= _section(parser, known, path, "mount", document.pop("mount", {}))
         for name, table in _table(path, "sources", document.pop("sources", {})).items():
@@ -87,7 +93,8 @@ def settings(parser: argparse.ArgumentParser, source: str | None) -> Settings:
             raise SetupError(f'{path}: [sources.{source}] has no source = "..."', "name the directory, file or URL")
         place = Setting("source", text, f"{path} [sources.{source}]")
         defaults |= _section(parser, known, path, f"sources.{source}", options)
-    return Settings(defaults | {setting.option: setting for setting in _environment(parser, known)}, place)
+    variables = {**os.environ, **(more or {})}
+    return Settings(defaults | {setting.option: setting for setting in _environment(parser, known, variables)}, place)
 
 
 def options_of(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -157,10 +164,12 @@ def _value(value: object, action: argparse.Action, where: str) -> bool | str | l
     raise SetupError(f"{where} takes a text or a number, not {value!r}")
 
 
-def _environment(parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action]) -> Iterator[Setting]:
+def _environment(
+    parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action], variables: Mapping[str, str]
+) -> Iterator[Setting]:
     for option, action in known.items():
         name = f"FSBRIDGE_{option.replace('-', '_').upper()}"
-        text = os.environ.get(name)
+        text = variables.get(name)
         if text is None:
             continue
         value: bool | str | list[str] = [text] if isinstance(action, argparse._AppendAction) else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 from pathlib import Path
 
@@ -57,6 +58,39 @@ def test_the_order_in_which_they_win(files: tuple[Path, Path], monkeypatch: pyte
     assert (parse(source="brain").spill_size, parse().allow_other) == (4 << 20, False)
     assert parse("--spill-size", "5M", source="brain").spill_size == 5 << 20
     assert parse("-o", "spill_size=6M", source="brain").spill_size == 6 << 20
+
+
+def test_variables_of_mount_options_are_settings_too(files: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("FSBRIDGE_LAYOUT=n5\nFSBRIDGE_CACHE_SIZE=3M\n")
+    config = parse("-o", f"env_file={tmp_path}/env,env.FSBRIDGE_LAYOUT=files")
+    assert (config.layout, config.cache_size) == ("files", 3 << 20)
+    assert parse("-o", "env.FSBRIDGE_LAYOUT=files,layout=zarr2").layout == "zarr2"
+    with pytest.raises(SetupError, match=r"^FSBRIDGE_CACHE_SIZE: "):
+        parse("-o", "env.FSBRIDGE_CACHE_SIZE=many")
+
+
+def test_variables_tell_where_the_users_file_is_but_not_to_the_helper(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, size in (("config/fsbridge", 1), ("home/.config/fsbridge", 2), ("own/.config/fsbridge", 3)):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / "config.toml").write_text(f'[mount]\ncache-size = "{size}M"\n')
+    user = pwd.getpwuid(os.geteuid())
+    own = pwd.struct_passwd([*user[:5], str(tmp_path / "own"), user[6]])
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    taken: list[int] = []
+    monkeypatch.setattr(mount, "_mount", lambda config: taken.append(config.cache_size >> 20) or 0)
+
+    def size() -> int:
+        mount.helper("mount.fsbridge", ["/store", "/mnt"])
+        return parse().cache_size >> 20
+
+    sizes = [size()]
+    for name, value in (("XDG_CONFIG_HOME", "not/absolute"), ("HOME", "")):
+        monkeypatch.setenv(name, value)
+        sizes.append(size())
+    assert (sizes, taken) == ([1, 2, 3], [3, 3, 3])
 
 
 def test_lists(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
