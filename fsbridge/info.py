@@ -177,7 +177,8 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remot
         note = _reason(error)
     except (FsbridgeError, OSError) as error:
         reason = _reason(error)
-    yield Row(path, "group", reason=reason, note=note, attributes=attributes)
+    files = None if reason or note else _files_of(path, group, layouts)
+    yield Row(path, "group", reason=reason, note=note, attributes=attributes, files=files)
     for child, opener in openers(group, children, remote):
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
@@ -191,6 +192,11 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remot
             continue
         inner = _Above(above.x_first, (attributes or {}, *above.groups), (*above.names, child.name))
         yield from _node(below, node, depth - 1, layouts, remote, inner)
+
+
+def _files_of(path: str, group: Group, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
+    named = (layout.group_file_names(path.rpartition("/")[2], group) for layout in layouts)
+    return next((files for files in named if files is not None), None)
 
 
 def _stored_bytes(chunks: Chunks, rank: int) -> int | None:

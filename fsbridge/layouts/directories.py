@@ -50,6 +50,9 @@ class Layout(Protocol):
     def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]] | None:
         """File names of the array `name`, grouped by whether a listing shows them; None if arrays are directories."""
 
+    def group_file_names(self, name: str, group: Group) -> dict[str, list[str]] | None:
+        """Return the same of the group `name`, which is empty for the root; None if groups have no files of their own."""
+
     def describe(self, group: Group) -> JSON:
         """Return what the documents of a group are made of, such as its attributes."""
 

@@ -172,6 +172,9 @@ class Zarr2:
     def file_names(self, name: str, metadata: ArrayMetadata) -> None:
         return None
 
+    def group_file_names(self, name: str, group: Group) -> None:
+        return None
+
     def describe(self, group: Group) -> JSON:
         attributes = group.attributes()
         return in_zarr2(attributes) if "zarr.json" in group.native() else dict(attributes)

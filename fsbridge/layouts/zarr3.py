@@ -92,6 +92,9 @@ class Zarr3:
     def file_names(self, name: str, metadata: ArrayMetadata) -> None:
         return None
 
+    def group_file_names(self, name: str, group: Group) -> None:
+        return None
+
     def describe(self, group: Group) -> JSON:
         return [dict(group.attributes()), not group.native().keys().isdisjoint((".zattrs", ".zgroup"))]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import forking
 import h5py
+import in_process
 import numpy as np
 import pytest
 import tensorstore
@@ -144,6 +145,41 @@ def test_axes_are_those_that_an_image_says_of_its_levels(tmp_path: Path) -> None
     told = {member["path"]: member.get("axes") for member in members}
     assert told["/a/0"] == [{"name": "t", "unit": "second"}, {"name": "x", "unit": "micrometer"}]
     assert told["/other"] is None
+
+
+def test_the_files_of_the_store_and_of_groups_are_named_and_open(tmp_path: Path) -> None:
+    """Each named file opens, and a listing shows those that `info` says it does."""
+    root = zarr.open_group(tmp_path / "brain.zarr", mode="w")
+    for levels in (root.create_group("image"), root.create_group("brain/image")):
+        for number in range(2):
+            levels.create_array(f"s{number}", data=np.zeros((64 >> number, 64 >> number), "u1"))
+        scales = [{"path": f"s{number}"} for number in range(2)]
+        levels.attrs["multiscales"] = [{"version": "0.4", "name": "i", "axes": ["y", "x"], "datasets": scales}]
+    table = root.create_group("table", attributes={"column-order": ["a"], "_index": "i"})
+    for name in "ai":
+        table.create_array(name, data=np.arange(3))
+    expected = {
+        "/": (["store.json", "index.html"], ["brain.zarr.h5", "brain.zarr.nc"]),
+        "/brain": (["brain.json", "brain/index.html"], ["brain.h5", "brain.nc"]),
+        "/image": (
+            ["image.json", "image/index.html"],
+            ["image.h5", "image.preview.png", "image.ome.tif", "image.nc"],
+        ),
+        "/table": (["table.json", "table/index.html"], ["table.h5", "table.csv", "table.nc"]),
+    }
+    done = in_process.fsbridge("info", "--layout", "files", "--json", tmp_path / "brain.zarr")
+    rows = {row["path"]: row.get("files") for row in json.loads(done.stdout)["members"]}
+    for path, (shown, opening) in expected.items():
+        assert rows[path] == {"files": shown, "by name": opening}
+        for file in [*shown, *opening]:
+            done = in_process.fsbridge("ls", "--layout", "files", f"{tmp_path}/brain.zarr//{file}")
+            assert done.returncode == 0, done.stderr
+    assert "brain.h5" not in rows["/"]["by name"]
+    done = in_process.fsbridge("info", "--layout", "files", tmp_path / "brain.zarr")
+    assert "    by name: table.h5 table.csv table.nc\n" in done.stdout
+    done = in_process.fsbridge("info", "--layout", "files", "--json", tmp_path / "brain.zarr/table")
+    (row, *_) = json.loads(done.stdout)["members"]
+    assert row["files"]["by name"] == ["table.h5", "table.csv", "table.nc"]
 
 
 def test_a_reason_says_the_name_of_a_file_once(tmp_path: Path) -> None:

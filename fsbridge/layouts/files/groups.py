@@ -139,11 +139,10 @@ class OpenGroup(GroupDirectory):
 
     def pyramid(self) -> JSON:
         """Describe what `GROUP.ome.tif` consists of; None if no attributes or names say that the group is a pyramid."""
-        names, attributes = (child.name for child in islice(self.group.children(), _MOST_MEMBERS)), self.group.attributes()
-        if not level_names(attributes, lambda: names) and not listed_levels(attributes):
+        if not is_pyramid(self.group):
             return None
         try:
-            return described(images(attributes, self.below), self.path.member.names)
+            return described(images(self.group.attributes(), self.below), self.path.member.names)
         except PASSING:
             raise
         except FsbridgeError as error:  # the error of one level must not hide the group's description
@@ -180,6 +179,13 @@ class OpenGroup(GroupDirectory):
         if array is None:
             raise NotFound(f"{name!r} is no array")
         return array
+
+
+def is_pyramid(group: Group) -> bool:
+    """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
+    attributes = group.attributes()
+    names = (child.name for child in islice(group.children(), _MOST_MEMBERS))
+    return bool(level_names(attributes, lambda: names) or listed_levels(attributes))
 
 
 def group_document(directory: OpenGroup) -> DocumentFile:

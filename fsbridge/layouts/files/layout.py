@@ -17,12 +17,12 @@ from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.array_files import ArrayFiles, file_of, level_of, no_array, pyramid_preview
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.filetypes import FILE_TYPES, listed, reasons
+from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, SEVERAL, listed, reasons
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW_PICTURE
 from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.group_page import NAME as PAGE
 from fsbridge.layouts.files.group_page import Rows, group_page
-from fsbridge.layouts.files.groups import STORE_DOCUMENT, Around, OpenGroup, SourceTree, group_document
+from fsbridge.layouts.files.groups import STORE_DOCUMENT, Around, OpenGroup, SourceTree, group_document, is_pyramid
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
@@ -75,8 +75,26 @@ class Files:
         shown = ["json", *listed(view, self.wanted)]
         fits = [suffix for suffix, reason in reasons(view).items() if reason is None and suffix not in shown]
         series = [f"{view.name}.{SLICES}/"] if len(metadata.shape) > 2 else []
-        unlisted = [*(f"{view.name}.{suffix}" for suffix in fits), *series]
+        aliases = [alias for alias, suffix in ALIASES.items() if suffix in (*shown, *fits)]
+        unlisted = [*(f"{view.name}.{suffix}" for suffix in (*fits, *aliases)), *series]
         return {"files": [f"{view.name}.{suffix}" for suffix in shown], "by name": unlisted}
+
+    def group_file_names(self, name: str, group: Group) -> dict[str, list[str]]:
+        """Return a group's files, as far as its attributes and the names of its members tell: see `Layout`."""
+        full = self.full_root_name if has_child(group, self.root_name) else self.root_name
+        stem, page = (name, f"{name}/{PAGE}") if name else (full, PAGE)
+        fits = ["h5", *(["csv"] if has_order(group) else []), *([PREVIEW, OME.suffix] if is_pyramid(group) else [])]
+        wanted = {suffix for one in self.wanted for suffix in SEVERAL.get(one, (one,))}
+        shown = [suffix for suffix in fits if suffix in wanted]
+        rest = [
+            *(suffix for suffix in fits if suffix not in wanted),
+            *(alias for alias in ALIASES if ALIASES[alias] in fits),
+        ]
+        pages = [page] if "html" in self.wanted else []
+        return {
+            "files": [f"{name}.json" if name else STORE_DOCUMENT, *pages, *(f"{stem}.{suffix}" for suffix in shown)],
+            "by name": [f"{stem}.{suffix}" for suffix in rest],
+        }
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         return None  # an array that no format can hold still has its `NAME.json`

@@ -252,6 +252,9 @@ class N5:
     def file_names(self, name: str, metadata: ArrayMetadata) -> None:
         return None
 
+    def group_file_names(self, name: str, group: Group) -> None:
+        return None
+
     def describe(self, group: Group) -> JSON:
         return [dict(group.attributes()), native(group.native())]
 
