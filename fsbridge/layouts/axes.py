@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.conventions import MAX_ID
+from fsbridge.layouts.conventions import MAX_ID, in_zarr3
 from fsbridge.layouts.json_text import is_finite
 from fsbridge.layouts.units import fold, text
 from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis
@@ -71,6 +71,20 @@ def first_level(groups: Sequence[Attributes], names: Sequence[str], rank: int) -
     scales, _ = found
     axes = _ome_axes(scales, next(_dicts(scales, "datasets")), rank, False)
     return None if axes is None else tuple(map(_sensible, axes))
+
+
+def ome_names(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the `dimension_names` that OME-Zarr 0.5 demands of a level of an image that is converted from 0.4 to 0.5.
+
+    `groups` and `names` as in `axes_of`. None if no such image lists the array, or does not name all of its axes.
+    """
+    converted = [in_zarr3(attributes, names[:-above]) for above, attributes in enumerate(groups, 1)]
+    images = [{} if new == old else new for new, old in zip(converted, groups, strict=True)]
+    found = _ome_level(images, names)
+    written = None if found is None else found[0].get("axes")
+    labels = [text(axis.get("name")) for axis in written if isinstance(axis, dict)] if isinstance(written, list) else []
+    named = tuple(label for label in labels if label)
+    return named if len(named) == len(labels) == len(metadata.shape) else None
 
 
 def _ome_level(groups: Sequence[Attributes], names: Sequence[str]) -> tuple[Attributes, Attributes] | None:

@@ -21,7 +21,7 @@ from fsbridge.asking import as_of, context, oldest, used
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedArray
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.nodes import RenderedDocuments
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Array, Child, Group, Link, Node, Together, as_array
@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
 """Members of a remote store opened in parallel, and members in a batch that is opened before any of it is listed."""
+
+GROUPS_ABOVE = 3
+"""Number of groups above an array with attributes that may describe it: OME's multi-scales have paths of up to 3 names."""
 
 MAX_REMARKS = 10_000
 """Most left-out members that are remembered, so that each is logged only once."""
@@ -154,6 +157,30 @@ class SourceMember:
                 return found
         with as_of(math.inf):
             return self._open()
+
+    def group(self) -> Group:
+        """Return the path's group; Stale if it is an array now."""
+        node = self.present()
+        if as_array(node) is not None:
+            raise Stale(f"{self} is no group any more")
+        return cast(Group, node)
+
+    def attributes_above(self) -> list[Mapping[str, JSON]]:
+        """Return attributes of the nearest groups above, the nearest first. Those of a damaged group count as empty.
+
+        Only showing that group is an error.
+        """
+        found: list[Mapping[str, JSON]] = []
+        above = self.above
+        while above is not None and len(found) < GROUPS_ABOVE:
+            try:
+                found.append(above.group().attributes())
+            except PASSING:
+                raise
+            except FsbridgeError:
+                found.append({})
+            above = above.above
+        return found
 
     def child(self, name: str, node: Group | Array | None = None) -> SourceMember:
         """The member `name` of this group, which is `node` if it has been opened already."""

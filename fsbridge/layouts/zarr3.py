@@ -6,9 +6,10 @@ spellings beyond it are the ones that zarr-python 3.1 and later open. Not here: 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from fsbridge.errors import NotFound
+from fsbridge.layouts.axes import ome_names
 from fsbridge.layouts.chunks import ChunkSpace
 from fsbridge.layouts.conventions import in_zarr3, zarr3_attributes
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
@@ -25,8 +26,8 @@ def group_document(attributes: Mapping[str, JSON]) -> bytes:
     return encode({"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)})
 
 
-def array_document(metadata: ArrayMetadata) -> bytes:
-    """Return `zarr.json` of an array with decoded chunks in its chunk files."""
+def array_document(metadata: ArrayMetadata, names: Sequence[str] | None = None) -> bytes:
+    """Return `zarr.json` of an array with decoded chunks in its chunk files. `names`: of its dimensions, if it has none."""
     document: dict[str, JSON] = {
         "zarr_format": 3,
         "node_type": "array",
@@ -38,8 +39,9 @@ def array_document(metadata: ArrayMetadata) -> bytes:
         "codecs": codecs(metadata),
         "attributes": zarr3_attributes(metadata),
     }
-    if metadata.dimension_names is not None:
-        document["dimension_names"] = list(metadata.dimension_names)
+    labels = names if metadata.dimension_names is None else metadata.dimension_names
+    if labels is not None:
+        document["dimension_names"] = list(labels)
     return encode(document)
 
 
@@ -103,7 +105,7 @@ class Zarr3:
         return {_DOCUMENT: group_document(in_zarr3(attributes, names) if from_zarr2 else attributes)}
 
     def array_documents(self, metadata: ArrayMetadata, root: bool, around: JSON = None) -> Mapping[bytes, bytes]:
-        return {_DOCUMENT: array_document(metadata)}
+        return {_DOCUMENT: array_document(metadata, around)}
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
         return GroupDirectory(path, group)
@@ -127,6 +129,12 @@ class Zarr3Array(ArrayDirectory):
     def __init__(self, path: PathDirectory, array: Array) -> None:
         super().__init__(path, array)
         self.space: ChunkSpace = Zarr3Space(path.identity(array), path.member.decoded(array))
+
+    def around(self) -> Hashable:
+        metadata, member = self.array.metadata, self.path.member
+        if metadata.dimension_names is not None or ".zarray" not in metadata.native:
+            return None
+        return ome_names(metadata, member.attributes_above(), member.names)
 
     def chunk(self, name: bytes) -> AnyNode:
         if name != DIRECTORY:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zarr
 from conftest import MountFunction
+from in_process import fsbridge
 
 from fsbridge.layouts.conventions import in_zarr2, in_zarr3
 
@@ -53,6 +55,51 @@ def test_what_is_no_ome_zarr_0_5_stays(attributes: dict[str, Any]) -> None:
 )
 def test_what_is_no_ome_zarr_0_4_stays(attributes: dict[str, Any]) -> None:
     assert in_zarr3(attributes, ()) == attributes
+
+
+def shown(store: Path, path: str) -> Any:
+    done = fsbridge("cat", f"{store}//{path}/zarr.json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout).get("dimension_names")
+
+
+def test_levels_have_the_names_of_dimensions_that_0_5_demands(tmp_path: Path) -> None:
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+    paths = ["0", "below/1"]
+    scales = [{"version": "0.4", "axes": axes, "datasets": [{"path": path} for path in paths]}]
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    image = root.create_group("image", attributes={"multiscales": scales})
+    image.create_group("below")
+    for path in [*paths, "other"]:
+        image.create_array(path, shape=(4, 6), chunks=(2, 2), dtype="u1")
+    image.create_array("below/named", shape=(4, 6), dtype="u1", attributes={"_ARRAY_DIMENSIONS": ["a", "b"]})
+    scales[0]["datasets"] += [{"path": "below/named"}, {"path": "cube"}]
+    image.create_array("cube", shape=(2, 2, 2), dtype="u1")
+    image.attrs["multiscales"] = scales
+    for path, names in {
+        "0": ["y", "x"],
+        "below/1": ["y", "x"],
+        "other": None,
+        "below/named": ["a", "b"],
+        "cube": None,
+    }.items():
+        assert shown(tmp_path / "s.zarr", f"image/{path}") == names, path
+    for kept in ({**scales[0], "version": "0.3"}, {**scales[0], "axes": ["y", "x"]}, {**scales[0], "axes": [{}, {}]}):
+        image.attrs["multiscales"] = [kept]
+        assert shown(tmp_path / "s.zarr", "image/0") is None
+    image.attrs.put({"multiscales": scales, "ome": "mine"})
+    assert shown(tmp_path / "s.zarr", "image/0") is None, "nothing is translated"
+
+
+def test_p9_names_of_dimensions_follow_the_image(tmp_path: Path, mount: MountFunction) -> None:
+    image = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    image.create_array("0", shape=(4, 6), chunks=(2, 2), dtype="u1")
+    point = mount(tmp_path / "s.zarr").path
+    for names in (None, ("y", "x"), ("a", "b"), None):
+        axes = [{"name": name, "type": "space"} for name in names or ()]
+        image.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": [{"path": "0"}]}]
+        array = zarr.open_group(point, mode="r")["0"]
+        assert array.metadata.dimension_names == names  # type: ignore[union-attr]
 
 
 def test_ome_zarr_through_a_mount(tmp_path: Path, mount: MountFunction) -> None:

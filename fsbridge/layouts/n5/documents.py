@@ -19,12 +19,12 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.errors import PASSING, FsbridgeError, Stale
+from fsbridge.errors import PASSING, FsbridgeError
 from fsbridge.layouts.axes import Attributes, axes_of, first_level
 from fsbridge.layouts.json_text import encode, is_finite
 from fsbridge.layouts.members import SourceMember
 from fsbridge.metadata import JSON, ArrayMetadata, Axes
-from fsbridge.model import Array, Group, as_array
+from fsbridge.model import Array, as_array
 
 DOCUMENT = b"attributes.json"
 
@@ -175,11 +175,6 @@ def _free(name: str, attributes: Mapping[str, JSON], unfit: frozenset[str] | set
     return name
 
 
-_GROUPS_ABOVE = 3
-"""Number of groups above an array with attributes that may describe its axes: OME's multi-scales have paths of up to three
-names.
-"""
-
 _COORDINATE_VALUES, _COORDINATE_CHUNKS = 65536, 64
 """Most elements and chunks of a coordinate that is read. A larger coordinate gives no spacing."""
 
@@ -201,7 +196,7 @@ def spacing(member: SourceMember, metadata: ArrayMetadata) -> Spacing:
     names, rank = member.names, len(metadata.shape)
     if member.context.format_at(names).first_axis_fastest:
         return Spacing()
-    groups = _groups_above(member)
+    groups = member.attributes_above()
     axes = axes_of(metadata, groups, names, False, lambda name: _coordinate(member, name))
     labels = tuple(axis.name for axis in axes)
     scales = tuple(axis.scale for axis in axes if axis.scale is not None and axis.scale > 0)
@@ -224,34 +219,12 @@ def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float
     return full, factors
 
 
-def _groups_above(member: SourceMember) -> Sequence[Attributes]:
-    """Attributes of the groups above, the nearest first. A damaged group counts as empty: only showing it is an error."""
-    found: list[Attributes] = []
-    above = member.above
-    while above is not None and len(found) < _GROUPS_ABOVE:
-        try:
-            found.append(_group(above).attributes())
-        except PASSING:
-            raise
-        except FsbridgeError:
-            found.append({})
-        above = above.above
-    return found
-
-
-def _group(member: SourceMember) -> Group:
-    node = member.present()
-    if as_array(node) is not None:
-        raise Stale(f"{member} is no group any more")
-    return cast(Group, node)
-
-
 def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
     """Find a coordinate, see `axes.Coordinate`. An unreadable one counts as missing: only opening it is an error."""
     if member.above is None:
         return None
     try:
-        array = as_array(_group(member.above).child(name))
+        array = as_array(member.above.group().child(name))
         if array is None or len(array.metadata.shape) > 1:
             return None
         return _values(member, array), array.metadata.attributes

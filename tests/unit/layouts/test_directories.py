@@ -100,7 +100,7 @@ def test_large_documents_are_rendered_once_while_nothing_changes(monkeypatch: py
 def test_documents_of_arrays_with_the_same_metadata_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered: list[Any] = []
     original = zarr3.array_document
-    monkeypatch.setattr(zarr3, "array_document", lambda metadata: rendered.append(metadata) or original(metadata))
+    monkeypatch.setattr(zarr3, "array_document", lambda metadata, names: rendered.append(metadata) or original(metadata))
     arrays = [fake_array(np.full(4, number, "u1"), (2,)) for number in range(3)]
     arrays[1] = replace(arrays[1], metadata=arrays[0].metadata)
     root = tree(FakeGroup({str(number): array for number, array in enumerate(arrays)}))
