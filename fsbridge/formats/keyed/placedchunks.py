@@ -22,7 +22,7 @@ from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
 from fsbridge.parallel import each
-from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store
+from fsbridge.store import ROOT, WHOLE, Key, OpenedObject, Range, Stat, Store
 
 SPREAD_NAMES = 64
 """`ChunkKeys.spread` returns at least this many names, if the grid has so many.
@@ -180,7 +180,7 @@ class PlacedChunkFiles(ABC):
         if self._outside(prefix) or len(prefix) >= len(self.counts):
             return self.find(prefix).mtime_ns
         if self.store.prefixes:  # whether it exists shows in its listing or in look-ups of chunks
-            return self.store.stat(self.directory).mtime_ns
+            return self.store.stat(ROOT).mtime_ns  # all directories have the same, and this one may take a long listing
         return self._find_directory(prefix)
 
     def scan(self, prefix: Index) -> Iterator[Pairs]:
@@ -247,9 +247,10 @@ class PlacedChunkFiles(ABC):
         return keys.spread(counts) if self.store.remote else []
 
     def mtime_ns(self) -> int:
+        if self.store.prefixes:
+            return self.store.stat(ROOT).mtime_ns
         try:
-            nested = "" if self.store.prefixes else self.keys.directory
-            return self.store.stat(self.directory / nested if nested else self.directory).mtime_ns
+            return self.store.stat(self.directory / self.keys.directory if self.keys.directory else self.directory).mtime_ns
         except NotFound:
             return 0
 

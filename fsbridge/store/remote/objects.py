@@ -82,6 +82,7 @@ class RemoteObjects:
             if answer is None:
                 old.renew()
                 self.answers.put(key, old)
+                self.evidence.seen(key)
                 if (held := old.held) is not None:
                     self.answers.keep(key, old, held)
                 return self.known_stat(key, old)
