@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, cast
 
-from fsbridge.asking import before_waiting
+from fsbridge.asking import Locks, before_waiting
 from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.formats.strict_json import Fields, parse_again, parse_object
@@ -71,6 +71,7 @@ class DocumentReader:
         self._store = store
         self._limits = limits
         self._immutable = immutable
+        self._reading = Locks[Key]()
         self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
         self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
 
@@ -79,6 +80,12 @@ class DocumentReader:
 
         Raises CorruptData (no valid document, or a directory in its place), TooLarge, AccessDenied, Stale.
         """
+        if not self._store.remote:
+            return self._read(key)
+        with self._reading.of(key):  # threads that open members at a time need the same documents of the groups above
+            return self._read(key)
+
+    def _read(self, key: Key) -> Document | None:
         known = self._known.get(key)
         if known is not None:
             if self._immutable:

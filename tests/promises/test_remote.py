@@ -35,6 +35,8 @@ from readers import read
 from waiting import until
 
 from fsbridge.cli import INTERRUPTED
+from fsbridge.config import Config, Remote
+from fsbridge.unmounted import VirtualTree
 
 MountFunction = Callable[..., Mount]
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
@@ -88,6 +90,25 @@ def test_requests_of_a_mount_and_of_a_chunk_by_its_path(
     own = [request for request in requests if request.key.endswith(("c/3/3", "3.3", "c/1/1"))]
     assert len(own) <= 1, described(requests)
     mounted.stop()
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+def test_directories_of_chunks_are_never_listed_for_the_sake_of_a_chunk(
+    separator: str, server: FakeS3, tmp_path: Path
+) -> None:
+    """A dotted array has all its chunks in one directory: a listing of that would have a page for each thousand."""
+    encoding = {"name": "v2", "separator": separator}
+    group = zarr.open_group(tmp_path / "deep", mode="w", zarr_format=2).create_group("below")
+    group.create_array("raw", data=VALUES, chunks=(16, 16), chunk_key_encoding=encoding)  # type: ignore[arg-type]
+    server.put_tree(tmp_path / "deep", "deep")
+    remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, listing_ttl=0.0)
+    with (
+        VirtualTree(Config(f"s3://{BUCKET}/deep", "", metadata_ttl=0.0, remote=remote)) as tree,
+        server.counted() as requests,
+    ):
+        for path in ("c/0/1", "c/3/3", "c/2"):
+            tree.stat(f"below/raw/{path}")
+    assert not [one for one in described(requests) if one.startswith("LIST deep/below/raw")], described(requests)
 
 
 @pytest.fixture
@@ -315,15 +336,16 @@ def test_a_walk_over_many_arrays_waits_for_many_at_once(server: FakeS3, mount: M
     mounted.stop()
 
 
+@pytest.mark.parametrize("version", [2, 3])
 def test_requests_of_find_over_many_arrays_with_consolidated_metadata(
-    server: FakeS3, tmp_path: Path, mount: MountFunction
+    version: int, server: FakeS3, tmp_path: Path, mount: MountFunction
 ) -> None:
-    group = zarr.open_group(tmp_path / "cons", mode="w", zarr_format=3)
+    group = zarr.open_group(tmp_path / "cons", mode="w", zarr_format=version)  # type: ignore[arg-type]
     for number in range(150):
         group.create_array(f"a{number}", shape=(4,), chunks=(4,), dtype="<i4")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is no part of the specification
-        zarr.consolidate_metadata(str(tmp_path / "cons"), zarr_format=3)
+        zarr.consolidate_metadata(str(tmp_path / "cons"), zarr_format=version)  # type: ignore[arg-type]
     server.put_tree(tmp_path / "cons", "cons")
     mounted = mount(f"s3://{BUCKET}/cons", *server.options, "--metadata-ttl", "60")
     with server.counted() as requests:
@@ -332,6 +354,7 @@ def test_requests_of_find_over_many_arrays_with_consolidated_metadata(
     assert len(requests) <= 8, described(
         requests
     )  # one array, one listing, and what is on its way when it looks like a walk
+    assert [request.key for request in requests if ".zmetadata" in request.key] in ([], ["cons/.zmetadata"])
     mounted.stop()
 
 

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import Clock
 
+from fsbridge.asking import WouldWait, without_waiting
 from fsbridge.config import Limits
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.formats.documents import DocumentReader
@@ -63,6 +66,43 @@ def test_large_integers_keep_every_digit() -> None:
 
 def test_byte_order_mark_and_escaped_slash() -> None:
     assert parse_object('﻿{"a": "x\\/y"}'.encode(), "x", LIMITS) == {"a": "x/y"}
+
+
+class Remote:
+    """A store with one document. Within a read of it, the thread says so and waits."""
+
+    remote = True
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.reading, self.go_on = threading.Event(), threading.Event()
+
+    def describe(self, key: Key) -> str:
+        return str(key)
+
+    def stat(self, key: Key) -> Stat:
+        return Stat(False, 2, 1, "version")
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        self.reads += 1
+        self.reading.set()
+        assert self.go_on.wait(30)
+        return b"{}", self.stat(key)
+
+
+def test_threads_that_want_one_remote_document_read_it_once() -> None:
+    """Members of a group are opened many at a time, and each needs the consolidated metadata above it."""
+    store = Remote()
+    reader = DocumentReader(store, LIMITS)  # type: ignore[arg-type]
+    with ThreadPoolExecutor(2) as pool:
+        readings = [pool.submit(reader.read, Key(".zmetadata"))]
+        assert store.reading.wait(30)
+        with without_waiting(), pytest.raises(WouldWait):
+            reader.read(Key(".zmetadata"))
+        readings.append(pool.submit(reader.read, Key(".zmetadata")))
+        store.go_on.set()
+        assert [reading.result(30) is not None for reading in readings] == [True, True]
+    assert store.reads == 1
 
 
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
