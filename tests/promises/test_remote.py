@@ -10,17 +10,21 @@ import os
 import signal
 import struct
 import subprocess
+import threading
 import time
 import urllib.request
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import forking
 import h5py
+import in_process
 import numpy as np
 import pytest
 import tensorstore
@@ -427,6 +431,35 @@ def test_http_without_listings(server: FakeS3, mount: MountFunction) -> None:
     with pytest.raises(OSError, match="Operation not supported"):
         os.listdir(mounted / "huge/c")
     mounted.stop()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """What `python -m http.server` answers with."""
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+def test_info_of_a_server_that_ignores_ranges_counts_the_chunks_that_can_be_read(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=3)
+    root.create_array("raw", data=VALUES, chunks=(16, 16))
+    root.create_array("shards", data=VALUES, chunks=(16, 16), shards=(32, 32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(str(tmp_path / "s.zarr"), zarr_format=3)
+    (tmp_path / "s.zarr/raw/c/1/1").unlink()
+    handler = partial(Quiet, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        place = f"http://127.0.0.1:{serving.server_port}/s.zarr"
+        found = in_process.fsbridge("info", "--json", place)
+        with VirtualTree(Config(place, "")) as tree:
+            parts = [bytes(tree.open(f"{path}/c/3/3").read(0, 1 << 20)) for path in ("raw", "shards")]
+        serving.shutdown()
+    assert found.returncode == 0, found.stderr
+    members = {row["path"]: row for row in json.loads(found.stdout)["members"]}
+    assert (members["/raw"]["stored"], members["/shards"]["stored"]) == (15, 16)
+    assert parts == [chunk(3, 3)] * 2
 
 
 def test_http_members_named_by_metadata_are_found(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
-from fsbridge.store import ROOT, Key, Range, Stat, Stored
+from fsbridge.store import ROOT, WHOLE, Key, Range, Stat, Stored
 from fsbridge.store.remote.answers import (
     Ages,
     Answers,
@@ -31,7 +31,7 @@ from fsbridge.store.remote.answers import (
 )
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client, Object, Response
-from fsbridge.store.remote.faults import Refused, TakenForAbsent
+from fsbridge.store.remote.faults import NoRanges, Refused, TakenForAbsent
 from fsbridge.store.remote.listings import Listings
 
 SMALL_BYTES = MIB
@@ -50,6 +50,7 @@ class RemoteObjects:
         self._blocks = blocks
         self._clock = ServerClock()
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
+        self._gives_ranges = True  # unless the server was seen to ignore a range
         self._witness = Witness(client)
 
     def get(self, key: Key, start: int = 0, length: int | None = None, **how: object) -> Response:
@@ -87,7 +88,7 @@ class RemoteObjects:
                     self.answers.keep(key, old, held)
                 return self.known_stat(key, old)
         else:
-            answer = self.get(key, *read)
+            answer = self._begun(key, read)
         body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
         known, stat = self.remember(key, answer.object, answer.asked)
         if body is not None:
@@ -99,6 +100,15 @@ class RemoteObjects:
         else:
             self.answers.keep(key, known, None, answer)
         return stat
+
+    def _begun(self, key: Key, read: Range) -> Response:
+        """Begin to read an object, all of it if the server ignores ranges: its headers tell what a look-up asks for."""
+        if self._gives_ranges or read == WHOLE:
+            try:
+                return self.get(key, *read)
+            except NoRanges:
+                self._gives_ranges = False
+        return self.get(key)
 
     def _from_blocks(self, key: Key, read: Range) -> KnownObject | None:
         """Return what the block cache knows about an object: its version, to be checked, and the bytes if they are few."""
