@@ -108,7 +108,7 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3", "botocore", "distributed"}
+OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3", "distributed"}
 """Libraries of an extra."""
 
 

@@ -1,10 +1,9 @@
-"""The libraries that speak to servers, set up from the user's options and environment: obstore, and boto3 if need be.
+"""obstore, which speaks to servers, set up from the user's options and environment.
 
 - `backend` makes obstore's stores with our own timeouts.
 - `Profile` gives credentials of profiles in `~/.aws`, read again while mounted, so renewed ones are used. Plain keys are
   read here; a profile with a role, single sign-on or a program needs boto3. Other credentials are found by obstore itself.
-- `OddKeys` lists buckets with keys that no path can be: `a//b`, `a/./b`, or a control character. Only those are left out.
-  obstore refuses a whole page with such a key, so boto3 asks for these listings.
+- `bucket_url` and `signed` make URLs for the requests that obstore cannot send itself (`odd_keys.py`).
 
 Not here: requests by obstore (`client.py`).
 """
@@ -13,16 +12,15 @@ from __future__ import annotations
 
 import configparser
 import contextlib
-import logging
 import os
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from fsbridge import __version__, confinement
 from fsbridge.config import Remote
-from fsbridge.errors import CorruptData, FsbridgeError, SetupError, Unreachable
-from fsbridge.store.remote.library import stores
+from fsbridge.errors import FsbridgeError, SetupError, Unreachable
+from fsbridge.store.remote.library import library
 from fsbridge.store.remote.urls import Location, region_of
 
 if TYPE_CHECKING:
@@ -30,14 +28,17 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
     from obstore.store import S3Credential
 
-log = logging.getLogger(__name__)
-
 LINGER_SECONDS = 10
 """Seconds that an unused connection stays open, and at most twice that, because obstore looks only that often."""
 
 
-def backend(location: Location, remote: Remote, patience: dict[str, float], connections: int) -> Backend:
-    """Return an obstore store with these timeouts and at most so many unused connections. Asks nothing of the server."""
+def backend(
+    location: Location, remote: Remote, patience: dict[str, float], connections: int, is_bucket: bool = False
+) -> Backend:
+    """Return an obstore store with these timeouts and at most so many unused connections. Asks nothing of the server.
+
+    `is_bucket`: True if the endpoint is the URL of an S3 bucket, not of a server.
+    """
     plain = remote.allow_http or location.root.startswith("http://") or remote.endpoint.startswith("http://")
     client: Any = {
         "timeout": timedelta(seconds=patience["timeout"]),
@@ -46,7 +47,7 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
         "pool_max_idle_per_host": str(connections),
         "user_agent": f"fsbridge/{__version__}",
         **({"allow_http": True} if plain else {}),
-        **({"root_certificate": bundle} if (bundle := _bundle(location)) else {}),
+        **({"root_certificate": bundle} if (bundle := certificates(location)) else {}),
     }
     retry: Any = {
         "max_retries": int(patience["max_retries"]),
@@ -61,22 +62,24 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
     made: Backend
     try:
         if location.kind == "http":
-            made = stores().HTTPStore(location.text, **shared)
+            made = library().store.HTTPStore(location.text, **shared)
             return made
         if location.path:
             shared["prefix"] = location.path
         if remote.anonymous:
             shared["skip_signature"] = True
+        if is_bucket:
+            shared["virtual_hosted_style_request"] = True
         if location.kind == "s3":
             return _s3(location, remote, shared)
         if location.kind == "gs":
             options: Any = {"config": {"base_url": remote.endpoint}} if remote.endpoint else {}
-            made = stores().GCSStore(location.root, **options, **shared)
+            made = library().store.GCSStore(location.root, **options, **shared)
             return made
         more: Any = {"account_name": location.account} if location.account else {}
         if remote.endpoint:
             more["endpoint"] = remote.endpoint
-        made = stores().AzureStore(location.root, **more, **shared)
+        made = library().store.AzureStore(location.root, **more, **shared)
         return made
     except FsbridgeError:
         raise
@@ -84,7 +87,42 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
         raise SetupError(f"{location.text}: {_configuration(error, location)}") from None
 
 
-def _bundle(location: Location) -> bytes:
+SIGNED_FOR = timedelta(minutes=1)
+"""Validity of a signed URL, which is used at once."""
+
+_PATIENCE = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
+"""Seconds for getting the credentials that sign a URL."""
+
+
+def bucket_url(location: Location, remote: Remote, store: Backend) -> str:
+    """Return the URL of the bucket of `store`, S3's or Google's, without a slash at its end. Asks nothing of the server."""
+    if location.kind == "gs":
+        server = remote.endpoint or os.environ.get("GOOGLE_BASE_URL", "") or "https://storage.googleapis.com"
+        return f"{server.rstrip('/')}/{location.root}"
+    options: Any = {name: value for name, value in store.config.items() if name in ("region", "endpoint")}  # type: ignore[union-attr]
+    options |= {"access_key_id": "x", "secret_access_key": "x"}  # a signed URL tells the bucket's; the signature is not used
+    plain = library().store.S3Store(location.root, client_options={"allow_http": True}, **options)
+    return str(library().sign(plain, "GET", "", SIGNED_FOR)).partition("?")[0].rstrip("/")
+
+
+def signed(location: Location, remote: Remote, url: str) -> str:
+    """Return a URL of S3 with a signature of the user's credentials, which may take requests to get.
+
+    `url`: of the bucket, with a query that ends with the name of a parameter and `=`.
+    """
+    bucket = location._replace(path="")
+    try:
+        store: Any = backend(bucket, replace(remote, endpoint=url), _PATIENCE, 1, is_bucket=True)
+        return str(library().sign(store, "GET", "", SIGNED_FOR))
+    except FsbridgeError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise Unreachable(f"{location.text}: no request can be signed; check region and credentials") from None
+
+
+def certificates(location: Location) -> bytes:
     """Return the certificates in the file that AWS_CA_BUNDLE names, which Amazon's own programs trust, too.
 
     Empty if it is unset or the store is not S3. Raises SetupError if they cannot be read.
@@ -122,7 +160,7 @@ def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
         configured = ""  # obstore takes the region from there
     if region := region_of(remote.region) or configured:
         shared["region"] = region
-    made: Backend = stores().S3Store(location.root, **shared)
+    made: Backend = library().store.S3Store(location.root, **shared)
     return made
 
 
@@ -220,86 +258,3 @@ class Profile:
             with contextlib.suppress(Exception):
                 self._provider = self._by_boto3()
         return self._provider()
-
-
-class OddKey(CorruptData):
-    """A listing has a key that no path can be."""
-
-
-class OddKeys:
-    """Listings by boto3 of the store at `location`. Its client is made at the first one."""
-
-    def __init__(self, location: Location, remote: Remote) -> None:
-        self._location = location
-        self._remote = remote
-        self._client: Any = None
-        self._said: set[str] = set()
-
-    def pages(self, prefix: str, after: str | None, one_level: bool) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
-        """Yield the prefixes and the objects of each page, as obstore gives them: with keys below the location.
-
-        `after`: only keys behind this one. `one_level`: deeper keys are given as prefixes. Raises CorruptData if boto3 is
-        not installed, and Unreachable if the server does not answer boto3.
-        """
-        root = f"{self._location.path}/" if self._location.path else ""
-        asked = {"Bucket": self._location.root, "Prefix": f"{root}{prefix}/" if prefix else root}
-        if after is not None:
-            asked["StartAfter"] = root + after
-        if one_level:
-            asked["Delimiter"] = "/"
-        pages = iter(self._boto3().get_paginator("list_objects_v2").paginate(**asked))
-        while (page := self._next(pages)) is not None:
-            prefixes = [item["Prefix"][len(root) : -1] for item in page.get("CommonPrefixes", ())]
-            found = [
-                {
-                    "path": item["Key"][len(root) :].removesuffix("/"),
-                    "size": item["Size"],
-                    "last_modified": item["LastModified"],
-                }
-                | {"e_tag": item.get("ETag")}
-                for item in page.get("Contents", ())
-                if item["Key"] != asked["Prefix"]
-            ]
-            yield [name for name in prefixes if self._fits(name)], [item for item in found if self._fits(item["path"])]
-
-    def _next(self, pages: Iterator[Any]) -> Any:
-        try:
-            return next(pages, None)
-        except Exception as error:
-            raise Unreachable(f"{self._location.text}: cannot be listed by boto3 ({type(error).__name__})") from None
-
-    def _fits(self, key: str) -> bool:
-        """Return whether a path can have this name; the first hundred that cannot are logged."""
-        if all(part not in ("", ".", "..") for part in key.split("/")) and all(c >= " " and c != "\x7f" for c in key):
-            return True
-        if key not in self._said and len(self._said) < 100:
-            self._said.add(key)
-            log.warning("%s: the key %r is left out: no path can have this name", self._location.text, key)
-        return False
-
-    def _boto3(self) -> Any:
-        if self._client is None:
-            self._client = confinement.outside(self._made)
-        return self._client
-
-    def _made(self) -> Any:
-        try:
-            import boto3
-            from botocore import UNSIGNED
-            from botocore.config import Config
-        except ImportError:
-            raise CorruptData(
-                f"{self._location.text}: cannot be listed: a key in it has an empty part, '.', '..' or a control character, "
-                "which needs boto3: pip install '.[aws]' in fsbridge's checkout"
-            ) from None
-        settings: Any = {"connect_timeout": 2, "read_timeout": 3.5, "retries": {"total_max_attempts": 2}}
-        if self._remote.anonymous:
-            settings["signature_version"] = UNSIGNED
-        if self._remote.endpoint:
-            settings["s3"] = {"addressing_style": "path"}
-        return boto3.Session(profile_name=self._remote.profile or None).client(
-            "s3",
-            region_name=self._remote.region or None,
-            endpoint_url=self._remote.endpoint or None,
-            config=Config(**settings),
-        )

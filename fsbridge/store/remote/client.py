@@ -8,6 +8,7 @@ Not here: what its refusals mean (`faults.py`), what is remembered between reque
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -21,8 +22,9 @@ from fsbridge.config import Remote
 from fsbridge.deadlines import Deadline
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unlistable, Unreachable
 from fsbridge.parallel import Answer, apart
-from fsbridge.store.remote.backends import OddKey, OddKeys, backend
+from fsbridge.store.remote.backends import backend, bucket_url
 from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Withheld, broke_off, translate
+from fsbridge.store.remote.odd_keys import OddKey, OddKeys
 from fsbridge.store.remote.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
@@ -144,7 +146,7 @@ class Client:
         """True if a LIST gives keys in order, and can begin behind one without going through all that come before it."""
         self._metadata = backend(location, remote, _METADATA, REQUESTS_IN_FLIGHT)
         self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
-        self._odd = OddKeys(location, remote)
+        self._odd = OddKeys(location, remote, lambda: bucket_url(location, remote, self._metadata))
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
         self._first = FirstAnswer(location.text)
         self._goes_on = not self.ordered  # whether a listing was seen to have a second page
@@ -214,7 +216,7 @@ class Client:
         try:
             result = self._listed(prefix, lambda: self._level(prefix))
         except OddKey:
-            pages = list(self._odd.pages(prefix, None, one_level=True))
+            pages = list(self._odd.pages(prefix, None, True, LEVEL_SECONDS))
             return [name for page, _ in pages for name in page], [
                 _object(meta["path"], meta) for _, page in pages for meta in page
             ]
@@ -266,7 +268,7 @@ class Client:
                     shown = self._list_error(error, prefix)
                     if not isinstance(shown, OddKey):
                         raise shown from None
-                    for _, objects in self._odd.pages(prefix, last, one_level=False):
+                    for _, objects in self._odd.pages(prefix, last, False, math.inf):
                         yield [_object(meta["path"], meta) for meta in objects]
                     return
             else:
@@ -303,7 +305,7 @@ class Client:
     def _list_error(self, error: Exception, prefix: str) -> FsbridgeError:
         place = self.place(prefix)
         if type(error).__name__ == "InvalidPathError":
-            return (OddKey if self.location.kind == "s3" else CorruptData)(
+            return (OddKey if self._odd.possible else CorruptData)(
                 f"{place}: cannot be listed: a key in it has an empty part, '.', '..' or a control character"
             )
         if self.location.kind == "http":

@@ -13,7 +13,8 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
 from types import ModuleType
 
-from obstore import store
+import obstore
+import obstore.store
 
 from fsbridge.errors import SetupError
 from fsbridge.forking import PerProcess
@@ -21,9 +22,9 @@ from fsbridge.forking import PerProcess
 _NAME, _LIBRARY = "obstore", "obstore._obstore"
 
 
-def stores() -> ModuleType:
-    """Return the module `obstore.store` that this process can use."""
-    return _stores.get()
+def library() -> ModuleType:
+    """Return the module `obstore` that this process can use, with its module `store`."""
+    return _library.get()
 
 
 class _Finder:
@@ -52,7 +53,8 @@ def _copied() -> ModuleType:
                 del sys.modules[name]
             sys.meta_path.insert(0, finder)
             try:
-                from obstore import store as copied
+                import obstore as copied
+                import obstore.store
 
                 return copied
             finally:
@@ -68,8 +70,8 @@ _used: list[ModuleType] = []
 
 
 def _usable() -> ModuleType:
-    _used.append(_copied() if _used else store)
+    _used.append(_copied() if _used else obstore)
     return _used[-1]
 
 
-_stores: PerProcess[ModuleType] = PerProcess(None, _usable)
+_library: PerProcess[ModuleType] = PerProcess(None, _usable)

@@ -13,7 +13,7 @@ from forked import in_fork
 from fsbridge.config import Remote
 from fsbridge.errors import NotFound, SetupError
 from fsbridge.store.remote.client import Client
-from fsbridge.store.remote.library import stores
+from fsbridge.store.remote.library import library
 from fsbridge.store.remote.urls import parse_url
 
 
@@ -34,14 +34,14 @@ def test_a_forked_process_makes_requests_with_a_copy_of_the_library(server: Fake
     before = {name: module for name, module in sys.modules.items() if name.startswith("obstore")}
 
     def child() -> None:
-        assert stores() is not obstore.store
+        assert library() is not obstore
         read(server)
         assert {name: sys.modules[name] for name in before} == before, "other importers keep theirs"
         assert in_fork(lambda: read(server)) == ""
 
     for _ in range(2):
         assert in_fork(child) == ""
-    assert stores() is obstore.store
+    assert library() is obstore
     read(server)
 
 
