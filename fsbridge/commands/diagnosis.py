@@ -258,9 +258,9 @@ def mounts() -> Iterator[Diagnosis]:
             mend = f"kill -9 {pid}; fsbridge umount --lazy {quote(point)}"
             yield Diagnosis(point, "bad", f"its daemon (pid {pid}) is stopped or hangs", mend)
         elif status.answer.get("errors"):
-            yield Diagnosis(point, "note", f"{status.state}, with errors", f"fsbridge errors {quote(point)}")
+            yield Diagnosis(point, "note", f"{status.state or 'answers'}, with errors", f"fsbridge errors {quote(point)}")
         else:
-            yield Diagnosis(point, "ok", status.state)
+            yield Diagnosis(point, "ok", status.state or "answers")
 
 
 def source(path: str, look: Callable[[], Iterator[Diagnosis]]) -> Iterator[Diagnosis]:

@@ -97,7 +97,8 @@ def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int
 
 def misunderstood(mount: Running) -> str:
     """Return why an answer cannot be read, in words: this command and the daemon are of different versions."""
-    return f"the daemon is fsbridge {mount.version}, and this command, {__version__}, does not understand its answer"
+    version = mount.version or "of an unknown version"
+    return f"the daemon is fsbridge {version}, and this command, {__version__}, does not understand its answer"
 
 
 T = TypeVar("T")
@@ -168,14 +169,14 @@ def _described(path: str) -> Running | None:
         return Running(
             mountpoint=str(said["mountpoint"]),
             source=str(said["source"]),
-            format=str(said["format"]),
-            layout=str(said["layout"]),
+            format=str(said.get("format", "")),
+            layout=str(said.get("layout", "")),
             pid=int(said["pid"]),
             started=float(said["started"]),
-            version=str(said["version"]),
+            version=str(said.get("version", "")),
             socket=f"{path.removesuffix('.json')}.sock",
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, *MISUNDERSTOOD, RecursionError):
         return None
 
 

@@ -330,6 +330,20 @@ ANSWER = {
 }
 
 
+@pytest.mark.parametrize("fact", ["format", "layout", "version"])
+def test_a_daemon_of_another_version_may_say_less_of_itself(fact: str, tmp_path: Path) -> None:
+    facts = {"mountpoint": str(tmp_path), "source": "/s", "format": "n5", "layout": "zarr3", "version": "9.8"}
+    del facts[fact]
+    daemon = control.Control(facts, {"status": lambda question, descriptors: {"state": ""}})
+    try:
+        said = in_process.fsbridge("status", str(tmp_path)).stdout
+        assert said.startswith(f"{tmp_path}: state unknown\n  source    /s")
+        assert "does not understand its answer" in said
+        assert str(os.getpid()) in in_process.fsbridge("list").stdout
+    finally:
+        daemon.close()
+
+
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Callable[[dict[str, object]], str]]:
     """Begins a control socket of a daemon of another version that gives an answer to everything; returns its mount point."""
