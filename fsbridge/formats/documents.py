@@ -7,11 +7,12 @@ field and which members are attributes (the formats).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, cast
 
-from fsbridge.asking import Locks, before_waiting
+from fsbridge.asking import before_waiting
 from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.formats.strict_json import Fields, parse_again, parse_object
@@ -32,6 +33,9 @@ REPEATED_BYTES = 2048
 
 SHARED_BYTES = 256 * 1024
 """Total bytes of the documents with kept results. The results take roughly ten times that."""
+
+SHARED_SECONDS = 3.0
+"""Most seconds for which a thread waits for another one that reads the same document of a remote store."""
 
 READ_ATTEMPTS = 3
 """Attempts to read a document that is replaced during each read. After the last one Stale is raised."""
@@ -71,7 +75,8 @@ class DocumentReader:
         self._store = store
         self._limits = limits
         self._immutable = immutable
-        self._reading = Locks[Key]()
+        self._lock = threading.Lock()
+        self._reading: dict[Key, threading.Event] = {}  # documents of a remote store that a thread is reading
         self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
         self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
 
@@ -82,8 +87,20 @@ class DocumentReader:
         """
         if not self._store.remote:
             return self._read(key)
-        with self._reading.of(key):  # threads that open members at a time need the same documents of the groups above
+        with self._lock:
+            other = self._reading.get(key)
+            if other is None:
+                mine = self._reading[key] = threading.Event()
+        if other is not None:  # threads that open members at a time need the same documents of the groups above
+            before_waiting()
+            other.wait(SHARED_SECONDS)
             return self._read(key)
+        try:
+            return self._read(key)
+        finally:
+            with self._lock:
+                del self._reading[key]
+            mine.set()
 
     def _read(self, key: Key) -> Document | None:
         known = self._known.get(key)
