@@ -50,7 +50,8 @@ class RemoteObjects:
         self._blocks = blocks
         self._clock = ServerClock()
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
-        self._gives_ranges = True  # unless the server was seen to ignore a range
+        self.gives_ranges = True
+        """False once the server was seen to ignore a range."""
         self._witness = Witness(client)
 
     def get(self, key: Key, start: int = 0, length: int | None = None, **how: object) -> Response:
@@ -89,7 +90,8 @@ class RemoteObjects:
                 return self.known_stat(key, old)
         else:
             answer = self._begun(key, read)
-        body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
+        most = 1 if read == (0, 1) else SMALL_BYTES  # one byte is asked for where nothing will be read
+        body = bytes(answer.body()) if answer.stop - answer.start <= most else None
         known, stat = self.remember(key, answer.object, answer.asked)
         if body is not None:
             self.answers.keep(key, known, (answer.start, body))
@@ -103,11 +105,11 @@ class RemoteObjects:
 
     def _begun(self, key: Key, read: Range) -> Response:
         """Begin to read an object, all of it if the server ignores ranges: its headers tell what a look-up asks for."""
-        if self._gives_ranges or read == WHOLE:
+        if self.gives_ranges or read == WHOLE:
             try:
                 return self.get(key, *read)
             except NoRanges:
-                self._gives_ranges = False
+                self.gives_ranges = False
         return self.get(key)
 
     def _from_blocks(self, key: Key, read: Range) -> KnownObject | None:

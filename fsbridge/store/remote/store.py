@@ -277,6 +277,11 @@ class ObjectStore(StoreAbilities):
                 return kept
             self._answers.take(key)
         match = known.etag if known is not None else None
+        if stat is not None and stat.size <= SMALL_BYTES and not self._objects.gives_ranges:
+            whole, now = self.read(key, SMALL_BYTES)
+            if now.version != stat.version:
+                raise Stale(f"{self.describe(key)}: replaced")
+            return bytes(whole[start : start + length]), now
         try:
             answer = self._objects.get(key, start, length, match=match, patient=True)
         except Stale:

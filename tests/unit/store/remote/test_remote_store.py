@@ -381,6 +381,16 @@ def test_a_server_that_ignores_ranges_is_named(server: FakeS3) -> None:
             store.read_range(LARGE, 5, 10)
 
 
+def test_a_look_up_of_a_server_that_ignores_ranges_downloads_nothing(server: FakeS3) -> None:
+    """Its body would stall."""
+    server.fault = lambda request: Fault(ignore_range=True, truncate=10, stall=60.0)
+    store = web(server)
+    assert [store.stat(Key(f"a/c/{number}"), (0, 1)).size for number in range(3)] == [len(CHUNK) - n for n in range(3)]
+    server.fault = lambda request: Fault(ignore_range=True)
+    assert store.stat(B, (-10, 10)).size == len(CHUNK) - 1
+    assert store.read_range(B, -10, 10)[0] == CHUNK[-10:], "a small object came as a whole"
+
+
 def test_p7_a_body_that_stalls_is_resumed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     for patience in (client._METADATA, client._DATA):
         monkeypatch.setitem(patience, "timeout", 1.0)
