@@ -181,9 +181,14 @@ def _number(written: JSON, real: bool) -> int | float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or (not real and value != value // 1):
         return None
     try:
-        return float(value) if real else int(value)
+        return float(value) if real else _element(int(value))
     except OverflowError:
         return None
+
+
+def _element(value: int) -> int | None:
+    """Return a whole number if an element of some type can hold it. JSON may have hundreds of digits."""
+    return value if -(2**63) <= value < 2**64 else None
 
 
 def _single(value: JSON) -> JSON:

@@ -356,6 +356,17 @@ def test_p3_a_plate_with_a_damaged_well_is_an_error_and_no_dark_place(tmp_path: 
         find(source, "p.companion.ome")
 
 
+def test_p8_a_plate_of_any_name_is_well_formed_xml(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source, _ = plate(tmp_path)
+    root = zarr.open_group(source)
+    told: Any = root.attrs["plate"]
+    root.attrs["plate"] = {**told, "name": "a\x01\ufffe\u202eb<"}
+    document = ElementTree.fromstring(content(find(source, "p.companion.ome"), 50_000))
+    shown = document.find("{http://www.openmicroscopy.org/Schemas/OME/2016-06}Plate")
+    assert shown is not None
+    assert shown.get("Name") == "ab<"
+
+
 def test_p9_a_changed_well_is_another_picture(tmp_path: Path, find: Callable[..., AnyNode]) -> None:
     source, _ = plate(tmp_path)
     node: Any = find(source, "plate.png")

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
-from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.errors import NotFound, Stale, TooLarge, Unsupported
 from fsbridge.layouts.files.extents import Unfit
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.filetypes.pyramid import Pyramid
-from fsbridge.layouts.files.filetypes.tiff import OME
+from fsbridge.layouts.files.filetypes.tiff import OME, xml_text
 from fsbridge.layouts.files.groups import OpenGroup
 from fsbridge.layouts.files.images import images, listed_levels
 from fsbridge.layouts.files.nodes import SAMPLE_SECONDS, ArrayFile
@@ -103,7 +103,7 @@ def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tup
     ElementTree.register_namespace("", _OME)
     own = uuid5(NAMESPACE_OID, repr((name, [path for _, images in fields for path, _ in images])))
     root = ElementTree.Element(f"{{{_OME}}}OME", UUID=f"urn:uuid:{own}", Creator="fsbridge")
-    shown = {"ID": "Plate:0", "Name": name, "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
+    shown = {"ID": "Plate:0", "Name": xml_text(name), "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
     naming = {f"{side}NamingConvention": _convention(names) for side, names in
               (("Row", plate.rows), ("Column", plate.columns))}  # fmt: skip
     shown_plate = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
@@ -231,6 +231,8 @@ def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
         for path in paths:
             field = shown.at(path)
             file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in path) + f".{OME.suffix}"
+            if xml_text(file) != file:
+                raise Unsupported(f"XML cannot hold the name {file!r}")
             try:
                 files.append((file, pyramid_of(images(field.group.attributes(), field.below))))
             except (Unfit, IndexError) as error:

@@ -90,13 +90,18 @@ def is_geographic(axis: Axis) -> bool:
 
 
 def is_latitude(axis: Axis) -> bool:
-    """True if an axis is latitude in degrees, by its name or by a unit of latitudes only."""
-    return is_geographic(axis) and _starts(axis, "lat", ("degrees_n", "degree_n", "degreesn", "degreen"))
+    """True if an axis is latitude in degrees, by its name or by a unit of latitudes only, and nothing says longitude."""
+    return is_geographic(axis) and _starts(axis, *_LATITUDE) and not _starts(axis, *_LONGITUDE)
 
 
 def is_longitude(axis: Axis) -> bool:
-    """True if an axis is longitude in degrees, by its name or by a unit of longitudes only."""
-    return is_geographic(axis) and _starts(axis, "lon", ("degrees_e", "degree_e", "degreese", "degreee"))
+    """True if an axis is longitude in degrees, by its name or by a unit of longitudes only, and nothing says latitude."""
+    return is_geographic(axis) and _starts(axis, *_LONGITUDE) and not _starts(axis, *_LATITUDE)
+
+
+_LATITUDE = "lat", ("degrees_n", "degree_n", "degreesn", "degreen")
+_LONGITUDE = "lon", ("degrees_e", "degree_e", "degreese", "degreee")
+"""How the names, and the units, of such axes begin."""
 
 
 def _starts(axis: Axis, name: str, units: tuple[str, ...]) -> bool:

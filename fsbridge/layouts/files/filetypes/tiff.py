@@ -180,12 +180,12 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
             metadata[f"PhysicalSize{letter}Unit"] = symbol(axis.unit) or "pixel"
         if letter == "T" and axis.scale is not None and axis.scale > 0:
             metadata["TimeIncrement"], metadata["TimeIncrementUnit"] = axis.scale, symbol(axis.unit) or "s"
-    metadata["Name"] = _text(view.file_name if view.image is None else view.image.name)
+    metadata["Name"] = xml_text(view.file_name if view.image is None else view.image.name)
     channels = view.image.channels if view.image is not None else ()
     if "C" in letters and len(channels) == shape[letters.index("C")]:
         said: dict[str, Any] = {}
         if all(channel.label for channel in channels):
-            said["Name"] = [_text(channel.label or "") for channel in channels]
+            said["Name"] = [xml_text(channel.label or "") for channel in channels]
         if all(channel.color is not None for channel in channels):
             said["Color"] = [_rgba(channel.color or (0, 0, 0)) for channel in channels]
         metadata |= {"Channel": said} if said else {}
@@ -201,8 +201,8 @@ def _rgba(color: tuple[int, int, int]) -> int:
     return int.from_bytes(bytes((*color, 255)), "big", signed=True)
 
 
-def _text(name: str) -> str:
-    """A name that XML can hold."""
+def xml_text(name: str) -> str:
+    """Return a name without the characters that XML cannot hold."""
     return "".join(char for char in name if char.isprintable()).encode("utf-8", "replace").decode()
 
 

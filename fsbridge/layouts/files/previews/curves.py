@@ -7,6 +7,7 @@ because importing one takes half a second. Not here: how shapes are drawn (`draw
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +27,9 @@ POINTS = 2000
 
 Real = Callable[[NDArray[Any]], NDArray[np.float64]]
 """Converts elements to real numbers, missing ones to NaN."""
+
+LEAST_NORMAL = sys.float_info.min
+"""The least positive double with all its digits. A quotient by half of a smaller one may be infinite."""
 
 _BLOCK = 1 << 20
 """Elements that are converted to real numbers at a time."""
@@ -204,15 +208,16 @@ def number_text(value: float, ends: tuple[float, float]) -> str:
 
 
 def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
-    """Return the least and the greatest finite number, moved apart if they are equal."""
+    """Return the least and the greatest finite number, moved apart if they are equal or too close to be divided."""
     finite = [part[np.isfinite(part)] for part in parts]
     if not any(len(part) for part in finite):
         return 0.0, 1.0
     low = min(float(part.min()) for part in finite if len(part))
     high = max(float(part.max()) for part in finite if len(part))
-    if low < high:
+    if high / 2 - low / 2 >= LEAST_NORMAL:
         return low, high
-    away = abs(low) * 0.01 or 1.0
+    away = abs(low) * 0.01
+    away = away if away >= LEAST_NORMAL else 1.0
     return low - away, low + away
 
 

@@ -332,6 +332,26 @@ def test_every_kind_of_number_has_a_preview(values: Any, mode: str) -> None:
         assert (np.asarray(found) == values).all()
 
 
+@pytest.mark.parametrize("name", ["_FillValue", "missing_value", "maxId", "actual_range", "scale_factor", "valid_min"])
+def test_p8_a_number_that_no_element_can_be_is_ignored(tmp_path: Path, name: str) -> None:
+    """An integer of 400 digits was an OverflowError in each preview of the array."""
+    made, values = group(tmp_path / "s"), np.arange(256, dtype="u1").reshape(16, 16)
+    array(made, "a", values, values.shape, attributes={name: [0, 10**400] if name == "actual_range" else 10**400})
+    found = image(tree_of(tmp_path / "s"), "a.preview.png")
+    assert np.abs(np.asarray(found).astype(int) - grey(values)[0]).max() <= 1
+    tree = tree_of(tmp_path / "s", files=("npy", "tif", "nii", "png", "csv", "h5", "preview", "html"))
+    for batch in tree.root.entries():
+        for entry in batch:
+            assert content(tree, entry.name.decode())
+
+
+def test_p8_an_axis_that_is_latitude_and_longitude_at_once_is_neither() -> None:
+    axes = Axis("t"), Axis("q"), Axis("lon", "degrees_north")
+    values = np.arange(3 * 8 * 8, dtype="u1").reshape(3, 8, 8)
+    parts = sampling.plane(view_of(values, axes))
+    assert (parts.rows, parts.columns, parts.geographic) == (1, 2, False)
+
+
 def test_what_cannot_be_drawn_has_no_preview(tmp_path: Path) -> None:
     made = group(tmp_path / "s")
     made.create_array("empty", shape=(0, 5), chunks=(1, 5), dtype="f8")
@@ -514,6 +534,15 @@ def test_ticks_are_few_round_and_distinct(low: float, span: float) -> None:
     texts = [number_text(value, (low, high)) for value in found]
     assert len(set(texts)) == len(texts)
     assert all(low - span * 1e-6 <= value <= high + span * 1e-6 for value in found)
+
+
+@pytest.mark.parametrize("values", [[0, 5e-324], [-5e-324, 5e-324], [1e-310, 3e-310], [1e-322, 1e-322]], ids=str)
+def test_p8_curves_of_denormal_numbers_are_drawn(tmp_path: Path, values: list[float]) -> None:
+    """As in memory that was never initialised."""
+    array(group(tmp_path / "s"), "a", np.array(values * 5), (10,))
+    tree = tree_of(tmp_path / "s")
+    assert b"nan" not in content(tree, "a.preview.svg").lower()
+    assert image(tree, "a.preview.png").size
 
 
 def test_letters_that_there_are_no_pixels_for_are_question_marks() -> None:
