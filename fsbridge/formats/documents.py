@@ -265,9 +265,9 @@ class Split(NamedTuple):
     joined: Callable[..., Any]
 
 
-def shape_of(values: Values, name: str) -> tuple[int, ...] | None:
-    """Return the member `name` if it is a valid shape, else None."""
-    value = values.get(name)
+def shape_of(values: JSON, name: str) -> tuple[int, ...] | None:
+    """Return the member `name` of an object if it is a valid shape, else None."""
+    value = values.get(name) if isinstance(values, Mapping) else None
     if not isinstance(value, list) or len(value) > MAX_RANK:
         return None
     return tuple(value) if all(type(extent) is int and 0 <= extent <= MAX_EXTENT for extent in value) else None
@@ -301,6 +301,11 @@ class Kinds(Generic[*Rest]):
             return self._parse(*documents)
         said = repr(split.said)
         known = self._joined(split, self._made.get(said))
+def chunk_edges(shape: tuple[int, ...], written: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a chunk shape as written, but with 1 in place of 0 where the array has no extent: zarr-python writes that."""
+    return tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, written, strict=True))
+
+
         if known is not None:
             return known
         made = self._parse(*documents)

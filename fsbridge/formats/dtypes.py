@@ -22,6 +22,7 @@ and float4_e2m1fn.
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ MAX_ITEMSIZE = 2**31 - 1
 
 MAX_FILL_BYTES = 64 * 1024
 """Largest element, in bytes, with a fill value other than zeros; else a short document could ask for gigabytes."""
+
+_WORD = re.compile(r"-?nan|[-+]?inf(inity)?", re.IGNORECASE)
 
 _CORE: Mapping[tuple[str, int], str] = {
     ("b", 1): "bool",
@@ -190,6 +193,16 @@ MINIFLOATS: Mapping[str, MiniFloat] = {
     "float8_e5m2fnuz": MiniFloat(8, 5, 2, 16, "fnuz"),
     "float8_e8m0fnu": MiniFloat(8, 8, 0, 127, "scale"),
 }
+
+
+def named_float(word: str) -> float | None:
+    """Return the number for a word of JSON's writers or of Python's (`NaN`, `-Infinity`, `inf`); None for any other text."""
+    return float(word.lstrip("-") if word.casefold() == "-nan" else word) if _WORD.fullmatch(word) is not None else None
+
+
+def spell_float(value: float) -> JSON:
+    """Return a number as Zarr spells it in JSON."""
+    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def decode_minifloat(code: int, form: MiniFloat) -> float:

@@ -21,6 +21,9 @@ from fsbridge.metadata import JSON, MAX_RANK
 MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
 
+EXACT_FLOAT = 2**53
+"""The largest number up to which each integer is a double of its own, so that `7.0` can only mean 7."""
+
 FEW_VALUES = 10_000
 """A document with at most this many separators and brackets is not measured exactly.
 
@@ -60,7 +63,7 @@ class Fields:
             self.fail(name, "is missing")
 
     def integer(self, name: str, least: int = 0, most: int = MAX_INTEGER) -> int:
-        """Return an integer in [least, most]. `true` and `1.0` are no integers."""
+        """Return an integer in [least, most]. `7.0` is one, as JavaScript and Lua write it; `true` is not."""
         return self._integer(name, self.value(name), least, most)
 
     def integers(self, name: str, least: int = 0, most: int = 2**63 - 1, length: int | None = None) -> tuple[int, ...]:
@@ -105,6 +108,8 @@ class Fields:
         return Fields(self.mapping(name), f"{self.place}: {name}")
 
     def _integer(self, name: str, value: JSON, least: int, most: int) -> int:
+        if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT_FLOAT:
+            value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             self.fail(name, f"holds {kind(value)} where an integer is needed")
         if not least <= value <= most:

@@ -20,7 +20,17 @@ from fsbridge.codecs import CodecChain, Decoder, RefusedStep, refusal, table
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.streams import bzip2, n5_gzip, xz
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, document_stat, reshaped, shape_of
+from fsbridge.formats.documents import (
+    REPEATED_BYTES,
+    Document,
+    Kinds,
+    Repeated,
+    Split,
+    chunk_edges,
+    document_stat,
+    reshaped,
+    shape_of,
+)
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
@@ -182,7 +192,8 @@ def check_version(document: Document) -> None:
 def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:
     """Return an array's metadata and how its blocks are decoded. Raises CorruptData or Unsupported."""
     fields = document.fields
-    grid = ChunkGrid(fields.integers("dimensions"), fields.integers("blockSize", least=1))
+    shape = fields.integers("dimensions")
+    grid = ChunkGrid(shape, chunk_edges(shape, fields.integers("blockSize", length=len(shape))))
     element = parse_type(fields)
     chain = CodecChain(parse_compression(fields))
     rank = len(grid.shape)
@@ -206,8 +217,8 @@ def _attributes(values: Mapping[str, JSON]) -> Mapping[str, JSON]:
 
 
 def _split(values: Mapping[str, JSON]) -> Split | None:
-    attributes, shape = _attributes(values), shape_of(values, "dimensions")
-    if shape is None:
+    attributes, shape, blocks = _attributes(values), shape_of(values, "dimensions"), shape_of(values, "blockSize")
+    if shape is None or blocks is None or 0 in blocks:  # the shape tells what blocks of no extent are
         return None
     said = {name: value for name, value in values.items() if name not in attributes or name == "isLabelMultiset"}
     said["dimensions"] = len(shape)

@@ -27,6 +27,7 @@ from fsbridge.formats.documents import (
     Kinds,
     Repeated,
     Split,
+    chunk_edges,
     document_stat,
     reshaped,
     shape_of,
@@ -309,8 +310,7 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
         raise Unsupported(f"{document.place}: Zarr format {fields.integer('zarr_format')} in a Zarr v2 document")
     shape = fields.integers("shape")
     chunks = fields.integers("chunks", length=len(shape))
-    # zarr-python writes chunks of no extent for dimensions of no extent.
-    edges = tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, chunks, strict=True))
+    edges = chunk_edges(shape, chunks)
     grid = ChunkGrid(shape, edges)
     values = attributes.values if attributes is not None else {}
     order = fields.choice("order", ("C", "F"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -68,7 +67,7 @@ def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
         return raw, dtypes.decode_minifloat(raw[0], form)
     real = _float(value, name)
     try:
-        return dtypes.encode_minifloat(real, name), real if math.isfinite(real) else value
+        return dtypes.encode_minifloat(real, name), dtypes.spell_float(real)
     except ValueError:
         raise _refused(value, name) from None
 
@@ -90,6 +89,7 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
     For dates and durations `null` means NaT: zarr-python 3 reads it so, and the all-zero date would look like data. Raises
     CorruptData for a value that no element of this type can have, TooLarge for too large an element.
     """
+    value = _single(value)
     if value is None and stored.kind not in "mM":
         return None
     if stored.fields is not None or stored.subdtype is not None or stored.kind in "SV":
@@ -111,6 +111,11 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
     parts = value if isinstance(value, list) and len(value) == 2 else [value, 0]
     part = np.dtype(f"f{stored.itemsize // 2}").newbyteorder(stored.byteorder)
     return _floats([_float(value, stored) for value in parts], part)
+
+
+def _single(value: JSON) -> JSON:
+    """Return a fill value that netCDF-C 4.8.0 has written as a list of one."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _field(item: JSON) -> tuple[Any, ...]:
@@ -183,10 +188,12 @@ def _moment(value: JSON, stored: np.dtype[Any]) -> int:
 
 def _float(value: JSON, stored: object) -> float:
     if isinstance(value, str):
-        if value not in ("NaN", "Infinity", "-Infinity") and DECIMAL.fullmatch(value) is None:
+        named = dtypes.named_float(value)
+        if named is not None:
+            return named
+        if DECIMAL.fullmatch(value) is None:
             raise _refused(value, stored)
-        return float(value)
-    if isinstance(value, bool | int | float):
+    if isinstance(value, str | bool | int | float):
         try:
             return float(value)
         except OverflowError:
@@ -227,8 +234,8 @@ def parse_elements(
     named = parse_named(fields.value("dtype"))
     stored = parse_type(fields.value("dtype")) if named is None or named.numpy is None else named.numpy
     filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
-    config = fields.value("compressor")
-    # n5-zarr may spell `no compressor` as an object without an id.
+    config = fields.values.get("compressor")
+    # n5-zarr may spell `no compressor` as an object without an id; zarr-python 3 takes a missing one for null, too.
     whole = None if filters or stored.hasobject else stored  # filters may change the elements
     steps = [] if config in (None, {}, {"id": None}) else [_step(config, "compressor", stored, whole)]
     value = fields.values.get("fill_value")

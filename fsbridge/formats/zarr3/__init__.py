@@ -24,7 +24,17 @@ from typing import Any, TypeAlias
 
 from fsbridge.codecs import refusal
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Kinds, Repeated, Split, document_stat, reshaped, shape_of
+from fsbridge.formats.documents import (
+    REPEATED_BYTES,
+    Document,
+    Kinds,
+    Repeated,
+    Split,
+    chunk_edges,
+    document_stat,
+    reshaped,
+    shape_of,
+)
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.consolidated import Copies
 from fsbridge.formats.keyed.hierarchy import Dialect, KeyedArray, newest, versions
@@ -171,6 +181,9 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
         grid = stored if known.grid is outer else reshaped(known.grid, shape)
         return replace(known, grid=grid, attributes=own, native={DOCUMENT: values}), pipeline, stored, keys
 
+    chunks = shape_of(grid.get("configuration"), "chunk_shape")
+    if chunks is None or 0 in chunks:  # the shape tells what chunks of no extent are
+        return None
     return Split(said, joined)
 
 
@@ -221,7 +234,7 @@ def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
     name, configuration = extension(fields.value("chunk_grid"), f"{fields.place}: chunk_grid")
     if name == "regular":
         check_members(configuration, ("chunk_shape",))
-        return ChunkGrid(shape, configuration.integers("chunk_shape", 1, MAX_EXTENT, len(shape)))
+        return ChunkGrid(shape, chunk_edges(shape, configuration.integers("chunk_shape", 0, MAX_EXTENT, len(shape))))
     if name != "rectilinear":
         raise Unsupported(f"{fields.place}: chunk_grid {name[:80]!r} is not known")
     check_members(configuration, ("kind", "chunk_shapes"))

@@ -48,7 +48,15 @@ def fill_spelling(value: JSON, of: ZarrType) -> JSON:
         return None
     if value is None and (of.narrow or of.name.endswith(TINY)):
         return 0 if of.narrow else [0.0, 0.0] if of.name.startswith("complex_") else 0.0
+    if of.name.removeprefix("complex_") in MINI:
+        return [_respelled(part) for part in value] if isinstance(value, list) else _respelled(value)
     return value
+
+
+def _respelled(value: JSON) -> JSON:
+    """Return a number with Zarr's own spelling of NaN and infinities."""
+    named = dtypes.named_float(value) if isinstance(value, str) else None
+    return value if named is None else dtypes.spell_float(named)
 
 
 def _element(value: JSON, of: ZarrType, place: str) -> bytes:
@@ -140,9 +148,9 @@ def _integer(value: JSON, least: int, most: int, of: ZarrType, place: str) -> in
 
 
 def _number(value: JSON, of: ZarrType, place: str) -> float:
-    named = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-    if isinstance(value, str) and value in named:
-        return named[value]
+    named = dtypes.named_float(value) if isinstance(value, str) else None
+    if named is not None:
+        return named
     if isinstance(value, bool) or not isinstance(value, int | float):
         _bad(value, of, place)
     try:

@@ -145,7 +145,7 @@ def test_getters_parse() -> None:
     ],
 )
 def test_getters_refuse(call: object) -> None:
-    values = {"b": True, "f": 1.0, "l": [1, True], "big": 2**70, "s": "x", "pair": [1, 2], "long": [1] * 33}
+    values = {"b": True, "f": 1.5, "l": [1, True], "big": 2**70, "s": "x", "pair": [1, 2], "long": [1] * 33}
     with pytest.raises(CorruptData, match="here: "):
         call(Fields(values, "here"))  # type: ignore[operator]
 

@@ -279,6 +279,18 @@ def test_trap_8_variants_that_real_writers_make(tmp_path: Path, changes: Documen
     check(tmp_path, np.array([0, 0, 5, -6], "i2"))
 
 
+def test_p12_an_axis_of_length_0_may_have_chunks_of_0(tmp_path: Path) -> None:
+    """zarr-python before 3.2 writes them, and reads an empty array."""
+    grid = {"name": "regular", "configuration": {"chunk_shape": [0, 3]}}
+    write(tmp_path / "empty", array_document(shape=[0, 3], chunk_grid=grid))
+    assert zarr.open_array(tmp_path / "empty", mode="r").shape == (0, 3)
+    write(tmp_path / "full", array_document(shape=[2, 3], chunk_grid=grid))
+    group = root_group(tmp_path)
+    assert cast(Any, group.child("empty")).metadata.grid.edges == (1, 3)
+    with pytest.raises(CorruptData, match="chunk extent 0"):
+        group.child("full")
+
+
 def square(*codecs: Any) -> Document:
     """An array of two dimensions with these codecs."""
     grid = {"name": "regular", "configuration": {"chunk_shape": [2, 2]}}
