@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, cast
 
@@ -19,6 +19,7 @@ from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.axes import axes_of
 from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.members import openers
+from fsbridge.links import dead_end
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import Array, Child, Chunks, Group, Link, Node, as_array
 from fsbridge.parallel import apart
@@ -95,24 +96,25 @@ def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
 
 @dataclass(frozen=True, slots=True)
 class _Above:
-    """The groups above a member: their attributes, the nearest first, and the member's path below the farthest group.
+    """The groups above a member: their attributes, the nearest first, and the member's path below the `root`.
 
     `x_first`: the first axis of an array is x, else its last one is.
     """
 
+    root: Group | Array
     x_first: bool = False
     groups: tuple[Mapping[str, JSON], ...] = ()
     names: tuple[str, ...] = ()
 
 
 def walk(
-    root: Node, depth: int, layouts: Sequence[Layout] = (), remote: bool = False, x_first: bool = False
+    root: Group | Array, depth: int, layouts: Sequence[Layout] = (), remote: bool = False, x_first: bool = False
 ) -> Iterator[Row]:
     """Yield one row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
 
     `remote`: opening a member takes requests, so many members are opened at a time.
     """
-    yield from _node("/", root, depth, layouts, remote, _Above(x_first))
+    yield from _node("/", root, depth, layouts, remote, _Above(root, x_first))
 
 
 def table(rows: list[Row], width: int | None = None) -> str:
@@ -158,7 +160,7 @@ def shorten(text: str, width: int) -> str:
 
 def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], remote: bool, above: _Above) -> Iterator[Row]:
     if isinstance(node, Link):
-        yield Row(path, "link", target=node.target)
+        yield Row(path, "link", target=node.target, note=dead_end(above.root, above.names[:-1], node))
     elif (array := as_array(node)) is not None:
         yield _array(path, array, layouts, remote, above)
     else:
@@ -190,7 +192,7 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remot
         except (FsbridgeError, OSError) as error:
             yield Row(below, "unreadable", reason=_reason(error))
             continue
-        inner = _Above(above.x_first, (attributes or {}, *above.groups), (*above.names, child.name))
+        inner = replace(above, groups=(attributes or {}, *above.groups), names=(*above.names, child.name))
         yield from _node(below, node, depth - 1, layouts, remote, inner)
 
 

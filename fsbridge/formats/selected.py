@@ -15,13 +15,11 @@ from typing import ClassVar, Literal, cast
 
 from fsbridge.asking import before_waiting
 from fsbridge.config import Config
-from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, TooDeep
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
+from fsbridge.links import follow
 from fsbridge.metadata import JSON, Exact, Format
 from fsbridge.model import Array, Brief, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
 from fsbridge.parallel import each
-
-MAX_LINKS = 40
-"""Most links on the path to a sub-tree: the limit of Linux."""
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
 """Members opened to learn whether they are groups: most in parallel (remote stores only), and most in one batch."""
@@ -117,24 +115,8 @@ class SelectedSource(SourceAbilities):
         self._source.close()
 
     def _find(self) -> tuple[tuple[str, ...], Group | Array]:
-        above, ahead, links = list[tuple[str, Group | Array]](), list(reversed(self._inside)), 0
-        root = self._source.root
-        while ahead:
-            name = ahead.pop()
-            here = above[-1][1] if above else root
-            if as_array(here) is not None:
-                raise NotFound(f"{_text([name for name, _ in above])} is an array: {name!r} is not in it")
-            node = cast(Group, here).child(name)
-            if not isinstance(node, Link):
-                above.append((name, node))
-                continue
-            links += 1
-            if links > MAX_LINKS:
-                raise TooDeep("too many links in a row")
-            place = _joined([name for name, _ in above], node.target)
-            ahead += reversed(place)
-            above.clear()  # start again at the root, because `place` is a path from there
-        return tuple(name for name, _ in above), above[-1][1] if above else root
+        target = follow(self._source.root, self._inside)
+        return tuple(name for name, _ in target.trail), target.node
 
 
 def _joined(names: Sequence[str], target: str) -> list[str]:

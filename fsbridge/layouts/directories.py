@@ -17,8 +17,8 @@ from typing import Protocol, cast
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
-from fsbridge.layouts.members import Opener, SourceMember, openers
-from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target, model_name
+from fsbridge.layouts.members import Note, Opener, SourceMember, openers, without_dead_ends
+from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target, listed_documents, model_name
 from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, NodeAbilities, Space
@@ -184,8 +184,13 @@ class GroupDirectory:
         """Yield the documents, then the members. A member that cannot be shown is left out, and logged once."""
         yield from self.listing(self.listed)
 
-    def listing(self, listed: Callable[[Group, Child, Opener], Iterable[Entry]]) -> Iterator[Sequence[Entry]]:
-        """Yield the entries of one listing, with those of each member by `listed`. Several may go on at the same time."""
+    def listing(
+        self, listed: Callable[[Group, Child, Opener], Iterable[Entry]], dropped: Note = lambda child: None
+    ) -> Iterator[Sequence[Entry]]:
+        """Yield the entries of one listing, with those of each member by `listed`. Several may go on at the same time.
+
+        `dropped` gets each link that is not listed because it leads nowhere.
+        """
         group = self.group
         documents, mtime_ns = self.documents(), group.mtime_ns
         batch = [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
@@ -194,7 +199,8 @@ class GroupDirectory:
         batch, count, watch = [], 0, Stopwatch()
         layout, member = self.path.layout, self.path.member
         remote = member.context.config.is_remote and layout.selective(member.context.format_at(member.names))
-        for child, opener in openers(group, self.members(group), remote):
+        members = without_dead_ends(member, layout.name, self.members(group), dropped)
+        for child, opener in openers(group, members, remote):
             try:
                 batch += listed(group, child, opener)
             except PASSING:

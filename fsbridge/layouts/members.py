@@ -23,6 +23,7 @@ from fsbridge.config import Config
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.nodes import RenderedDocuments
+from fsbridge.links import dead_end
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Array, Child, Group, Link, Node, Together, as_array
 from fsbridge.parallel import each
@@ -98,6 +99,11 @@ class SourceMember:
     def __str__(self) -> str:
         """The path, for people."""
         return "/".join(("", *self.names))
+
+    @property
+    def root(self) -> SourceMember:
+        """The root of the source."""
+        return self if self.above is None else self.above.root
 
     @property
     def native(self) -> Mapping[str, JSON]:
@@ -197,6 +203,44 @@ class SourceMember:
         if as_array(node) is not None:
             raise NotFound(f"{name!r} is not found, because {self} is an array")
         return cast(Group, node).child(name)
+
+
+Note: TypeAlias = Callable[[Child], object]
+"""Takes note of a member."""
+
+
+def without_dead_ends(member: SourceMember, layout: str, children: Iterable[Child], dropped: Note) -> Iterator[Child]:
+    """Leave out, with a line in the log, links of a group that lead nowhere or to themselves. `dropped` gets each.
+
+    A reader that opens all that is listed would fail at them. They can still be opened by name, which is ENOENT or ELOOP.
+    """
+    links: list[Child] = []
+    for child in children:
+        if child.link is None:
+            yield child
+            continue
+        links.append(child)
+        if len(links) == OPENED_AHEAD:
+            yield from _leading(member, layout, links, dropped)
+            links = []
+    yield from _leading(member, layout, links, dropped)
+
+
+def _leading(member: SourceMember, layout: str, links: list[Child], dropped: Note) -> Iterator[Child]:
+    if not links:
+        return
+    root = member.root.present()
+
+    def tried(child: Child) -> str | None:
+        return dead_end(root, member.names, Link(child.link or ""))
+
+    found = each(tried, links, OPENED_AT_ONCE) if member.context.config.is_remote else map(tried, links)
+    for child, reason in zip(links, found, strict=True):
+        if reason is None:
+            yield child
+        else:
+            member.context.left_out(layout, (*member.names, child.name), reason)
+            dropped(child)
 
 
 def child_or_none(group: Group, name: str, lacks: Callable[[str], bool] = lambda name: False) -> Node | None:

@@ -26,6 +26,7 @@ from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.json_text import SPELLED_BYTES, encode, in_base64, number, scalar, text
 from fsbridge.layouts.members import SourceMember
 from fsbridge.layouts.nodes import DocumentFile, file_name
+from fsbridge.links import MAX_LINKS, follow
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
 from fsbridge.model import Array, Group, Link, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry
@@ -281,9 +282,6 @@ class ConsolidatedGroup(GroupDirectory):
 MAX_MEMBERS = 10_000
 """Groups and arrays that are described in one document: a few seconds' work, and some ten megabytes."""
 
-MAX_LINKS = 40
-"""Most links followed to reach one member, the same limit as in Linux."""
-
 
 def consolidated_document(root: SourceMember, layout: Layout) -> bytes:
     """The document of the hierarchy below `root`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
@@ -324,42 +322,24 @@ class _Consolidation:
                 self.visit(found, f"{prefix}{name}/", followed)
 
     def find(self, member: SourceMember, name: str, links: int) -> tuple[SourceMember | None, int]:
-        """Return a member of a group (None for a link to nothing), and the number of links followed to it.
+        """Return a member of a group (None for a link that leads nowhere), and the number of links followed to it.
 
         `links`: how many led to the group.
         """
-        before, parts = links, [name]
-        while parts:
-            part, *parts = parts
-            try:
-                node = member.present()
-                if as_array(node) is not None:
-                    return None, links
-                found = cast(Group, node).child(part)
-            except NotFound:
-                if links == before:
-                    raise
-                return None, links
-            if not isinstance(found, Link):
-                member = member.child(part, found)
-                continue
-            links += 1
-            if links > MAX_LINKS:  # counted over the whole path, as Linux does, because links may form a circle
-                raise TooDeep(f"{member}/{part}: more than {MAX_LINKS} links must be followed")
-            member, parts = self.root, [*_followed(member.names, found.target), *parts]
-        return member, links
+        node = cast(Group, member.present()).child(name)
+        if not isinstance(node, Link):
+            return member.child(name, node), links
+        if links >= MAX_LINKS:  # counted over the whole path, as Linux does, because links may form a circle
+            raise TooDeep(f"{member}/{name}: more than {MAX_LINKS} links must be followed")
+        try:
+            target = follow(self.root.present(), member.names, node.target)
+        except (NotFound, TooDeep):
+            return None, links
+        found = self.root
+        for part, opened in target.trail:
+            found = found.child(part, opened)
+        return found, links + 1 + target.links
 
     def _add(self, prefix: str, documents: Mapping[bytes, bytes]) -> None:
         for name, content in documents.items():
             self.documents[prefix + name.decode()] = json.loads(content)
-
-
-def _followed(names: tuple[str, ...], target: str) -> tuple[str, ...]:
-    """The path that a link in the group at `names` leads to."""
-    path = list(names)
-    for part in target.split("/"):
-        if part == "..":
-            del path[-1:]
-        elif part not in (".", ""):
-            path.append(part)
-    return tuple(path)

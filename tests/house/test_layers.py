@@ -32,6 +32,7 @@ LAYERS = [
     {"decoded"},
     {"cache"},
     {"children", "tree", "codecs", "store"},
+    {"links"},
     {"model"},
     {"metadata"},
     {"workers"},
@@ -49,7 +50,7 @@ _MODEL = {"metadata", "model"}
 SEES = {
     "kernel": {"asking", "tree", "config", "confinement", "errors", "cache", "workers"},
     "layouts": _MODEL
-    | {"asking", "tree", "decoded", "cache", "config", "confinement", "errors", "workers", "lru", "parallel"},
+    | {"asking", "tree", "decoded", "cache", "config", "confinement", "errors", "links", "workers", "lru", "parallel"},
     "formats": _MODEL
     | {
         "asking",
@@ -59,6 +60,7 @@ SEES = {
         "config",
         "confinement",
         "errors",
+        "links",
         "workers",
         "lru",
     }
@@ -69,12 +71,14 @@ SEES = {
     "memory": {"errors"},
     "decoded": {"asking", "tree", "metadata", "model", "cache", "config", "errors"},
     "cache": {"config", "errors", "memory"},
+    "links": {"errors", "model"},
     "model": {"metadata"},
     "metadata": {"errors"},
     "tree": {"errors"},
     "cli": {"commands", "errors", "mount"},
-    "unmounted": _MODEL | {"cache", "config", "decoded", "errors", "formats", "layouts", "store", "tree", "workers"},
-    "info": {"formats", "layouts", "metadata", "model", "store", "config", "errors", "parallel", "tree"},
+    "unmounted": _MODEL
+    | {"cache", "config", "decoded", "errors", "formats", "layouts", "links", "store", "tree", "workers"},
+    "info": {"formats", "layouts", "links", "metadata", "model", "store", "config", "errors", "parallel", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 

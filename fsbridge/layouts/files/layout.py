@@ -339,7 +339,7 @@ class FilesGroup(OpenGroup):
             name = files.full_root_name if has_child(group, files.root_name) else files.root_name
             yield [listed_group(escape(name), "h5", mtime_ns, self._as_h5)]
         rows = Rows() if "html" in files.wanted else None  # one for each listing, because several may run at once
-        yield from self.listing(partial(self.listed, rows=rows))
+        yield from self.listing(partial(self.listed, rows=rows), (Rows() if rows is None else rows).member)
         if rows is not None and PAGE not in self.last_around().neighbours.names:
             yield [self._page_file(rows).entry(PAGE.encode())]
         if "preview" in files.wanted and plate_of(group.attributes()) is not None:
