@@ -130,6 +130,11 @@ PASSING = (OutOfBudget, Unreachable, TimedOut, Stale)
 """Errors that may pass in a moment. They do not tell whether the object is intact, damaged or absent."""
 
 
+def is_lasting(error: Exception) -> bool:
+    """True if an error is about the object itself; False if it may pass, or says that there was no room just then."""
+    return not isinstance(error, PASSING) and not (isinstance(error, OSError) and error.errno in SHORTAGES)
+
+
 class TooDeep(FsbridgeError):
     """More nested groups than `config.Limits.depth`."""
 

@@ -168,18 +168,21 @@ def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], remote: 
 
 
 def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remote: bool, above: _Above) -> Iterator[Row]:
-    reason = note = attributes = None
+    reason = note = attributes = files = None
     children: list[Child] = []
+    try:
+        attributes = dict(group.attributes())
+    except (FsbridgeError, OSError) as error:
+        reason = _reason(error)
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
-        attributes = dict(group.attributes())
         children = sorted(group.children(), key=lambda child: child.name)
+        files = None if reason else _files_of(path, group, layouts)
     except Unlistable as error:
         note = _reason(error)
     except (FsbridgeError, OSError) as error:
-        reason = _reason(error)
-    files = None if reason or note else _files_of(path, group, layouts)
+        reason = reason or _reason(error)
     yield Row(path, "group", reason=reason, note=note, attributes=attributes, files=files)
     for child, opener in openers(group, children, remote):
         try:
@@ -253,7 +256,8 @@ def _size(count: float | None) -> str:
 def _array(path: str, array: Array, layouts: Sequence[Layout], remote: bool, above: _Above) -> Row:
     metadata = array.metadata
     refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
-    stored, reason, note, stored_bytes = None, metadata.refused, None, None
+    damage = metadata.attributes_error
+    stored, reason, note, stored_bytes = None, metadata.refused if damage is None else _reason(damage), None, None
     try:
         stored = array.chunks.count()
         stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not remote else None

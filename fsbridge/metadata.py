@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from fsbridge.errors import CorruptData
+from fsbridge.errors import CorruptData, anew
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,7 +153,7 @@ class ArrayMetadata:
     `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks). `native`: the
     source's own metadata documents by name, for extended attributes. `codec`: the stored codec, for people: `blosc(lz4)`,
     `gzip+shuffle`. `refused`: why chunks are Unsupported; None for an array whose metadata tells that its chunks can be
-    decoded.
+    decoded. `attributes_error`: why `attributes`, which are then empty, cannot be read.
     """
 
     grid: ChunkGrid
@@ -167,6 +167,7 @@ class ArrayMetadata:
     native: Mapping[str, JSON] = field(default_factory=dict)
     codec: str = "none"
     refused: str | None = None
+    attributes_error: Exception | None = None
 
     def __post_init__(self) -> None:
         rank = len(self.grid.shape)
@@ -181,6 +182,12 @@ class ArrayMetadata:
     def shape(self) -> tuple[int, ...]:
         """Array shape, in the source's dimension order."""
         return self.grid.shape
+
+    def shown_attributes(self) -> Mapping[str, JSON]:
+        """Return the attributes for showing them. Raises `attributes_error`: what is unknown must not look absent."""
+        if self.attributes_error is not None:
+            raise anew(self.attributes_error)
+        return self.attributes
 
     def chunk_bytes(self, index: Index) -> int | None:
         """Decoded size of the chunk at `index` in bytes; None when only its stored bytes can tell."""

@@ -8,13 +8,13 @@ field and which members are attributes (the formats).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, cast
 
 from fsbridge.asking import before_waiting
 from fsbridge.config import MIB, Limits
-from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, anew, is_lasting
 from fsbridge.formats.strict_json import Fields, parse_again, parse_object
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
@@ -45,7 +45,8 @@ READ_ATTEMPTS = 3
 class Document:
     """One version of a parsed metadata document. `values` is shared by all readers and must not be changed.
 
-    `text`: its bytes, None for a large document; equal documents may share them.
+    `text`: its bytes, None for a large document; equal documents may share them. `damage`: why it cannot be read; then any
+    use of `values` raises it.
     """
 
     values: Mapping[str, JSON]
@@ -53,6 +54,7 @@ class Document:
     stat: Stat
     length: int
     text: bytes | None = None
+    damage: Exception | None = None
 
     @property
     def fields(self) -> Fields:
@@ -63,6 +65,22 @@ class Document:
         """Return a function that parses the document again. It keeps `text` in memory, but not the parsed values."""
         text, bare = self.text or b"{}", replace(self, values={})
         return lambda: replace(bare, values=parse_again(text))
+
+
+class _Damaged(Mapping[str, JSON]):
+    """The members of a document that cannot be read: each use raises the error."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getitem__(self, name: str) -> JSON:
+        raise anew(self._error)
+
+    def __iter__(self) -> Iterator[str]:
+        raise anew(self._error)
+
+    def __len__(self) -> int:
+        raise anew(self._error)
 
 
 class DocumentReader:
@@ -119,6 +137,16 @@ class DocumentReader:
             return None
         return self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
+    def attempt(self, key: Key) -> Document | None:
+        """Return the document as `read` does, or, if it cannot be read, one with its `damage`. Raises what may pass."""
+        try:
+            return self.read(key)
+        except (FsbridgeError, OSError) as error:
+            if not is_lasting(error):
+                raise
+            damage = error.with_traceback(None)
+        return Document(_Damaged(damage), self._store.describe(key), Stat(False, 0, 0, str(damage), False), 0, None, damage)
+
     def again(self, key: Key, version: Hashable) -> Document:
         """Read the document at `key` again. Raises Stale if its version is not `version` or if it is gone."""
         document = self.read(key)
@@ -160,7 +188,7 @@ class DocumentReader:
     def same(self, key: Key, stat: Stat | None) -> bool:
         """True if the object at `key` is still the one of `stat` (None: still absent). Raises the errors of `read`."""
         if stat is not None and not stat.settled:
-            now = self.read(key)
+            now = self.attempt(key)
             return now is not None and now.stat.version == stat.version
         if self._immutable:
             return True
@@ -273,6 +301,11 @@ def shape_of(values: JSON, name: str) -> tuple[int, ...] | None:
     return tuple(value) if all(type(extent) is int and 0 <= extent <= MAX_EXTENT for extent in value) else None
 
 
+def chunk_edges(shape: tuple[int, ...], written: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a chunk shape as written, but with 1 in place of 0 where the array has no extent: zarr-python writes that."""
+    return tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, written, strict=True))
+
+
 def reshaped(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
     """Return the chunk grid for another array shape of the same rank."""
     return grid if grid.shape == shape else ChunkGrid(shape, grid.edges)
@@ -301,11 +334,6 @@ class Kinds(Generic[*Rest]):
             return self._parse(*documents)
         said = repr(split.said)
         known = self._joined(split, self._made.get(said))
-def chunk_edges(shape: tuple[int, ...], written: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a chunk shape as written, but with 1 in place of 0 where the array has no extent: zarr-python writes that."""
-    return tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, written, strict=True))
-
-
         if known is not None:
             return known
         made = self._parse(*documents)

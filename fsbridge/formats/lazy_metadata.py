@@ -90,7 +90,7 @@ def lightened(
     return parse_light
 
 
-_LAZY = ("attributes", "dimension_names", "native")
+_LAZY = ("attributes", "attributes_error", "dimension_names", "native")
 
 
 class _LazyMetadata(ArrayMetadata):
@@ -118,6 +118,10 @@ class _LazyMetadata(ArrayMetadata):
     @property
     def attributes(self) -> Mapping[str, JSON]:
         return self._complete().attributes
+
+    @property
+    def attributes_error(self) -> Exception | None:
+        return self._complete().attributes_error
 
     @property
     def dimension_names(self) -> tuple[str | None, ...] | None:

@@ -37,7 +37,7 @@ _PACKED = ("scale_factor", "add_offset")
 
 def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
     """The source's attributes, with numbers where xarray wants numbers."""
-    found = {name: _single(value) if name in _PACKED else value for name, value in metadata.attributes.items()}
+    found = {name: _single(value) if name in _PACKED else value for name, value in metadata.shown_attributes().items()}
     if isinstance(found.get(FILL_VALUE), str) and (missing := missing_value(metadata)) is not None:
         found[FILL_VALUE] = missing  # the text may be Zarr v3's base64 of a double
     return found

@@ -41,6 +41,14 @@ class Layout(Protocol):
     def documents(self) -> frozenset[bytes]:
         """File names of all documents of this layout. A member with one of these names is escaped, see `nodes.file_name`."""
 
+    @property
+    def of_groups(self) -> Sequence[bytes]:
+        """File names of the documents that each group has."""
+
+    @property
+    def of_arrays(self) -> Sequence[bytes]:
+        """File names of the documents that each array has."""
+
     def selective(self, format: Format) -> bool:
         """True if arrays of that format may be left out, so that a listing must open members to know."""
 
@@ -192,8 +200,8 @@ class GroupDirectory:
         `dropped` gets each link that is not listed because it leads nowhere.
         """
         group = self.group
-        documents, mtime_ns = self.documents(), group.mtime_ns
-        batch = [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
+        file = partial(self._file, mtime_ns=group.mtime_ns)
+        batch = listed_documents(self.path.layout.of_groups, self.documents, file, self.lookup, group.mtime_ns)
         if batch:
             yield batch
         batch, count, watch = [], 0, Stopwatch()
@@ -294,11 +302,14 @@ class ArrayDirectory:
     def lookup(self, name: bytes) -> AnyNode:
         """Return the layout's document `name`, or else the chunk file or directory of that name."""
         content = self.documents().get(name) if name in self.path.layout.documents else None
+        if content is None and name in self.path.layout.of_arrays:
+            self.array.metadata.shown_attributes()  # raises the reason why the document cannot be made
         return self.chunk(name) if content is None else self._file(name, content)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the documents, then what the layout adds."""
-        yield [self._file(name, content).entry(name) for name, content in self.documents().items()]
+        names, mtime_ns = self.path.layout.of_arrays, self.array.mtime_ns
+        yield listed_documents(names, self.documents, self._file, self.lookup, mtime_ns)
         yield from self.chunk_entries()
 
     def _file(self, name: bytes, content: bytes) -> DocumentFile:

@@ -6,16 +6,16 @@ are, names that no file system can show (`tree.escape`), names of the files of w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from typing import ClassVar, TypeAlias
 
-from fsbridge.errors import NotFound, Stale
+from fsbridge.errors import FsbridgeError, NotFound, Stale, is_lasting
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata
-from fsbridge.tree import Attrs, Buffer, Entry, NodeAbilities, Ready, escape, unescape
+from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, NodeAbilities, Ready, escape, unescape
 
 
 def file_name(name: str, taken: frozenset[bytes]) -> bytes:
@@ -135,6 +135,26 @@ class DocumentFile(SingleFile):
         if content is None or _digest(content) != self.version:
             raise Stale("the metadata has changed since the file was looked up")
         return BytesHandle(content, self.version)
+
+
+def listed_documents(
+    names: Sequence[bytes],
+    documents: Callable[[], Mapping[bytes, bytes]],
+    file: Callable[[bytes, bytes], DocumentFile],
+    lookup: Callable[[bytes], AnyNode],
+    mtime_ns: int,
+) -> list[Entry]:
+    """Return the entries of documents. Those that cannot be made are listed, too: the look-up of one raises the reason."""
+    try:
+        made = documents()
+    except (FsbridgeError, OSError) as error:
+        if not is_lasting(error):
+            raise
+        made = {}
+    attrs = Attrs("file", None, mtime_ns)
+    return [
+        file(name, made[name]).entry(name) if name in made else Entry(name, attrs, partial(lookup, name)) for name in names
+    ]
 
 
 def _digest(content: bytes) -> bytes:

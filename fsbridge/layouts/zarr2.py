@@ -43,8 +43,12 @@ def group_documents(attributes: Mapping[str, JSON]) -> dict[bytes, bytes]:
 
 
 def array_documents(metadata: ArrayMetadata, separator: str) -> dict[bytes, bytes]:
-    """Return the documents of an array, by file name. `separator`: between the coordinates of a chunk key."""
-    return {ARRAY: encode(array_document(metadata, separator)), ATTRIBUTES: encode(array_attributes(metadata))}
+    """Return the documents of an array, by file name, without `.zattrs` if the attributes cannot be read.
+
+    `separator`: between the coordinates of a chunk key.
+    """
+    described = {ARRAY: encode(array_document(metadata, separator))}
+    return described if metadata.attributes_error else {**described, ATTRIBUTES: encode(array_attributes(metadata))}
 
 
 def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
@@ -152,6 +156,7 @@ class Zarr2:
 
     name = "zarr2"
     documents = frozenset((GROUP, ARRAY, ATTRIBUTES, CONSOLIDATED))
+    of_groups, of_arrays = (GROUP, ATTRIBUTES), (ARRAY, ATTRIBUTES)
 
     def __init__(self, separator: str = ".", consolidated: bool = False) -> None:
         """`separator`: between the coordinates of a chunk key. `consolidated`: the root has a `.zmetadata`."""
@@ -307,6 +312,7 @@ class _Consolidation:
         node = member.present()
         array = as_array(node)
         if array is not None:
+            array.metadata.shown_attributes()
             self._add(prefix, self.layout.array_documents(array.metadata, not member.names))
             return
         group = cast(Group, node)

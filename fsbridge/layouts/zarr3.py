@@ -84,6 +84,7 @@ class Zarr3:
 
     name = "zarr3"
     documents = frozenset((_DOCUMENT,))
+    of_groups = of_arrays = (_DOCUMENT,)
 
     def selective(self, format: Format) -> bool:
         return False

@@ -230,7 +230,7 @@ def _attributes(one: Group | Array, other: Group | Array) -> Iterator[str]:
 def _plain(node: Group | Array) -> dict[str, JSON]:
     """Return the attributes, with each NaN spelled as text so that it equals another one."""
     array = as_array(node)
-    found = cast(Group, node).attributes() if array is None else array.metadata.attributes
+    found = cast(Group, node).attributes() if array is None else array.metadata.shown_attributes()
     return {name: json.dumps(value, sort_keys=True) for name, value in found.items()}
 
 

@@ -85,6 +85,8 @@ class Verification(Work[ChunkBatch, Decoded]):
                 self._found(_finding(member.path, member.error))
             elif (array := as_array(cast("Group | Array", member.node))) is not None:
                 self.counts.arrays += 1
+                if array.metadata.attributes_error is not None and self.part.is_first:
+                    self._found(_finding(member.path, array.metadata.attributes_error))
                 yield from self._array(member.path, array)
             else:
                 self.counts.groups += 1

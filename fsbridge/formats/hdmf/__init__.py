@@ -22,7 +22,7 @@ import numpy as np
 
 from fsbridge import asking
 from fsbridge.codecs import Decoder, table
-from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, TooDeep
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooDeep, is_lasting
 from fsbridge.formats.format import Opener
 from fsbridge.formats.keyed.hierarchy import Dialect, Hierarchy, KeyedGroup
 from fsbridge.metadata import JSON, DataType
@@ -119,13 +119,27 @@ class HdmfGroup(KeyedGroup):
             yield child
         mtime_ns = self.mtime_ns if missing else 0
         for name, entry in missing.items():
+            listed = self._listed(name, entry, mtime_ns)
+            if listed is not None:
+                yield listed
+
+    def _listed(self, name: str, entry: LinkRecord, mtime_ns: int) -> Child | None:
+        """Return a link for a listing, in whatever way it is shown; None if it leads nowhere or is not followed."""
+        try:
             target = self._symlink(entry)
-            if target is not None:
-                yield Child(name, mtime_ns, target)
-            elif self._is_here(entry) or self._allowed(entry) is not None:
-                yield Child(name, mtime_ns)
-            else:
-                self._remark(name, entry)
+            if target is None:
+                if not self._is_here(entry) and self._allowed(entry) is None:
+                    self._remark(name, entry, "is not followed (--allow-external)")
+                    return None
+                self._follow(name, entry, Hops())
+        except (NotFound, TooDeep) as error:
+            self._remark(name, entry, f"leads nowhere: {error}")
+            return None
+        except (FsbridgeError, OSError) as error:  # opening it raises the error
+            if not is_lasting(error):
+                raise
+            target = None
+        return Child(name, mtime_ns, target)
 
     def child(self, name: str) -> Node:
         """Return the member `name`: a directory, or the target of a link."""
@@ -145,7 +159,7 @@ class HdmfGroup(KeyedGroup):
     def _below(self, node: Node, top: Key, nested: int) -> Node:
         """Return a member as a group of the same file, whatever its own attributes say."""
         if isinstance(node, KeyedGroup):
-            return HdmfGroup(node.hierarchy, node.key, self.opener, top, nested)
+            return HdmfGroup(node.hierarchy, node.key, self.opener, top, nested, unread=node.unread)
         return node
 
     def _follow(self, name: str, entry: LinkRecord, hops: Hops) -> Node:
@@ -159,7 +173,7 @@ class HdmfGroup(KeyedGroup):
         else:
             folder = self._allowed(entry)
             if folder is None:
-                self._remark(name, entry)
+                self._remark(name, entry, "is not followed (--allow-external)")
                 raise NotFound(f"{self._place()}: {name!r} is a link to {entry.source!r}, which is not followed")
             root = self.hierarchy.keyed.externals.open(folder, self._open_external).root
         hops.one_more(f"{self._place()}: link {name!r}")
@@ -219,13 +233,12 @@ class HdmfGroup(KeyedGroup):
     def _place(self) -> str:
         return self.hierarchy.keyed.store.describe(self.key)
 
-    def _remark(self, name: str, entry: LinkRecord) -> None:
-        """Log once that a link is not followed."""
+    def _remark(self, name: str, entry: LinkRecord, what: str) -> None:
+        """Log once why a link is not listed."""
         place, said = self._place(), self.hierarchy.keyed.remarks
         if (place, name) not in said and len(said) < MAX_REMARKS:
             said.add((place, name))
-            text = "%s: the link %r to %s in %r is not followed (--allow-external)"
-            log.warning(text, place, name, entry.path, entry.source)
+            log.warning("%s: the link %r to %s in %r %s", place, name, entry.path, entry.source, what)
 
 
 def resolve(root: Node, path: str, hops: Hops | None = None) -> Node:
@@ -256,15 +269,13 @@ class HdmfDialect(Dialect):
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
 
-    def group(self, hierarchy: Hierarchy, key: Key) -> Group:
+    def group(self, hierarchy: Hierarchy, key: Key) -> KeyedGroup:
         """Return a group with links, or the root of a file, which makes the groups below it groups of the same file."""
         try:
             attributes = hierarchy.group_attributes(key)
-        except PASSING:
-            raise  # its links must not seem absent
         except (FsbridgeError, OSError) as error:  # the error is reported when the attributes are read
-            if isinstance(error, OSError) and error.errno in SHORTAGES:
-                raise
+            if not is_lasting(error):
+                raise  # its links must not seem absent
             attributes = {}
         if not any(name in attributes for name in (*ATTRIBUTES, ROOT_MARK)):
             return super().group(hierarchy, key)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound, anew
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.metadata import JSON
 from fsbridge.store import ROOT, Key
@@ -51,7 +51,8 @@ class Copies:
     def _texts(self, directory: Key, key: Key) -> Iterator[bytes]:
         """Yield the copy in `directory` of the document at `key` as JSON text, as zarr-python 3 and 2 write it."""
         place = directory / self._name
-        copies = _copies(self._documents.known(place) or self._documents.read(place), self._name)
+        document = self._documents.known(place) or self._documents.attempt(place)
+        copies = {} if document is None or document.damage is not None else _copies(document, self._name)
         path = key[len(directory) + 1 :] if directory else str(key)
         copy = copies.get(path.removesuffix("/zarr.json"))
         if not isinstance(copy, dict):
@@ -116,28 +117,29 @@ def named_members(
 ) -> list[str] | None:
     """Return the group's members as consolidated metadata and OME-Zarr attributes name them; None if there are neither.
 
+    A document that cannot be read names none. Its error is raised if no other one does.
+
     `key`: where the group is; `consolidated`: names of the documents that may hold consolidated metadata, there or in any
     directory above; `attributes`: the group's.
     """
     names = _multiscales(attributes)
-    listed = bool(names)
+    listed, damage = bool(names), None
     above = key
     while True:
-        for path in _consolidated(documents, consolidated, above):
-            listed = True
-            full = f"{above}/{path}".strip("/")
-            if full.startswith(f"{key}/" if key else ""):
-                names.add(full[len(key) + 1 if key else 0 :].partition("/")[0])
+        for document, name in ((documents.attempt(above / name), name) for name in consolidated):
+            if document is not None and document.damage is not None:
+                damage = document.damage
+                continue
+            for path in _copies(document, name):
+                listed = True
+                full = f"{above}/{path if name == 'zarr.json' else path.rpartition('/')[0]}".strip("/")
+                if full.startswith(f"{key}/" if key else ""):
+                    names.add(full[len(key) + 1 if key else 0 :].partition("/")[0])
         if above == ROOT:
+            if damage is not None and not listed:
+                raise anew(damage)
             return sorted(name for name in names if name) if listed else None
         above = above.parent
-
-
-def _consolidated(documents: DocumentReader, names: Sequence[str], key: Key) -> Iterator[str]:
-    """Yield the paths, relative to `key`, of groups and arrays in the consolidated metadata at `key`."""
-    for name in names:
-        for path in _copies(documents.read(key / name), name):
-            yield path if name == "zarr.json" else path.rpartition("/")[0]
 
 
 def _multiscales(attributes: Mapping[str, JSON]) -> set[str]:

@@ -7,15 +7,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from fsbridge.codecs import Decoder
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
+from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, Stale, TooDeep, Unlistable, is_lasting
 from fsbridge.formats.documents import Document
 from fsbridge.formats.keyed.consolidated import contradictions, named_members
 from fsbridge.formats.keyed.store import DOCUMENTS, KeyedStore
@@ -32,7 +33,7 @@ from fsbridge.model import (
     SourceAbilities,
     as_array,
 )
-from fsbridge.store import ROOT, Glimpse, Key
+from fsbridge.store import ROOT, WHOLE, Glimpse, Key
 
 Version = tuple[Hashable, ...]
 """Versions of the documents that describe a node; None for an absent document."""
@@ -43,6 +44,10 @@ class Hierarchy(Protocol):
 
     @property
     def keyed(self) -> KeyedStore: ...
+
+    @property
+    def document(self) -> str | None:
+        """Name of the document that says whether its directory is an array; None if the names of documents say it."""
 
     @property
     def consolidated(self) -> Sequence[str]:
@@ -67,12 +72,17 @@ class Hierarchy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyedGroup(GroupAbilities):
-    """A directory that is no array. Each subdirectory is a member, with or without documents of its own."""
+    """A directory that is no array. Each subdirectory is a member, with or without documents of its own.
+
+    `unread`: the document that would say so cannot be read, so the directory may be an array. Directories that look like
+    chunks are then no members.
+    """
 
     kind: ClassVar[Literal["group"]] = "group"
 
     hierarchy: Hierarchy
     key: Key
+    unread: bool = field(default=False, kw_only=True)
 
     @property
     def mtime_ns(self) -> int:
@@ -95,13 +105,45 @@ class KeyedGroup(GroupAbilities):
         if names is not None:
             yield from (Child(name, self.mtime_ns) for name in names)
             return
+        chunks = False
         for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
             if entry.stat is not None and (entry.is_dir or (entry.hidden and _may_be_member(entry.name))):
+                if self.unread and _CHUNK_NAME.fullmatch(entry.name):
+                    chunks = chunks or not self._is_described(entry.name)  # asked once: an array may have many
+                    if chunks:
+                        continue
+                if self.unread and entry.name == self.hierarchy.document:
+                    continue  # a directory in place of the document
                 yield Child(entry.name, entry.stat.mtime_ns)
+
+    def _is_described(self, name: str) -> bool:
+        """True if a member has a document of its own."""
+        assert self.hierarchy.document is not None
+        try:
+            self.hierarchy.keyed.store.stat(self.key / name / self.hierarchy.document, WHOLE)
+        except NotFound:
+            return False
+        return True
+
+    def in_spite_of(self, error: Exception) -> Group:
+        """Return this group, whose document cannot be read: the members of a group do not need it.
+
+        Raises the `error` if it may pass, or if there are no members: then the document is all there is, or is an array's.
+        """
+        if not is_lasting(error):
+            raise error
+        group = replace(self, unread=True)
+        try:
+            if next(group.children(), None) is None:
+                raise error
+        except (AccessDenied, Unlistable):
+            pass  # members can still be named
+        return group
 
     def _named(self) -> list[str] | None:
         hierarchy = self.hierarchy
-        return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, self.attributes())
+        attributes = {} if self.unread else self.attributes()
+        return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, attributes)
 
     def prefetch(self) -> None:
         """Start checking the group's cached documents for changes in a remote store, because they are needed next."""
@@ -186,6 +228,10 @@ class DocumentWatch:
         return _current(self.check)
 
 
+_CHUNK_NAME = re.compile(r"c|[0-9]+")
+"""Directories of chunks, in N5 and Zarr v3."""
+
+
 def _may_be_member(name: str) -> bool:
     """True if a broken link may have led to a group or array. Then it is listed, or a mirror would delete its copy."""
     return name not in DOCUMENTS and not name.startswith(".")
@@ -253,7 +299,7 @@ def newest(*documents: Document | None) -> int:
 class Dialect:
     """The plain dialect, which adds nothing; base class of the others."""
 
-    def group(self, hierarchy: Hierarchy, key: Key) -> Group:
+    def group(self, hierarchy: Hierarchy, key: Key) -> KeyedGroup:
         """Return the group at `key`."""
         return KeyedGroup(hierarchy, key)
 

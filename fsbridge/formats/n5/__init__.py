@@ -75,6 +75,7 @@ class _Element(NamedTuple):
 class N5Hierarchy:
     """N5's rules for one store (`keyed.Hierarchy`)."""
 
+    document = DOCUMENT
     consolidated = ()
 
     def __init__(self, keyed: KeyedStore) -> None:
@@ -85,7 +86,10 @@ class N5Hierarchy:
         self._irregular: set[Key] = set()  # remote arrays whose blocks turned out to hold varying numbers of elements
 
     def open(self, key: Key) -> Group | Array:
-        document = self.keyed.documents.read(key / DOCUMENT)
+        try:
+            document = self.keyed.documents.read(key / DOCUMENT)
+        except (FsbridgeError, OSError) as error:
+            return KeyedGroup(self, key).in_spite_of(error)
         if document is None:
             return KeyedGroup(self, key)
         if not key:

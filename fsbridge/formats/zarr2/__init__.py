@@ -62,8 +62,8 @@ class LateAttributes:
         self.is_read = False
 
     def read(self) -> Document | None:
-        """Return the document, or None. Raises Stale if it differs from the first reading."""
-        document = self._documents.read(self._key)
+        """Return the document, perhaps with its damage, or None. Raises Stale if it differs from the first reading."""
+        document = self._documents.attempt(self._key)
         stat = None if document is None else document.stat
         with self._lock:
             if not self.is_read:
@@ -98,6 +98,7 @@ Separator = Literal["/", "."]
 class Zarr2Hierarchy:
     """Zarr v2's rules for one store (`keyed.Hierarchy`)."""
 
+    document = None
     consolidated = (CONSOLIDATED,)
 
     def __init__(self, keyed: KeyedStore, dialect: Dialect) -> None:
@@ -125,7 +126,7 @@ class Zarr2Hierarchy:
         wanted = wanted or "O" in str(document.values.get("dtype"))  # attributes tell what such objects are
         attributes = None
         if later is None:
-            attributes = documents.read(attrs)
+            attributes = documents.attempt(attrs)
         elif wanted or later.is_read:
             attributes = later.read()
         try:
@@ -316,7 +317,10 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
     order = fields.choice("order", ("C", "F"))
     turned = order == "F" and sum(edge > 1 for edge in edges) > 1
     elements = parse_elements(fields, math.prod(edges), values, dialect, turned)
-    native = {ARRAY: document.values, **({ATTRIBUTES: values} if attributes is not None else {})}
+    damage = None if attributes is None else attributes.damage
+    if damage is not None:
+        values = {}
+    native = {ARRAY: document.values, **({ATTRIBUTES: values} if attributes is not None and damage is None else {})}
     metadata = ArrayMetadata(
         grid,
         elements.dtype,
@@ -328,6 +332,7 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
         native=native,
         codec=elements.chain.description,
         refused=refusal(elements.chain),
+        attributes_error=damage,
     )
     return metadata, elements.chain
 

@@ -75,6 +75,7 @@ ParsedArray: TypeAlias = tuple[ArrayMetadata, CodecPipeline, ChunkGrid, ChunkKey
 class Zarr3Hierarchy:
     """Zarr v3's rules for one store: `keyed.Hierarchy`."""
 
+    document = DOCUMENT
     consolidated = (DOCUMENT,)
 
     def __init__(self, keyed: KeyedStore, dialect: Dialect) -> None:
@@ -90,15 +91,12 @@ class Zarr3Hierarchy:
     def open(self, key: Key) -> Group | Array:
         """Return the array or group at the directory `key`. A directory without a document is a group."""
         self._copies.adopt(key / DOCUMENT)
-        document = self.keyed.documents.read(key / DOCUMENT)
-        if document is None:
-            return self._dialect.group(self, key)
-        fields = document.fields
-        check_format(fields)
-        if fields.choice("node_type", ("array", "group")) == "array":
-            return self._array(key, document)
-        check_members(fields, GROUP_MEMBERS)
-        return self._dialect.group(self, key)
+        try:
+            document = self.keyed.documents.read(key / DOCUMENT)
+            is_array = document is not None and _describes_array(document.fields)
+        except (FsbridgeError, OSError) as error:
+            return self._dialect.group(self, key).in_spite_of(error)
+        return self._array(key, document) if document is not None and is_array else self._dialect.group(self, key)
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
         seen = directory.read(DOCUMENT, REPEATED_BYTES)
@@ -149,6 +147,15 @@ def _is_its_own(metadata: ArrayMetadata) -> bool:
     return metadata.refused is not None or metadata.dtype.element is not None
 
 
+def _describes_array(fields: Fields) -> bool:
+    """True for the document of an array, False for a group's. Raises CorruptData or Unsupported for any other."""
+    check_format(fields)
+    if fields.choice("node_type", ("array", "group")) == "array":
+        return True
+    check_members(fields, GROUP_MEMBERS)
+    return False
+
+
 def check_format(fields: Fields) -> None:
     """Check that `zarr_format` is 3. A draft of 2021 has a URL there."""
     value = fields.value("zarr_format")
@@ -174,6 +181,9 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
     shape, grid = shape_of(values, "shape"), values.get("chunk_grid")
     if shape is None or not isinstance(grid, dict) or grid.get("name") != "regular":  # its chunks depend on the shape
         return None
+    chunks = shape_of(grid.get("configuration"), "chunk_shape")
+    if chunks is None or 0 in chunks:  # the shape tells what chunks of no extent are
+        return None
     said = {**values, "attributes": None, "shape": len(shape)}
 
     def joined(known: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys) -> ParsedArray:
@@ -181,9 +191,6 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
         grid = stored if known.grid is outer else reshaped(known.grid, shape)
         return replace(known, grid=grid, attributes=own, native={DOCUMENT: values}), pipeline, stored, keys
 
-    chunks = shape_of(grid.get("configuration"), "chunk_shape")
-    if chunks is None or 0 in chunks:  # the shape tells what chunks of no extent are
-        return None
     return Split(said, joined)
 
 

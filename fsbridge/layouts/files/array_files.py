@@ -23,7 +23,7 @@ from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.group_page import NAME as PAGE
 from fsbridge.layouts.files.group_page import array_page
-from fsbridge.layouts.files.groups import OpenGroup
+from fsbridge.layouts.files.groups import OpenGroup, known_attributes
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.images import level_names
 from fsbridge.layouts.files.listing import listed_files
@@ -308,7 +308,7 @@ def pyramid_preview(shown: OpenGroup, name: str) -> ArrayFile | None:
 
 def _levels(shown: OpenGroup) -> list[str]:
     members = islice(shown.group.children(), _MOST_MEMBERS)
-    return level_names(shown.group.attributes(), lambda: (child.name for child in members))
+    return level_names(known_attributes(shown.group), lambda: (child.name for child in members))
 
 
 def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:

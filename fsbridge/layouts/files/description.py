@@ -137,7 +137,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
-        "attributes": dict(metadata.attributes),
+        "attributes": dict(metadata.shown_attributes()),
         "files": {suffix: f"{file}.{suffix}" for suffix in FILE_TYPES if fits[suffix] is None},
         "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
         "pictures": _pictures(view),

@@ -90,7 +90,7 @@ class View:
 
     @property
     def attributes(self) -> Mapping[str, JSON]:
-        return self.metadata.attributes
+        return self.metadata.shown_attributes()
 
     @cached_property
     def shape(self) -> tuple[int, ...]:

@@ -7,20 +7,20 @@ is made once, and each array's name and axes are put in. Not here: the HTML (`pa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, cast
 
 from fsbridge.asking import before_waiting
-from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound, is_lasting
 from fsbridge.layouts.conventions import greatest
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.description import Described, is_plain, reading_lines
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes import reasons
-from fsbridge.layouts.files.groups import Around, OpenGroup
+from fsbridge.layouts.files.groups import Around, OpenGroup, known_attributes
 from fsbridge.layouts.files.images import level_names
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.page import MemberRow, WebPage, axes_text, page, row_html, shown
@@ -28,6 +28,7 @@ from fsbridge.layouts.files.plates import PICTURE, plate_of
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.nodes import file_name
+from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.tree import MAX_NAME
 
@@ -121,7 +122,14 @@ def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = N
     """Return the page of a group. `store`: the name of the whole store; `seen`: what a listing has just found."""
     if seen is None:
         before_waiting()
-    member, attributes = shown.path.member, group.attributes()
+    member, damage = shown.path.member, None
+    attributes: Mapping[str, JSON] = {}
+    try:
+        attributes = group.attributes()
+    except (FsbridgeError, OSError) as error:
+        if not is_lasting(error):
+            raise
+        damage = str(error)
     around = shown.fresh() if seen is None else shown.last_around()
     members = list(islice(group.children(), MOST_ROWS + 1)) if seen is None else seen.members
     more = members[MOST_ROWS:]
@@ -138,6 +146,7 @@ def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = N
         rows=rows,
         more=bool(more),
         picture=None if plate_of(attributes) is None else PICTURE,
+        damage=damage,
     )
     return page(content)
 
@@ -145,7 +154,7 @@ def group_page(shown: OpenGroup, group: Group, store: str, seen: Rows | None = N
 def array_page(array: OpenArray, store: str, format: str) -> bytes:
     """Return the page of a store that is one array."""
     rows = [array_row(array.name, array.view(), Neighbours())]
-    return page(WebPage(store, "the whole store", format, [], dict(array.metadata.attributes), rows))
+    return page(WebPage(store, "the whole store", format, [], dict(array.metadata.shown_attributes()), rows))
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
@@ -161,7 +170,7 @@ def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around, 
         except NotFound:
             continue  # removed meanwhile
         except (FsbridgeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno in SHORTAGES:
+            if isinstance(error, OSError) and not is_lasting(error):
                 raise
             yield MemberRow(child.name, "error", remark=str(error))
 
@@ -186,7 +195,7 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: A
     array = as_array(node)
     if array is not None:
         return array_row(child.name, shown.opened(child.name, array, around).view(), around.neighbours, remark)
-    pyramid = level_names(cast(Group, node).attributes())
+    pyramid = level_names(known_attributes(cast(Group, node)))
     leave = partial(around.neighbours.leave, child.name)
     preview = "preview.png" if pyramid and leave("preview.png") else None
     suffixes = [suffix for suffix in ("h5",) if leave(suffix) and len(path) + 3 <= MAX_NAME]

@@ -5,13 +5,23 @@ Not here: which files groups and arrays are shown as (`layout.py`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, cast
 
 from fsbridge.asking import Kept
-from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
+from fsbridge.errors import (
+    PASSING,
+    AccessDenied,
+    CorruptData,
+    FsbridgeError,
+    NotFound,
+    Stale,
+    TooDeep,
+    Unsupported,
+    is_lasting,
+)
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.images import images, level_names, listed_levels
@@ -19,6 +29,7 @@ from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.pyramids import described
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.links import follow
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 
@@ -26,9 +37,6 @@ _GROUPS_ABOVE = 3
 """Number of groups above an array with attributes that may describe its axes: OME's multi-scales have paths of up to three
 names.
 """
-
-_MAX_HOPS = 40
-"""Most links in a chain that are followed, the same limit as in the kernel."""
 
 _MOST_MEMBERS = 1000
 """Members of a group among which levels are looked for."""
@@ -46,20 +54,13 @@ class SourceTree:
     def __init__(self) -> None:
         self.root: PathDirectory | None = None
 
-    def resolve(self, names: Sequence[str], link: Link) -> Node | None:
+    def resolve(self, names: Sequence[str], link: Link) -> Group | Array | None:
         """Return the target of a link in the group at `names`; None if it cannot be opened."""
-        here, target = list(names), link.target
+        assert self.root is not None
         try:
-            for _ in range(_MAX_HOPS):
-                for part in target.split("/"):
-                    here = here[:-1] if part == ".." else here if part in (".", "") else [*here, part]
-                node = self.at(here)
-                if not isinstance(node, Link):
-                    return node
-                here, target = here[:-1], node.target
+            return follow(self.root.member.present(), names, link.target).node
         except FsbridgeError:
             return None
-        return None
 
     def at(self, names: Sequence[str]) -> Node:
         """Open the group, array or link at a path."""
@@ -67,7 +68,7 @@ class SourceTree:
         node: Node = self.root.member.present()
         for name in names:
             if isinstance(node, Link) or as_array(node) is not None:
-                raise NotFound(name)  # a link in the middle of a link's path: the kernel follows those, we need not
+                raise NotFound(name)
             node = cast(Group, node).child(name)
         return node
 
@@ -79,9 +80,9 @@ class SourceTree:
                 node = self.at(names[:level])
                 group = None if isinstance(node, Link) or as_array(node) else cast(Group, node)
                 found.append(_NO_GROUP if group is None else GroupAbove(group.attributes(), group))
-            except PASSING:
-                raise  # else a header would lack what the attributes say for good
-            except FsbridgeError:
+            except (FsbridgeError, OSError) as error:
+                if not is_lasting(error):
+                    raise  # else a header would lack what the attributes say for good
                 found.append(_NO_GROUP)  # damaged attributes are an error only where they are shown themselves
         return found
 
@@ -118,7 +119,7 @@ class OpenGroup(GroupDirectory):
             raise Stale(f"{name!r} has changed since the group's file was made")
         return self.opened(name, array)
 
-    def resolved(self, link: Link) -> Node | None:
+    def resolved(self, link: Link) -> Group | Array | None:
         """Return the target of a link in this group; None if it cannot be opened."""
         return self._tree.resolve(self.path.member.names, link)
 
@@ -183,9 +184,19 @@ class OpenGroup(GroupDirectory):
 
 def is_pyramid(group: Group) -> bool:
     """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
-    attributes = group.attributes()
+    attributes = known_attributes(group)
     names = (child.name for child in islice(group.children(), _MOST_MEMBERS))
     return bool(level_names(attributes, lambda: names) or listed_levels(attributes))
+
+
+def known_attributes(group: Group) -> Mapping[str, JSON]:
+    """Return the attributes of a group; none if they cannot be read, which is an error only where they are shown."""
+    try:
+        return group.attributes()
+    except (FsbridgeError, OSError) as error:
+        if not is_lasting(error):
+            raise
+        return {}
 
 
 def group_document(directory: OpenGroup) -> DocumentFile:

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import cast
 
 from fsbridge.config import Config
-from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError, NotFound, Stale
+from fsbridge.errors import FsbridgeError, NotFound, Stale, is_lasting
 from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.array_files import ArrayFiles, file_of, level_of, no_array, pyramid_preview
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
@@ -22,12 +22,20 @@ from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW_PICTURE
 from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.group_page import NAME as PAGE
 from fsbridge.layouts.files.group_page import Rows, group_page
-from fsbridge.layouts.files.groups import STORE_DOCUMENT, Around, OpenGroup, SourceTree, group_document, is_pyramid
+from fsbridge.layouts.files.groups import (
+    STORE_DOCUMENT,
+    Around,
+    OpenGroup,
+    SourceTree,
+    group_document,
+    is_pyramid,
+    known_attributes,
+)
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.images import images
-from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_group
+from fsbridge.layouts.files.listing import listed_briefly, listed_files, unsized
 from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.plates import PICTURE, plate_file, plate_of
@@ -56,6 +64,7 @@ class Files:
 
     name = "files"
     documents = _TAKEN
+    of_groups = of_arrays = ()
 
     def __init__(self, config: Config) -> None:
         self.shared = Shared(config)
@@ -83,7 +92,7 @@ class Files:
         """Return a group's files, as far as its attributes and the names of its members tell: see `Layout`."""
         full = self.full_root_name if has_child(group, self.root_name) else self.root_name
         stem, page = (name, f"{name}/{PAGE}") if name else (full, PAGE)
-        fits = ["h5", *(["csv"] if has_order(group) else []), *([PREVIEW, OME.suffix] if is_pyramid(group) else [])]
+        fits = ["h5", *(["csv"] if has_order(known_attributes(group)) else []), *([PREVIEW, OME.suffix] if is_pyramid(group) else [])]
         wanted = {suffix for one in self.wanted for suffix in SEVERAL.get(one, (one,))}
         shown = [suffix for suffix in fits if suffix in wanted]
         rest = [
@@ -159,7 +168,7 @@ class FilesGroup(OpenGroup):
         except NotFound:
             return []  # removed while we list
         except (FsbridgeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno in SHORTAGES:
+            if isinstance(error, OSError) and not is_lasting(error):
                 raise
             if len(self._unopened) < _LISTED_ONCE:
                 self._unopened.add(child.name)
@@ -184,15 +193,15 @@ class FilesGroup(OpenGroup):
             file = f"{child.name}.{suffix}"
             if suffix not in _GROUP_FILES - {PREVIEW} or file in self.fresh().neighbours.names:
                 continue
-            if suffix in ("json", "h5") or (suffix == "csv" and has_order(member)):
-                yield listed_group(name, suffix, child.mtime_ns, partial(self.found, group, file))
+            if suffix in ("json", "h5") or (suffix == "csv" and has_order(known_attributes(member))):
+                yield unsized(name, suffix, child.mtime_ns, partial(self.found, group, file))
             if suffix in ("json", "h5", "csv"):
                 continue
             try:
                 image = self.found(group, file)
-            except PASSING:
-                raise
-            except FsbridgeError:
+            except (FsbridgeError, OSError) as error:
+                if not is_lasting(error):
+                    raise
                 continue  # it is no image of several levels, or one of them is damaged
             if isinstance(image, PyramidFile):
                 yield image.entry(name + b"." + suffix.encode())
@@ -257,10 +266,16 @@ class FilesGroup(OpenGroup):
         lacks = group.lacks if group.costly else None
         if lacks is not None and self.path.member.context.config.is_remote and next(readings(name), None) is not None:
             self.fresh()
-        found = None if lacks is None else self._found(group, name, lacks)
-        found = self._found(group, name, lambda other: False) if found is None else found
-        if found is not None:
-            return found
+        error: Exception | None = None
+        try:
+            found = None if lacks is None else self._found(group, name, lacks)
+            found = self._found(group, name, lambda other: False) if found is None else found
+            if found is not None:
+                return found
+        except (FsbridgeError, OSError) as raised:
+            if not self._is_no_member(name, raised):
+                raise
+            error = raised
         stems = (self._files.root_name, self._files.full_root_name)
         if not self.path.member.names:
             own = next((one for one in readings(name) if one.array in stems and one.region is None), None)
@@ -271,13 +286,21 @@ class FilesGroup(OpenGroup):
             return self._page_file()
         if (file := plate_file(self, name, self._files.root_name)) is not None:
             return file
+        if error is not None:
+            raise error
         if name in self._unopened:  # NotFound would tell a program that the member was removed
             raise Stale(f"{name!r} could not be opened when it was listed: list it again")
         raise NotFound(f"{name!r} is no file of this group")
 
     def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
         """Like `found`, but without looking for members for which `lacks` is true; None if nothing has that name."""
-        node = child_or_none(group, name, lacks)
+        node, error = None, None
+        try:
+            node = child_or_none(group, name, lacks)
+        except (FsbridgeError, OSError) as raised:
+            if not self._is_no_member(name, raised):
+                raise
+            error = raised
         found = None if node is None else self._called(group, name, node)
         if found is not None:
             return found
@@ -286,7 +309,13 @@ class FilesGroup(OpenGroup):
             found = None if node is None else self._read(group, name, reading, node)
             if found is not None:
                 return found
+        if error is not None:
+            raise error
         return None
+
+    def _is_no_member(self, name: str, error: Exception) -> bool:
+        """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""
+        return is_lasting(error) and ("." in name or "[" in name) and name not in self.fresh().neighbours.names
 
     def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
         """Return the node at a member's exact name.
@@ -337,15 +366,15 @@ class FilesGroup(OpenGroup):
         group, files, mtime_ns = self.group, self._files, self.group.mtime_ns
         if not self.path.member.names and "h5" in files.wanted:
             name = files.full_root_name if has_child(group, files.root_name) else files.root_name
-            yield [listed_group(escape(name), "h5", mtime_ns, self._as_h5)]
+            yield [unsized(escape(name), "h5", mtime_ns, self._as_h5)]
         rows = Rows() if "html" in files.wanted else None  # one for each listing, because several may run at once
         yield from self.listing(partial(self.listed, rows=rows), (Rows() if rows is None else rows).member)
         if rows is not None and PAGE not in self.last_around().neighbours.names:
             yield [self._page_file(rows).entry(PAGE.encode())]
-        if "preview" in files.wanted and plate_of(group.attributes()) is not None:
+        if "preview" in files.wanted and plate_of(known_attributes(group)) is not None:
             yield [Entry(PICTURE.encode(), Attrs("file", None, mtime_ns), partial(self.found, group, PICTURE))]
         if not (self.path.member.names or has_child(group, "store") or has_child(group, STORE_DOCUMENT)):
-            yield [listed_group(b"store", "json", mtime_ns, partial(group_document, self))]
+            yield [unsized(b"store", "json", mtime_ns, partial(group_document, self))]
 
     def _page_file(self, seen: Rows | None = None) -> DocumentFile:
         return DocumentFile(self._present_page, self._page(seen), self.group.mtime_ns)

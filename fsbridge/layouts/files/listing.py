@@ -6,7 +6,7 @@ files (`nodes.py`), their names (`names.py`), which file types fit (`filetypes/_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
@@ -51,6 +51,8 @@ def listed_files(
 
     `rows`: collects the array for the group's page.
     """
+    if array.metadata.attributes_error is not None:
+        return list(_unsized_files(array, wanted, name, others, again))
     lengths, mtime_ns = _shared_lengths(array.shared, array.view(), wanted), array.mtime_ns()
     if rows is not None:
         rows.array(array.view(), lengths.alike)
@@ -66,6 +68,18 @@ def listed_files(
         else:
             entries.append((H5Array(array) if suffix == "h5" else ArrayFile(array, suffix)).entry(file, mtime_ns))
     return entries
+
+
+def _unsized_files(
+    array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again
+) -> Iterator[Entry]:
+    """Yield the entries of an array whose attributes cannot be read: opening a file that needs them raises the reason."""
+    mtime_ns = array.mtime_ns()
+    yield unsized(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
+    for suffix in listed(array.view(), wanted):
+        if others.leave(array.name, suffix):
+            opener = partial(H5Array, array) if suffix == "h5" else partial(ArrayFile, array, suffix)
+            yield unsized(name, suffix, mtime_ns, opener)
 
 
 def listed_briefly(
@@ -109,8 +123,8 @@ def listed_briefly(
     return entries
 
 
-def listed_group(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
-    """Return the entry of a group's file. Its size is unknown, because a listing does not make the file."""
+def unsized(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
+    """Return the entry of a file of unknown size: a group's, because a listing does not make it, or one that is an error."""
     return Entry(name + b"." + suffix.encode(), Attrs("file", None, mtime_ns), opener)
 
 

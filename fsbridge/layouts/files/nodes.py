@@ -29,8 +29,13 @@ CELL_BYTES = 32
 
 
 def planned(view: View, suffix: str) -> Plan:
-    """Return what the file of that type consists of; NotFound if the type cannot hold the array."""
+    """Return what the file of that type consists of; NotFound if the type cannot hold the array.
+
+    Raises the error of attributes that cannot be read, unless the file has nothing but the elements.
+    """
     one = FILE_TYPES[suffix]
+    if not one.bare:
+        view.metadata.shown_attributes()
     try:
         if not one.quick:
             before_waiting()

@@ -81,7 +81,8 @@ class MemberRow:
 class WebPage:
     """The content of a page. `above`: the store, and names of the groups down to the one above.
 
-    `more`: some members are left out. `picture`: name of the file with a picture of the whole group.
+    `more`: some members are left out. `picture`: name of the file with a picture of the whole group. `damage`: why the
+    attributes cannot be read.
     """
 
     title: str
@@ -92,6 +93,7 @@ class WebPage:
     rows: Sequence[MemberRow]
     more: bool = False
     picture: str | None = None
+    damage: str | None = None
 
 
 def page(content: WebPage) -> bytes:
@@ -120,6 +122,8 @@ def _parts(content: WebPage) -> Iterator[str]:
     if content.picture is not None:
         yield f'<p><a href="./{content.picture}"><img class="all" loading="lazy" alt="" src="./{content.picture}"></a></p>\n'
     yield from _attributes(content.attributes)
+    if content.damage is not None:
+        yield f"<p>The attributes cannot be read: {shown(content.damage)}</p>\n"
     if content.rows:
         heads = "".join(f"<th>{head}</th>" for head in ("", "Name", "Shape", "Axes", "Type", "Chunks", "Size"))
         yield f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"

@@ -8,7 +8,7 @@ error that names it. Not here: `NAME.csv` of one array (`filetypes/text.py`), na
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -24,6 +24,7 @@ from fsbridge.layouts.files.filetypes.text import MAX_TEXTS, cells_of, rows_of
 from fsbridge.layouts.files.groups import OpenGroup
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.nodes import SingleFile
+from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.tree import Attrs
 
@@ -73,9 +74,9 @@ class Reader:
         return values
 
 
-def has_order(group: Group) -> bool:
+def has_order(attributes: Mapping[str, JSON]) -> bool:
     """Return whether a group says that it is a table, so that a listing can show its file without opening its arrays."""
-    return any(isinstance(group.attributes().get(name), list) for name in _ORDERS)
+    return any(isinstance(attributes.get(name), list) for name in _ORDERS)
 
 
 def table_of(directory: OpenGroup) -> TableFile:

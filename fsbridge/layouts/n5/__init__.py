@@ -239,6 +239,7 @@ class N5:
 
     name = "n5"
     documents = frozenset((DOCUMENT,))
+    of_groups = of_arrays = (DOCUMENT,)
 
     def __init__(self) -> None:
         self.listings = BlockListings()

@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.errors import PASSING, FsbridgeError
+from fsbridge.errors import FsbridgeError, is_lasting
 from fsbridge.layouts.axes import Attributes, axes_of, first_level
 from fsbridge.layouts.json_text import encode, is_finite
 from fsbridge.layouts.members import SourceMember
@@ -121,7 +121,7 @@ def array_document(metadata: ArrayMetadata, root: bool, spacing: Spacing | None 
 
 def _array_attributes(metadata: ArrayMetadata, spacing: Spacing, turned: bool) -> dict[str, JSON]:
     rank = len(metadata.shape)
-    attributes = metadata.attributes
+    attributes = metadata.shown_attributes()
     unfit = {name for name in _AXES if name in attributes and not _describes_axes(name, attributes[name], rank)}
     found = {
         name: _along_axes(value, rank) if turned and name in _ALONG_AXES else value
@@ -227,10 +227,10 @@ def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | 
         array = as_array(member.above.group().child(name))
         if array is None or len(array.metadata.shape) > 1:
             return None
-        return _values(member, array), array.metadata.attributes
-    except PASSING:
-        raise
-    except FsbridgeError:
+        return _values(member, array), array.metadata.shown_attributes()
+    except (FsbridgeError, OSError) as error:
+        if not is_lasting(error):
+            raise
         return None
 
 

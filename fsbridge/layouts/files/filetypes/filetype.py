@@ -46,6 +46,7 @@ class FileType:
     `can_name`: returns whether the file can contain an array's name; None: it can contain any.
     `names_array`: the file contains the array's name or another file's, so its size depends on the length of the name.
     `quick`: making the header takes microseconds and no library, so the event loop may do it.
+    `bare`: the file has nothing but the elements and their type, so attributes that cannot be read do not matter to it.
     `beside`: suffixes that are listed together with it, because one file refers to the other.
     `instead`: suffixes to list if this type cannot hold the array; the first that can is listed.
     `groups`: a group may have such a file, too.
@@ -62,6 +63,7 @@ class FileType:
     can_name: Callable[[str], bool] | None = None
     names_array: bool = False
     quick: bool = False
+    bare: bool = False
     beside: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()

@@ -55,5 +55,5 @@ def _same_size(view: View) -> None:
         raise Unfit("a raw file cannot hold elements of different sizes")
 
 
-NPY = FileType("npy", npy, check=_loaded, quick=True, instead=("txt", "csv"))
-RAW = FileType("raw", raw, check=_same_size, quick=True)
+NPY = FileType("npy", npy, check=_loaded, quick=True, bare=True, instead=("txt", "csv"))
+RAW = FileType("raw", raw, check=_same_size, quick=True, bare=True)

@@ -8,11 +8,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, cast
 
-from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.errors import (
+    PASSING,
+    AccessDenied,
+    CorruptData,
+    FsbridgeError,
+    NotFound,
+    Stale,
+    TooLarge,
+    Unsupported,
+    is_lasting,
+)
 from fsbridge.layouts.files.arrays import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
-from fsbridge.layouts.files.groups import Around, OpenGroup
+from fsbridge.layouts.files.groups import Around, OpenGroup, known_attributes
 from fsbridge.layouts.files.h5 import dimensions
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
@@ -48,7 +58,7 @@ class SeenGroup:
         group = self.group.group
         if self.state is None:
             return True
-        return self.state == _state(group.attributes(), list(group.children()))
+        return self.state == _state(known_attributes(group), list(group.children()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +136,14 @@ class Walk:
 
     def _group(self, group: OpenGroup, path: str, depth: int) -> None:
         """Add a group and all below it."""
-        attributes = dict(group.group.attributes())
+        attributes, left_out = dict[str, JSON](), list[str]()
+        try:
+            attributes = dict(group.group.attributes())
+        except (FsbridgeError, OSError) as error:
+            if not is_lasting(error):
+                raise
+            left_out.append(f"attributes: {error}")
+            log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", path, error)
         known = known_exactly(group.group) if self._exactly else None
         members = list(group.group.children()) if known is None else None
         self._around[group] = group.around(()) if members is None else group.look_around(members)
@@ -134,7 +151,7 @@ class Walk:
         self.specification.add("group", path or "/", attributes=attributes, characters=spec.characters(attributes), **typed)
         if known is not None:
             self._same(known.file, known.described, path or "/")
-        seen, left_out = _SeenMembers(), list[str]()
+        seen = _SeenMembers()
         for name, step in self._steps(group, known, members, seen, path, depth):
             self._room()
             try:

@@ -579,8 +579,23 @@ def test_bad_documents_are_errors_of_their_own(tmp_path: Path, opened: list[Sour
     assert array_at(root, "b").metadata.shape == (4,)
 
 
-def test_damaged_attributes_are_an_error_of_their_own(tmp_path: Path, opened: list[Source]) -> None:
-    put(tmp_path / "a", {})
+def test_p8_damaged_attributes_are_an_error_of_their_own(tmp_path: Path, opened: list[Source]) -> None:
+    """TensorStore reads such an array; each use of the attributes is the error, and none of anything else."""
+    put(tmp_path / "a", {}, {"0": np.arange(2, dtype="<i4").tobytes()})
+    (tmp_path / "a/.zattrs").write_text("{")
+    array = open_root(tmp_path, opened).child("a")
+    assert values(array).tolist() == [0, 1, 0, 0]
+    assert array.current()
+    with pytest.raises(CorruptData, match=r"\.zattrs"):
+        array.metadata.shown_attributes()
+    (tmp_path / "a/.zattrs").write_text("{}")
+    assert not array.current()
+    assert open_root(tmp_path, opened).child("a").metadata.shown_attributes() == {}
+
+
+def test_p8_damaged_attributes_are_an_error_of_an_array_that_needs_them(tmp_path: Path, opened: list[Source]) -> None:
+    """hdmf-zarr's `zarr_dtype` tells whether texts are references."""
+    put(tmp_path / "a", {"dtype": "|O", "filters": [{"id": "json2"}]})
     (tmp_path / "a/.zattrs").write_text("{")
     with pytest.raises(CorruptData, match=r"\.zattrs"):
         open_root(tmp_path, opened).child("a")
