@@ -17,7 +17,7 @@ from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ExactMember
 MAX_FILTERS = 32
 """HDF5's own H5Z_MAX_NFILTERS: a filter mask has 32 bits."""
 
-_FORMS = ("raw", "converted", "text", "sequences", "json")
+_FORMS = ("raw", "converted", "text", "bytes", "sequences", "json")
 _LAYOUTS = ("compact", "contiguous", "chunked", "virtual", "external")
 
 

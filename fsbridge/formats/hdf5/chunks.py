@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import CodecChain
+from fsbridge.codecs.objects import vlen_utf8
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.forking import cached_property
 from fsbridge.formats.hdf5 import answers
@@ -112,9 +113,15 @@ class DatasetChunks(ChunkAbilities):
         raise NotImplementedError
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytearray:
-        """Return a chunk of elements of variable length."""
+        """Return a chunk of elements of variable length. Raises CorruptData for a text that is not UTF-8."""
         self.file_of(info)
-        return self.through_child(index, None, limit)
+        found = self.through_child(index, None, limit)
+        if self.shown.dtype.serializer == "vlen-utf8":
+            try:
+                vlen_utf8(self.grid.elements(index)).decode(found, None, limit, None)
+            except CorruptData as error:
+                raise error.at(f"{self.array.place}: chunk {list(index)}") from None
+        return found
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         """Return the decoded size of a chunk of elements of variable length, which has to be read for it."""

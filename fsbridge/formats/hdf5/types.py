@@ -13,6 +13,7 @@
     | array type whose fill value differs within one element | raw_bytes |
     | bitfield | unsigned integer |
     | integer or bitfield with unused bits, anywhere in a type | its value, in all bits |
+    | variable-length string that is not UTF-8 | variable_length_bytes |
     | variable-length string; reference (its path, or empty) | string; `_DTYPE` names the kind of reference |
     | variable-length sequence | variable_length_bytes: the elements' bytes, their type in `_VLEN` |
     | compound, array or sequence with pointers inside | string: one JSON text per element, marked by `_JSON` |
@@ -80,6 +81,8 @@ def _shown(described: Described, form: str, fill: bytes | None) -> ShownType:
     if form == "sequences":
         element = numpy_type(described["base"])
         return ShownType(_named(dtypes.BYTES, native), (), None, {"_VLEN": dtypes.spell(element)})
+    if form == "bytes":
+        return ShownType(_named(dtypes.BYTES, native), (), None, {})
     if described["class"] == "reference":
         return ShownType(_named(dtypes.STRING, native), (), None, {"_DTYPE": f"{described['kind']}_reference"})
     return ShownType(_named(dtypes.STRING, native), (), None, {"_JSON": native} if form == "json" else {})

@@ -26,6 +26,9 @@ from fsbridge.formats.hdf5.child.sources import Sources, select
 SMALL_TABLE_CHUNKS = 64
 """A chunk table comes with the description of a dataset with a grid of at most this many chunks."""
 
+TEXTS_LOOKED_AT = 16_384
+"""Most strings of a dataset that are read to find out whether they are UTF-8, which takes some milliseconds."""
+
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
 _FILL_DEFAULT, _FILL_USER_DEFINED = 1, 2
@@ -70,6 +73,8 @@ class Datasets(Sources):
         rank = space.get_simple_extent_ndims() if kind == "simple" else 0
         unreadable = h5types.unreadable(described)
         fill = self._fill(tid, plist, described) if unreadable is None else None
+        if form == "text" and described["class"] == "string" and unreadable is None and not sources:
+            form = form if self._is_text(dataset, described, space, plist, fill) else "bytes"
         storage = None if self.has_remote_data(dataset) else self._storage(dataset)
         # If no data is stored and there is a user block, HDF5 gives an address, because it adds the block to "no
         # address".
@@ -96,6 +101,21 @@ class Datasets(Sources):
             "fill": None if fill is None else base64.b64encode(fill).decode(),
             "table": self._small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,
         }
+
+    def _is_text(self, dataset: Any, described: dict[str, Any], space: Any, plist: Any, fill: bytes | None) -> bool:
+        """True unless strings are found that are not UTF-8, of whatever character set the type is said to be.
+
+        Only a few of a local file are looked at. Another one that is not UTF-8 is an error of its chunk.
+        """
+        count, shape = space.get_simple_extent_npoints(), space.get_simple_extent_dims()
+        chunk = plist.get_chunk() if plist.get_layout() == h5d.CHUNKED else ()
+        parts = [] if fill is None else [fill]
+        if self.blocks is None and 0 < count <= TEXTS_LOOKED_AT and math.prod(chunk) <= 4 * TEXTS_LOOKED_AT:
+            try:
+                parts += self._elements(dataset, described, (0,) * len(shape), shape)
+            except (Refusal, MemoryError, *H5_ERRORS):
+                pass  # reading a chunk reports the error
+        return all(map(_is_utf8, parts))
 
     def _small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
         """Return the stored chunks of a dataset with a small grid, or None if the daemon must ask for them."""
@@ -249,6 +269,14 @@ class Datasets(Sources):
         found = np.zeros((*shape, tid.get_size()), np.uint8)
         self.read_block(dataset, start, shape, found, tid)
         return found
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_plain(described: dict[str, Any]) -> bool:

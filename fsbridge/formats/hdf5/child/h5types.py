@@ -165,7 +165,7 @@ def form(described: dict[str, Any]) -> str:
 
     - "raw": their stored bytes.
     - "converted": the same, but HDF5 widens integers with unused bits in the child.
-    - "text": UTF-8 strings, and references as paths.
+    - "text": UTF-8 strings, and references as paths; "bytes" in place of it for strings found not to be UTF-8.
     - "sequences": variable-length sequences, as the bytes of their elements in one of the first two forms.
     - "json": one JSON text for each element, for structures that hold pointers.
     """

@@ -1,7 +1,8 @@
 """Values of attributes and of elements with pointers, as JSON or in Zarr's variable-length encoding.
 
 Works on numpy arrays as h5py reads them and on the description of their type (`h5types.describe`). What JSON cannot
-express is described instead: `{"_TYPE": {...}, "_BASE64": "..."}`. Part of the HDF5 child. Not here: h5py.
+express is described instead: `{"_TYPE": {...}, "_BASE64": "..."}`, for text that is not UTF-8 with a legible `_TEXT`.
+Part of the HDF5 child. Not here: h5py.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ def _string(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return {"_TYPE": described, "_BASE64": base64.b64encode(raw).decode()}
+        return {
+            "_TYPE": described,
+            "_BASE64": base64.b64encode(raw).decode(),
+            "_TEXT": raw.decode("utf-8", "backslashreplace"),
+        }
 
 
 def _opaque(value: Any, described: dict[str, Any], resolve: Resolve) -> Any:

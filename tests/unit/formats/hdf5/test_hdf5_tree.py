@@ -166,7 +166,7 @@ def test_attributes(tmp_path: Path) -> None:
         reference = {"source": ".", "path": "/g/x"}
         opaque, latin = found.pop("opaque"), found.pop("latin")
         assert (opaque["_BASE64"], opaque["_TYPE"]["class"]) == ("AQI=", "opaque")
-        assert (latin["_BASE64"], latin["_TYPE"]["class"]) == ("tQ==", "string")
+        assert (latin["_BASE64"], latin["_TEXT"], latin["_TYPE"]["class"]) == ("tQ==", "\\xb5", "string")
         assert float(found.pop("long")) == pytest.approx(1 / 3)
         assert found == {
             "int": -3,
