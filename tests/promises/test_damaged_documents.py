@@ -15,16 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fuzz_documents
 import h5py
 import icechunk
 import numpy as np
 import pytest
 import tensorstore
 import zarr
+from fake_s3 import BUCKET, FakeS3
 from in_process import fsbridge
 from small_stores import files
 
-from fsbridge.config import Config
+from fsbridge.config import Config, Remote
 from fsbridge.formats.icechunk.records import HEADER_BYTES, unwrap
 from fsbridge.mount.lifecycle import open_tree
 
@@ -94,7 +96,7 @@ def by_other_readers(path: Path, kind: str) -> dict[str, Any]:
     return found
 
 
-def walk(source: Path, **options: Any) -> dict[str, bytes | Exception | None]:
+def walk(source: Path | str, **options: Any) -> dict[str, bytes | Exception | None]:
     """Everything that is listed in any layout, by path; errors in place of content."""
     config = Config(source=str(source), mountpoint="/nowhere", layout=LAYOUTS, files=("npy",))
     tree = open_tree(replace(config, **options))
@@ -235,6 +237,30 @@ def test_p8_links_of_hdmf_zarr_below_a_damaged_document(group: str, tmp_path: Pa
     assert shown(after) == shown(before)
 
 
+@pytest.mark.parametrize(
+    ("kind", "document"), [("n5", "g/attributes.json"), ("zarr3", "g/zarr.json"), ("zarr2", "g/.zattrs")]
+)
+def test_p8_in_object_storage(kind: str, document: str, server: FakeS3, tmp_path: Path) -> None:
+    WRITERS[kind](tmp_path / "s")
+    cut(tmp_path / "s" / document)
+    server.put_tree(tmp_path / "s", "s")
+    remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    after = walk(f"s3://{BUCKET}/s", remote=remote)
+    assert shown(after) == {name: values.tolist() for name, values in VALUES.items()}
+    errors = {path for path, content in after.items() if getattr(content, "errno", None) == errno.EIO}
+    assert errors == {path.format("") for path in GROUP_FILES}
+
+
+@pytest.mark.parametrize(("kind", "document"), [("zarr3 consolidated", "g/zarr.json"), ("zarr2 consolidated", "g/.zattrs")])
+def test_p8_on_a_web_server_that_cannot_list(kind: str, document: str, server: FakeS3, tmp_path: Path) -> None:
+    """Consolidated metadata of the root name the members of the group."""
+    WRITERS[kind](tmp_path / "s")
+    cut(tmp_path / "s" / document)
+    server.put_tree(tmp_path / "s", "s")
+    after = walk(server.url("s"))
+    assert shown(after) == {name: values.tolist() for name, values in VALUES.items()}
+
+
 @pytest.fixture
 def damaged(tmp_path: Path) -> Path:
     """A Zarr v2 store with damaged attributes of a group and of an array."""
@@ -276,3 +302,9 @@ def test_p8_commands_name_what_is_damaged_and_show_the_rest(damaged: Path) -> No
     found = [json.loads(line) for line in told.stdout.splitlines()]
     assert {(one["kind"], one["path"]) for one in found if "kind" in one} == {("damaged", "/x"), ("damaged", "/g")}
     assert told.returncode == 1
+
+
+@pytest.mark.parametrize("kind", fuzz_documents.KINDS)
+def test_p8_documents_of_any_content_harm_only_what_needs_them(kind: str) -> None:
+    """`scripts/fuzz documents` does it for as long as you like."""
+    fuzz_documents.run(kind, 0, 4)

@@ -142,7 +142,12 @@ class KeyedGroup(GroupAbilities):
 
     def _named(self) -> list[str] | None:
         hierarchy = self.hierarchy
-        attributes = {} if self.unread else self.attributes()
+        try:
+            attributes = self.attributes()
+        except (FsbridgeError, OSError) as error:  # consolidated metadata of a group above may still name the members
+            if not is_lasting(error):
+                raise
+            attributes = {}
         return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, attributes)
 
     def prefetch(self) -> None:
