@@ -92,7 +92,8 @@ class Files:
         """Return a group's files, as far as its attributes and the names of its members tell: see `Layout`."""
         full = self.full_root_name if has_child(group, self.root_name) else self.root_name
         stem, page = (name, f"{name}/{PAGE}") if name else (full, PAGE)
-        fits = ["h5", *(["csv"] if has_order(known_attributes(group)) else []), *([PREVIEW, OME.suffix] if is_pyramid(group) else [])]
+        table = ["csv"] if has_order(known_attributes(group)) else []
+        fits = ["h5", *table, *([PREVIEW, OME.suffix] if is_pyramid(group) else [])]
         wanted = {suffix for one in self.wanted for suffix in SEVERAL.get(one, (one,))}
         shown = [suffix for suffix in fits if suffix in wanted]
         rest = [
