@@ -191,7 +191,8 @@ def test_cycles_end_with_an_error() -> None:
 
 
 def test_links_are_relative_and_escaped() -> None:
-    found = walk(tree(FakeGroup({"g": FakeGroup({"l": Link("../zarr.json/a%b")})})))
+    target = FakeGroup({"a%b": FakeGroup({})})
+    found = walk(tree(FakeGroup({"g": FakeGroup({"l": Link("../zarr.json/a%b")}), "zarr.json": target})))
     assert found[b"/g/l"] == b"-> ../%7Aarr.json/a%25b"
 
 

@@ -380,7 +380,7 @@ def test_a_missing_library_is_named_with_the_command_that_helps(
     codecs = [named(f"numcodecs.{codec}")]
     array = root_array(write(tmp_path, array_document(data_type="float32", codecs=codecs), {"c/0": b"x"}))
     assert array.metadata.refused is not None
-    assert array.metadata.refused.endswith("is not installed: pip install pcodec, beside fsbridge")
+    assert array.metadata.refused.endswith(f"is not installed: pip install {codec}, beside fsbridge")
     with pytest.raises(Unsupported, match=rf"{codec}.*pip install"):
         array.chunks.read_all((0,), array.chunks.find((0,)), 1 << 26)
 
