@@ -10,17 +10,19 @@ arguments (`commands/`).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 
 from fsbridge import __version__
 from fsbridge.commands import COMMANDS, command
 from fsbridge.commands.argument_types import nearest
 from fsbridge.commands.arguments import USAGE, Parser
-from fsbridge.commands.output import ReaderGone
-from fsbridge.errors import SetupError
+from fsbridge.commands.output import SYSTEM, ReaderGone
+from fsbridge.errors import FsbridgeError, SetupError
 
 INTERRUPTED = 8
 
@@ -60,10 +62,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         shown = unloadable(error)
         print(f"fsbridge: {shown}", file=sys.stderr)
         return shown.exit_code
-    except ReaderGone:
-        return 0
+    except ReaderGone as gone:
+        return gone.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:  # Python's own exit code for it is 1, which means "they differ" to `diff`
+        if sys.flags.dev_mode:
+            raise
+        with contextlib.suppress(OSError, ValueError):  # nobody reads standard error any more
+            print(f"fsbridge: {_unexpected(error)}", file=sys.stderr)
+        return SYSTEM
+
+
+def _unexpected(error: Exception) -> SetupError:
+    """Return what is said about an exception that nobody has foreseen."""
+    if isinstance(error, MemoryError):
+        return SetupError("there is not enough memory", "a smaller --cache-size may help")
+    if isinstance(error, FsbridgeError | OSError):
+        return SetupError(str(error))
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{os.path.basename(last.filename)}, line {last.lineno}"
+    hint = "this is a bug of fsbridge: please report it with the output of: fsbridge --version --verbose"
+    return SetupError(f"unexpected {type(error).__name__} in {where}: {error}", hint)
 
 
 def _plain_words(words: list[str]) -> list[str]:

@@ -57,7 +57,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
             def found(difference: Difference) -> None:
                 different.append(difference.path)
-                show(printable(f"{difference.path}: {difference.words}"))
+                show(printable(f"{difference.path}: {difference.words}"), DIFFERENT)
 
             pair, part = (places[0], places[1]), JobPart(*args.part)
             return Comparison(sources, pair, problems.tell, found, args.tolerance, args.reversed_axes, part)

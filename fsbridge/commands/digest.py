@@ -11,7 +11,7 @@ from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
 from fsbridge.commands.output import show
-from fsbridge.commands.sources import CommandLine, Problems
+from fsbridge.commands.sources import FAILED, CommandLine, Problems
 from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(program: str, argv: Sequence[str]) -> int:
                 show(line(path, digest))
                 return
             same = known.pop(path) == digest
-            show(f"{path}: {'OK' if same else 'FAILED'}")
+            show(f"{path}: {'OK' if same else 'FAILED'}", FAILED)
             if not same:
                 failed.append(path)
 
@@ -69,18 +69,18 @@ def run(program: str, argv: Sequence[str]) -> int:
         return code
     if args.part[1] == 1:
         for path in known:
-            show(f"{path}: MISSING")
+            show(f"{path}: MISSING", FAILED)
             failed.append(path)
     if failed:
         print(f"fsbridge: {len(failed)} arrays differ from {args.check}", file=sys.stderr)
-    return 1 if failed else code
+    return FAILED if failed else code
 
 
 def _read(path: str) -> dict[str, str]:
     from fsbridge.unmounted.digest import parse_lines
 
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return {place: found for found, place in parse_lines(file.read())}
     except (OSError, ValueError) as error:
         words = error.strerror if isinstance(error, OSError) else str(error)

@@ -21,7 +21,7 @@ from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.diagnosis import Diagnosis, findings
 from fsbridge.commands.output import show
-from fsbridge.commands.sources import CommandLine
+from fsbridge.commands.sources import FAILED, CommandLine
 from fsbridge.config import Config
 from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import FsbridgeError, NotFound, printable
@@ -66,12 +66,12 @@ def run(program: str, argv: Sequence[str]) -> int:
     for finding in findings(path, look):
         found.append(finding)
         if not args.json:
-            show(f"{SIGNS[finding.state]}  {printable(finding.subject)}: {printable(finding.words)}")
+            show(f"{SIGNS[finding.state]}  {printable(finding.subject)}: {printable(finding.words)}", FAILED)
             if finding.mend and finding.state != "ok":
-                show(f"        {printable(finding.mend)}")
+                show(f"        {printable(finding.mend)}", FAILED)
+    code = FAILED if any(finding.state == "bad" for finding in found) else 0
     if args.json:
-        show(json.dumps([asdict(finding) for finding in found], indent=2))
-    code = 1 if any(finding.state == "bad" for finding in found) else 0
+        show(json.dumps([asdict(finding) for finding in found], indent=2), code)
     if "://" in path:  # the interpreter's own end aborts while a thread is still inside the client library
         os._exit(code)
     return code

@@ -15,7 +15,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import show
-from fsbridge.commands.sources import CommandLine
+from fsbridge.commands.sources import FAILED, CommandLine
 from fsbridge.config import Config, parse_place
 
 TABLE_COLUMNS = 120
@@ -75,12 +75,14 @@ def run(program: str, argv: Sequence[str]) -> int:
     from fsbridge.info import document, read, table
 
     name, rows = read(config)
+    broken = sum(row.reason is not None for row in rows)
+    code = FAILED if broken else 0
     if args.json:
-        show(json.dumps({"source": config.source, "format": name, "members": [document(row) for row in rows]}, indent=2))
+        members = [document(row) for row in rows]
+        show(json.dumps({"source": config.source, "format": name, "members": members}, indent=2), code)
     else:
         width = shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
-        show(f"{printable(config.source)}: {name}\n{table(rows, width)}")
-    broken = sum(row.reason is not None for row in rows)
+        show(f"{printable(config.source)}: {name}\n{table(rows, width)}", code)
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members have metadata that cannot be read", file=sys.stderr)
-    return 1 if broken else 0
+    return code

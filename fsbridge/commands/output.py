@@ -22,16 +22,24 @@ LINE_SECONDS = 10.0
 
 
 class ReaderGone(Exception):
-    """The reader of standard output has seen enough (`| head`): the command ends without an error."""
+    """The reader of standard output has seen enough (`| head`): the command ends without a message, with `exit_code`."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__()
+        self.exit_code = exit_code
 
 
-def show(text: str) -> None:
+def show(text: str, unheard: int = 0) -> None:
     """Print the line or lines `text`, as `write` does."""
-    write(os.fsencode(text + "\n"))
+    write(os.fsencode(text + "\n"), unheard)
 
 
-def write(data: bytes | bytearray | memoryview) -> None:
-    """Write `data` to standard output; ReaderGone if its reader has closed it, SetupError if it cannot be written."""
+def write(data: bytes | bytearray | memoryview, unheard: int = 0) -> None:
+    """Write `data` to standard output; ReaderGone if its reader has closed it, SetupError if it cannot be written.
+
+    `unheard`: the exit code if the reader has gone. A command whose exit code is a verdict must not end with 0 before it
+    knows.
+    """
     if sys.stdout is None:
         raise SetupError("standard output is closed", exit_code=SYSTEM)
     try:
@@ -41,7 +49,7 @@ def write(data: bytes | bytearray | memoryview) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter reports an error when it ends
         if not isinstance(error, BrokenPipeError):
             raise SetupError(f"standard output: {error.strerror}", exit_code=SYSTEM) from None
-        raise ReaderGone from None
+        raise ReaderGone(unheard) from None
 
 
 def size(number: float) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsbridge.commands import arguments, mount
 from fsbridge.commands.arguments import Parser
+from fsbridge.commands.output import ReaderGone
 from fsbridge.commands.settings import options_of, settings, spelled
 from fsbridge.config import Config, parse_place
 from fsbridge.errors import FsbridgeError, SetupError, printable
@@ -154,5 +155,8 @@ def report(work: Callable[[Problems], None]) -> int:
 
     to_terminal()
     problems = Problems()
-    apart(lambda: work(problems))
+    try:
+        apart(lambda: work(problems))
+    except ReaderGone as gone:
+        raise ReaderGone(gone.exit_code or problems.exit_code) from None
     return problems.exit_code

@@ -81,15 +81,16 @@ def run(program: str, argv: Sequence[str]) -> int:
     try:
         while True:
             look = _look(args.mountpoint)
+            code = SYSTEM if any(status.state in (GONE, SILENT) for status in look.statuses) else 0
             if args.prometheus:
-                write(prometheus(look.statuses).encode())
+                write(prometheus(look.statuses).encode(), code)
             elif args.json:
-                show(json.dumps([document(status) for status in look.statuses], indent=None if args.watch else 2))
+                show(json.dumps([document(status) for status in look.statuses], indent=None if args.watch else 2), code)
             else:
                 words = "\n\n".join(_words(status, _rates(status, look, before)) for status in look.statuses)
-                show(f"{CLEAR if args.watch and sys.stdout.isatty() else ''}{words or 'nothing is mounted'}")
+                show(f"{CLEAR if args.watch and sys.stdout.isatty() else ''}{words or 'nothing is mounted'}", code)
             if args.watch is None:
-                return SYSTEM if any(status.state in (GONE, SILENT) for status in look.statuses) else 0
+                return code
             time.sleep(args.watch)
             before = look
     except KeyboardInterrupt:

@@ -14,7 +14,7 @@ from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
 from fsbridge.commands.output import show
-from fsbridge.commands.sources import CommandLine, Problems
+from fsbridge.commands.sources import FAILED, CommandLine, Problems
 
 if TYPE_CHECKING:
     from fsbridge.metadata import Index
@@ -73,7 +73,7 @@ def _print(args: argparse.Namespace, found: dict[str, Any], reason: str) -> None
     from fsbridge.errors import printable
 
     if args.json:
-        show(json.dumps({key: value for key, value in found.items() if value is not None}))
+        show(json.dumps({key: value for key, value in found.items() if value is not None}), FAILED)
         return
     chunk = "" if found["chunk"] is None else f": chunk {found['chunk']}"
-    show(printable(f"{found['kind']}: {found['path']}{chunk}{reason and f': {reason}'}"))
+    show(printable(f"{found['kind']}: {found['path']}{chunk}{reason and f': {reason}'}"), FAILED)

@@ -1,0 +1,99 @@
+"""Exit codes that programs rely on: verdicts without a reader, errors that nobody has foreseen."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import zarr
+from in_process import fsbridge
+
+from fsbridge import cli
+from fsbridge.unmounted import comparing
+
+
+def spoilt(path: Path) -> Path:
+    """A store with more damaged chunks than fit into a pipe's buffer, and a list of wrong digests."""
+    array = zarr.create_array(path / "a.zarr", shape=(30,), chunks=(1,), dtype="i4")
+    array[...] = 1
+    shutil.copytree(path / "a.zarr", path / "good.zarr")
+    array[...] = 2
+    (path / "list").write_text(f"{'0' * 64}  /\n")
+    shutil.copytree(path / "a.zarr", path / "bad.zarr")
+    for chunk in (path / "bad.zarr/c").iterdir():
+        chunk.write_bytes(b"damage")
+    (path / "bad.zarr/g").mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("verify {}/bad.zarr", 1),
+        ("verify --json {}/bad.zarr", 1),
+        ("verify --missing {}/holes.zarr", 1),
+        ("diff {}/a.zarr {}/good.zarr", 1),
+        ("digest --check {}/list {}/a.zarr", 1),
+        ("digest {}/a.zarr", 0),
+        ("info {}/broken.zarr", 1),
+        ("ls {}/a.zarr", 0),
+        ("cat {}/bad.zarr//c/0 {}/a.zarr//zarr.json", 1),
+        ("doctor", 1),
+        ("status", 0),
+    ],
+)
+def test_a_verdict_that_nobody_hears_is_not_0(line: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`verify STORE | true` ends at the first line, before it knows that all is well."""
+    spoilt(tmp_path)
+    zarr.create_array(tmp_path / "holes.zarr", shape=(3,), chunks=(1,), dtype="i4")
+    (tmp_path / "broken.zarr").mkdir()
+    (tmp_path / "broken.zarr/zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    (tmp_path / "broken.zarr/x").mkdir()
+    (tmp_path / "broken.zarr/x/zarr.json").write_text("{")
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    with (
+        open(writing, "w") as output,
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(io.StringIO()) as words,
+    ):
+        assert cli.main(["fsbridge", *line.replace("{}", str(tmp_path)).split()]) == code
+    assert "Traceback" not in words.getvalue()
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), RuntimeError("odd\x1b"), MemoryError(), OSError(28, "no space"), RecursionError()]
+)
+def test_an_unforeseen_error_is_a_sentence_and_exit_code_2(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python itself ends with 1 then, which means "they differ" to `diff` and "not well" to `verify`."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    for name in ("diff", "verify", "ls", "doctor"):
+        monkeypatch.setattr(cli, "command", lambda _: SimpleNamespace(run=fail))
+        done = fsbridge(name)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("fsbridge: ")
+        assert "Traceback" not in done.stderr
+        assert "\x1b" not in done.stderr
+    assert (type(error).__name__ in done.stderr) == (not isinstance(error, MemoryError | OSError))
+
+
+def test_an_unforeseen_error_in_a_thread_of_diff_is_exit_code_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("by accident")
+
+    spoilt(tmp_path)
+    monkeypatch.setattr(comparing, "_unequal", fail)
+    done = fsbridge("diff", tmp_path / "a.zarr", tmp_path / "good.zarr")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unexpected ZeroDivisionError in test_exit_codes.py, line " in done.stderr
+    assert "please report it" in done.stderr
