@@ -289,7 +289,7 @@ def _env_file(path: str) -> dict[str, str]:
     if len(text) > _ENV_FILE_CHARACTERS:
         raise SetupError(f"env_file {path}: more than {_ENV_FILE_CHARACTERS} characters")
     found = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):  # other line separators of Unicode may be in a value
         line = line.strip()
         if not line or line[0] in "#;":
             continue

@@ -105,7 +105,8 @@ class Digest(Work[BlockRange, bytes]):
         elements = self._arrays[0]
         if not unit.start:
             shape = ",".join(map(str, elements.shape))
-            self._hash = hashlib.sha256(f"{VERSION}\n{type_text(elements.array)}\n{shape}\n".encode())
+            header = f"{VERSION}\n{type_text(elements.array)}\n{shape}\n"
+            self._hash = hashlib.sha256(header.encode("utf-8", "surrogatepass"))  # half a pair may be in a field's name
         if self._hash is not None:
             self._hash.update(result)
         if unit.is_last:
@@ -161,8 +162,9 @@ def line(path: str, found: str) -> str:
 
 def parse_lines(text: str) -> Iterator[tuple[str, str]]:
     """Yield digest and path of each line; ValueError names the first line that is malformed."""
-    for number, line in enumerate(text.splitlines(), 1):
-        found, blanks, path = line.partition("  ")
+    lines = text.removesuffix("\n").split("\n") if text else []  # other line separators of Unicode may be in a path
+    for number, line in enumerate(lines, 1):
+        found, blanks, path = line.removesuffix("\r").partition("  ")
         if len(found) != 64 or not blanks or set(found) - set("0123456789abcdef"):
             raise ValueError(f"line {number}: not a digest and a path")
         yield found, path

@@ -19,7 +19,7 @@ from numpy.lib.recfunctions import repack_fields
 from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedArray
-from fsbridge.errors import Unsupported
+from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
@@ -41,6 +41,14 @@ def type_text(array: Array) -> str:
     """The Zarr v3 data type of the elements: its name, or its JSON with sorted keys and without blanks."""
     name = array.metadata.dtype.name
     return name if isinstance(name, str) else json.dumps(name, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _utf8(text: str) -> bytes:
+    """Return text in UTF-8, and stored bytes that are none as they are; CorruptData for what no bytes decode to."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # JSON can spell half of a surrogate pair
+        raise CorruptData(f"{text[:80]!a} is no text") from None
 
 
 def ordered(
@@ -116,14 +124,14 @@ class OrderedArray:
                 supply.close()
 
     def texts(self) -> Iterator[list[bytes]]:
-        """All elements of variable length as bytes, band by band; text is UTF-8."""
+        """All elements of variable length as bytes, band by band; text is UTF-8, or the stored bytes that are none."""
         for selection in self._bands():
             supply, reader = self._open(selection)
             try:
                 found = reader.objects().reshape(-1)
             finally:
                 supply.close()
-            yield [item.encode() if isinstance(item, str) else bytes(item) for item in found]
+            yield [_utf8(item) if isinstance(item, str) else bytes(item) for item in found]
 
     def check(self) -> None:
         """Raise Stale if the store now holds another version of the array. Readers check only their own chunks."""

@@ -173,3 +173,41 @@ def test_every_writers_store_is_digested_without_errors(tmp_path: Path) -> None:
     problems = [line for line in done.stderr.splitlines() if "differ in size" not in line]
     assert problems == []
     assert len(done.stdout.splitlines()) > 100
+
+
+@pytest.mark.parametrize(
+    "name", ["next\x85line", "line\u2028separator", "paragraph\u2029separator", "form\x0cfeed", "a\rb", "a\nb", "\\"]
+)
+def test_names_with_any_line_separator_are_read_back(name: str, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", name=name, shape=(2,), chunks=(2,), dtype="i4")
+    (tmp_path / "list").write_bytes("".join(f"{line}\n" for line in printed_lines(tmp_path / "a.zarr")).encode())
+    assert fsbridge("digest", "--check", tmp_path / "list", tmp_path / "a.zarr").returncode == 0
+
+
+def printed_lines(path: Path) -> list[str]:
+    return fsbridge("digest", path).stdout.removesuffix("\n").split("\n")
+
+
+@pytest.mark.parametrize("charset", ["ascii", "utf-8"])
+def test_texts_that_are_not_utf8_are_digested_as_they_are_stored(charset: str, tmp_path: Path) -> None:
+    """Old writers stored Latin-1."""
+    for name, word in {"one": b"caf\xe9", "two": b"caf\xe8"}.items():
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            texts = file.create_dataset("station", (2,), dtype=h5py.string_dtype(charset))
+            texts[0], texts[1] = word, b"ok"
+    block = b"".join(len(item).to_bytes(8, "little") + item for item in (b"caf\xe9", b"ok"))
+    found = hashlib.sha256(b"fsbridge-digest-1\nstring\n2\n" + hashlib.sha256(block).digest())
+    assert printed(tmp_path / "one.h5") == [f"{found.hexdigest()}  /station"]
+    assert fsbridge("diff", tmp_path / "one.h5", tmp_path / "one.h5").returncode == 0
+    differing = fsbridge("diff", tmp_path / "one.h5", tmp_path / "two.h5")
+    assert (differing.returncode, differing.stdout) == (1, "/station: 1 of 2 elements differ, the first at [0]\n")
+
+
+def test_half_a_surrogate_pair_as_fill_value_is_one_line(tmp_path: Path) -> None:
+    """JSON can spell it, and no bytes decode to it."""
+    zarr.create_array(tmp_path / "a.zarr", shape=(2,), chunks=(2,), dtype="string")
+    document = tmp_path / "a.zarr/zarr.json"
+    document.write_text(document.read_text().replace('"fill_value": ""', '"fill_value": "\\ud800"'))
+    done = fsbridge("digest", tmp_path / "a.zarr")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert fsbridge("diff", tmp_path / "a.zarr", tmp_path / "a.zarr").returncode == 2
