@@ -269,8 +269,9 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
 
 
 def _facts(config: Config, tree: Tree) -> dict[str, str]:
-    """Return the part of a report on the mount that never changes."""
-    said = {"mountpoint": config.mountpoint, "source": config.place, "layout": config.layout, "version": __version__}
+    """Return the part of a report on the mount that never changes. Called before it is mounted: realpath touches it."""
+    point = config.mountpoint if preflight.is_descriptor(config.mountpoint) else os.path.realpath(config.mountpoint)
+    said = {"mountpoint": point, "source": config.place, "layout": config.layout, "version": __version__}
     return {**said, "format": tree.format}
 
 

@@ -22,7 +22,7 @@ from fsbridge import __version__
 from fsbridge.deadlines import Deadline
 from fsbridge.errors import SetupError, printable
 from fsbridge.mount.control import folders, is_private, short_address
-from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounts
+from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounted_at, mounts
 
 ANSWER_SECONDS = 0.6
 """Seconds within which all daemons must answer, so that the command takes less than a second."""
@@ -78,8 +78,8 @@ def running() -> list[Running]:
 def serving(mountpoint: str) -> list[Running]:
     """The mounts on `mountpoint`, the latest last; SetupError if there is none."""
     everything = running()
-    parent, name = os.path.split(os.path.abspath(mountpoint))
-    places = {os.path.abspath(mountpoint), os.path.join(os.path.realpath(parent), name)}
+    mounted = mounted_at(mountpoint)
+    places = {os.path.abspath(mountpoint), "" if mounted is None else mounted.point}
     found = [daemon for daemon in everything if daemon.mountpoint in places]
     if not found:
         others = ", ".join(daemon.mountpoint for daemon in everything)

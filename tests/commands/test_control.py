@@ -23,7 +23,8 @@ from small_stores import FORMATS
 from waiting import until
 
 from fsbridge import __version__
-from fsbridge.mount import control, running
+from fsbridge.config import Config
+from fsbridge.mount import control, lifecycle, preflight, running
 
 
 @pytest.fixture(autouse=True)
@@ -411,3 +412,29 @@ def test_a_daemon_that_does_not_know_a_question_says_so(daemon: Callable[[dict[s
     done = in_process.fsbridge("log-level", daemon({}), "debug")
     assert done.returncode == 1
     assert "it may be another version of fsbridge" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("mounted", "asked"), [("link/m", "real/m"), ("real/m", "link/m"), ("real/l", "real/m"), ("link/m", "link/l")]
+)
+def test_a_mount_point_reached_through_a_link_is_one_mount(
+    mounted: str, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real/m").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "real/l").symlink_to("m")
+    real = os.path.realpath(tmp_path / "real/m")
+    table = [preflight.Mounted("0:1", "/", real, "fuse.fsbridge", "s.n5")]
+    for module in (running, preflight):
+        monkeypatch.setattr(module, "mounts", lambda: table)
+    tree = lifecycle.Tree(None, lambda: None, format="n5")  # type: ignore[arg-type]
+    facts = lifecycle._facts(Config("s.n5", str(tmp_path / mounted)), tree)
+    answers = {"errors": lambda question, _: {"errors": []}, "log-level": lambda question, _: {}}
+    daemon = control.Control(facts, answers)
+    try:
+        assert [mount.mountpoint for mount in running.running()] == [real]
+        assert [mount.format for mount in running.serving(str(tmp_path / asked))] == ["n5"]
+        for words in (["errors", tmp_path / asked], ["log-level", tmp_path / asked, "info"]):
+            assert in_process.fsbridge(*words).returncode == 0
+    finally:
+        daemon.close()
