@@ -131,6 +131,8 @@ def parse(data: bytes, place: str, limits: Limits) -> JSON:
         with _large if size.values > LARGE_VALUES else nullcontext():
             value: JSON = _DECODER.decode(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
+        if bytes(data[:2]) == b"\x1f\x8b":  # S3 sends what was stored with "Content-Encoding: gzip" as it was stored
+            raise CorruptData(f"{place}: compressed with gzip, and so no JSON: store it as it is") from None
         raise CorruptData(f"{place}: not UTF-8 text (byte {error.start})") from None
     except RecursionError:
         raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}") from None

@@ -94,6 +94,9 @@ _METADATA = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backof
 _DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff": 1.0}
 """Seconds for chunks: 29 at most, within P7's thirty."""
 
+_COMPRESSIONS = frozenset(("gzip", "x-gzip", "deflate", "compress", "br", "zstd"))
+"""What `Content-Encoding` says of compressed bytes (RFC 9110, 8.4.1)."""
+
 WEAK = "W/"
 """How weak ETags begin (RFC 9110, 8.8.3)."""
 
@@ -197,6 +200,11 @@ class Client:
         found = _object(key, result.meta)
         if match is not None and bare(found.etag) != bare(match):
             raise Stale(f"{place}: replaced")
+        if self.location.kind == "http" and (encoding := _compression(result)) is not None:
+            raise Unreachable(
+                f"{place}: the server sends it compressed (Content-Encoding: {encoding}) although nobody asked for that; "
+                "it must send the file as it is"
+            )
         return Response(found, result, place, asked)
 
     def _head(self, key: str) -> Object:
@@ -277,6 +285,10 @@ class Client:
         if last is None:
             self._believe_nothing(prefix)
 
+    def left_out(self, prefix: str) -> list[str]:
+        """Describe the keys directly below `prefix` that listings so far have left out."""
+        return self._odd.left_out(prefix)
+
     def _believe_nothing(self, prefix: str) -> None:
         """Raise Unreachable if the server gives an object even for a made-up name.
 
@@ -332,6 +344,12 @@ def _called(call: Callable[[], R]) -> R:
         if type(error).__name__ != "PanicException":
             raise
         raise Panic from None
+
+
+def _compression(result: GetResult) -> str | None:
+    """Return how a web server has compressed what it sends, or None. `aws-chunked` and `utf-8`, which some say, do not."""
+    named = str(result.attributes.get("Content-Encoding") or "").lower().replace(" ", "").split(",")
+    return next((encoding for encoding in named if encoding in _COMPRESSIONS), None)
 
 
 def _speakable(key: str) -> bool:

@@ -37,6 +37,12 @@ _SERVERS: dict[Kind, tuple[str, ...]] = {
 _SIGNATURE = re.compile(r"[?&](X-Amz-|X-Goog-|Signature=|sig=)", re.IGNORECASE)
 """Matches the query of a signed URL."""
 
+_SECRET = re.compile(r"sig|token|key|secret|private|pass|auth|credential|policy|expires|^x-|^s[a-z]$", re.IGNORECASE)
+"""Matches parameters of a query that may be part of a signature or a password. Azure's have two letters (`sv`, `sp`)."""
+
+_FOR_BROWSERS = frozenset(("download",))
+"""Parameters of a query that only tell a browser to save the file: Zenodo's links end with `?download=1`."""
+
 _NAME = re.compile(r"[A-Za-z0-9._~:$-]+")
 """Matches the name of a bucket, a container, a server or a region."""
 
@@ -169,16 +175,27 @@ def region_of(given: str) -> str:
 
 
 def _web(scheme: str, rest: str) -> Location:
-    host, _, path = rest.partition("/")
+    before, _, query = rest.partition("?")
+    host, _, path = before.partition("/")
     if "@" in host:
         raise _secret(f"{scheme}://...@{host.rpartition('@')[2]}")
-    if "?" in rest or "#" in rest:
-        raise _secret(f"{scheme}://{host}/...?...")
+    _check_query(f"{scheme}://{before.partition('#')[0]}", "#" in rest, query)
     if not host:
         raise SetupError(f"{scheme}://{rest}: names no server", f"write {scheme}://SERVER/PATH")
     path = path.strip("/")
     root = f"{scheme}://{host}"
     return Location("http", f"{root}/{path}" if path else root, root, path)
+
+
+def _check_query(shown: str, has_fragment: bool, query: str) -> None:
+    """Raise SetupError unless a URL of a web server means the same without its query, which is never sent."""
+    names = [name for word in re.split("[&;]", query) if (name := word.partition("=")[0])]
+    if any(map(_SECRET.search, names)):
+        raise _secret(f"{shown}?...")
+    wanted = [f"?{name[:80]}=..." for name in names if name.lower() not in _FOR_BROWSERS] + ["#..."] * has_fragment
+    if wanted:
+        hint = "give the URL without it; in a file's name, write %3F for '?' and %23 for '#'"
+        raise SetupError(f"{shown}: fsbridge sends no {wanted[0]} to a server", hint)
 
 
 def _secret(shown: str) -> SetupError:

@@ -7,7 +7,8 @@ What a server does, and the test of it:
 - a body that breaks off, or stalls, once: `a_body_that_breaks_off`, `a_body_that_stalls`
 - an object that was replaced meanwhile, shrunk, removed: `replaced_while_it_is_resumed`, `has_shrunk`, `a_listing_has`
 - fewer bytes: `a_body_shorter_than_its_range`; 200 for a range: `ignores_ranges`; 416: `a_range_outside_the_object`
-- If-Match ignored: `bytes_of_another_version`; `Content-Encoding`: `content_encoding`; redirects: `a_redirect`
+- If-Match ignored: `bytes_of_another_version`; redirects: `a_redirect`
+- `Content-Encoding`: `content_encoding`, `compresses_unasked`, `stored_compressed`
 - no ETag, or one of time and size: `no_etag_and_no_time`; another one in listings: `etags_that_differ`
 - 403 for what is absent: `a_refusal_is_absence`; a page for it: `has_everything`; a store that vanishes: `loses_the_store`
 - refusals for another reason, with `--absent-403`: `another_reason`, `all_at_once_refused`
@@ -31,7 +32,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import formatdate
@@ -46,7 +47,7 @@ from waiting import Clock, until
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait, as_of
-from fsbridge.config import Config, Remote
+from fsbridge.config import Config, Limits, Remote
 from fsbridge.errors import (
     AccessDenied,
     CorruptData,
@@ -60,6 +61,7 @@ from fsbridge.errors import (
     Unreachable,
 )
 from fsbridge.formats.detect import detect
+from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.format import ZARR2
 from fsbridge.formats.open import Opening, open_source
 from fsbridge.store import ROOT, WHOLE, Key
@@ -903,6 +905,8 @@ def test_p8_a_key_that_cannot_be_named_hides_no_other(
     assert sorted(name for names in store.names(Key("a")) for name in names) == ["big", "c", "zarr.json"]
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
     assert sum("no path can have this name" in record.message for record in caplog.records) >= 1
+    assert {"the key 'a/" in said for said in store.left_out(Key("a"))} == {True}
+    assert list(store.left_out(Key("a/c"))) == []
     assert store.read(A, 1 << 20)[0] == CHUNK
 
 
@@ -1006,6 +1010,30 @@ def test_urls_with_secrets_are_refused(url: str) -> None:
     with pytest.raises(SetupError) as caught:
         parse_url(url)
     assert "SECRET" not in str(caught.value) or url.startswith(("ftp", "s3:///"))
+
+
+@pytest.mark.parametrize(
+    "query", ["access_token=SECRET", "token=SECRET", "sv=1&sig=SECRET", "Policy=SECRET", "download=1&Signature=SECRET"]
+)
+def test_queries_that_hold_secrets_are_refused_without_showing_them(query: str) -> None:
+    with pytest.raises(SetupError, match="password or a signature") as caught:
+        parse_url(f"https://h/x?{query}")
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("query", ["download=1", "download", "download=true", "Download=1", ""])
+def test_what_only_tells_a_browser_to_save_a_file_is_left_out(query: str) -> None:
+    """The links of Zenodo end with it."""
+    assert parse_url(f"https://h/records/1/files/f.h5?{query}") == parse_url("https://h/records/1/files/f.h5")
+
+
+@pytest.mark.parametrize(
+    "rest", ["x?format=original", "x?versionId=3", "x#mode=bytes", "x?download=1&format=original", "?a=1"]
+)
+def test_a_query_that_chooses_what_is_sent_is_refused_and_no_secret(rest: str) -> None:
+    with pytest.raises(SetupError, match="give the URL without it") as caught:
+        parse_url(f"https://h/{rest}")
+    assert "password" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["s3://b u/x", "s3://\u00e4/x", "gs://b\t/x", "az://c@a b/x"])
@@ -1171,8 +1199,40 @@ def test_p9_a_redirect_is_followed_and_what_comes_from_there_is_checked_like_any
         other.stop()
 
 
+def encoded(server: FakeS3, encoding: str, objects: Mapping[str, bytes]) -> None:
+    """Let the server answer with these bytes, and call them encoded."""
+    headers = {"ETag": '"e"', "Last-Modified": formatdate(1e9, usegmt=True), "Content-Encoding": encoding}
+
+    def answer(request: Request) -> Fault | None:
+        stored = objects.get(request.key)
+        return None if stored is None else Fault(status=200, body=stored, headers=headers)
+
+    server.fault = answer
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "X-GZIP", "aws-chunked, br"])
+@pytest.mark.parametrize("path", ["z/a/c/0", "z/zarr.json"])
+def test_a_web_server_that_compresses_unasked_is_named(server: FakeS3, encoding: str, path: str) -> None:
+    """What it sends is not the object, which any other reader of the web would get."""
+    encoded(server, encoding, {path: gzip.compress(CHUNK)})
+    with pytest.raises(Unreachable, match=r"sends it compressed \(Content-Encoding: (x-)?(gzip|br)\)"):
+        web(server).read(Key(path.removeprefix("z/")), 1 << 20)
+
+
+@pytest.mark.parametrize("encoding", ["identity", "aws-chunked", "utf-8", ""])
+def test_a_web_server_that_does_not_compress_is_read(server: FakeS3, encoding: str) -> None:
+    encoded(server, encoding, {"z/a/c/0": CHUNK})
+    assert web(server).read(A, 1 << 20)[0] == CHUNK
+
+
+def test_a_document_that_was_stored_compressed_is_named(server: FakeS3) -> None:
+    encoded(server, "gzip", {"z/zarr.json": gzip.compress(b"{}")})
+    with pytest.raises(CorruptData, match="compressed with gzip"):
+        DocumentReader(opened(server), Limits()).read(Key("zarr.json"))
+
+
 def test_content_encoding_is_left_alone(server: FakeS3) -> None:
-    """Reads return the stored bytes, whatever a header says of them: the metadata name the codecs."""
+    """Reads of an object store return the stored bytes, whatever a header says of them: the metadata name the codecs."""
     stored = gzip.compress(CHUNK)
     headers = {"ETag": '"e"', "Last-Modified": formatdate(1e9, usegmt=True), "Content-Encoding": "gzip"}
     server.fault = lambda request: Fault(status=200, body=stored, headers=headers) if request.key == "z/a/c/0" else None
