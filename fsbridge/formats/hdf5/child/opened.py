@@ -25,6 +25,13 @@ Answer: TypeAlias = tuple[dict[str, Any], list[bytes | bytearray | memoryview]]
 
 _OPEN_FOR_WRITING = "already open for write"
 """Part of HDF5's message for a file with the mark "open for writing" in its superblock (H5F.c, since 1.10)."""
+_STRICT = re.compile(
+    "stored datatype size in chunk layout does not match|stored chunk dimension encoding length does not match"
+)
+"""Matches what HDF5 2.0 says of two redundant numbers of a layout message (H5Dchunk.c), which earlier versions ignore.
+
+PureHDF writes wrong ones. The data are intact.
+"""
 _set_read_attempts = function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
 
 _ERRNO = re.compile(r"\berrno = (\d+)")
@@ -129,6 +136,11 @@ def failure_of(error: BaseException) -> Refusal:
     """
     if isinstance(error, NestedTooDeep):
         return Refusal("unsupported", reason(error))
+    if _STRICT.search(str(error)):
+        # Without a filter or a layout h5repack copies such a dataset as it is.
+        hint = "rewrite the file with h5repack of such a version: h5repack -f GZIP=4 OLD NEW"
+        said = f"HDF5 2 refuses its chunk layout, which HDF5 1.10 to 1.14 read: {hint}"
+        return Refusal("unsupported", f"{said} ({reason(error)})")
     return Refusal("corrupt" if _ERRNO.search(str(error)) is None else "unreachable", reason(error))
 
 

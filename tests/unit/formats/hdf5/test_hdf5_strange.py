@@ -6,6 +6,8 @@ import ctypes
 import logging
 import os
 import signal
+import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +269,17 @@ def test_p8_a_chunk_of_texts_above_the_limit_ends_no_child(tmp_path: Path, caplo
         assert len(found.chunks.read_all((0,), found.chunks.find((0,)), 20_044)) == 20_044
         assert source.file.supervisor.child is child
     assert caplog.records == []
+
+
+def test_a_layout_that_only_hdf5_2_refuses_is_named_and_mended_by_its_hint(tmp_path: Path) -> None:
+    """PureHDF wrote 4 for the size of any element; HDF5 1.10 to 1.14 take the size from the type."""
+    path, mended = tmp_path / "p.h5", tmp_path / "mended.h5"
+    data = np.arange(12.0).reshape(3, 4)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=data, chunks=(3, 4))
+    path.write_bytes(path.read_bytes().replace(struct.pack("<3I", 3, 4, 8), struct.pack("<3I", 3, 4, 4)))
+    with opened(path) as source, pytest.raises(Unsupported, match="h5repack -f GZIP=4 OLD NEW"):
+        source.root.child("x")
+    subprocess.run(["h5repack", "-f", "GZIP=4", path, mended], check=True)  # the package hdf5-tools has HDF5 1.10
+    with opened(mended) as source:
+        assert values(array(source, "x")).tolist() == data.tolist()
