@@ -189,6 +189,10 @@ class MemberAbilities(Protocol):
         """Return the node just as an HDF5 file has it (blocking). None: it is not in an HDF5 file."""
         return None
 
+    def skipped(self) -> Iterator[str]:
+        """Describe what belongs to the node and is not shown: a reader takes it for absent. Blocking."""
+        return iter(())
+
 
 class GroupAbilities(MemberAbilities, Protocol):
     """What only some groups can do."""

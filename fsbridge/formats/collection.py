@@ -123,6 +123,9 @@ class CollectionGroup(GroupAbilities):
     def native(self) -> Mapping[str, JSON]:
         return {}
 
+    def skipped(self) -> Iterator[str]:
+        return self._source.store.left_out(self._key)
+
     def children(self) -> Iterator[Child]:
         """Yield the members by name.
 

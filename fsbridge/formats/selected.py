@@ -187,6 +187,9 @@ class SelectedGroup(GroupAbilities):
     def contradictions(self) -> Iterator[str]:
         return self.group.contradictions()
 
+    def skipped(self) -> Iterator[str]:
+        return self.group.skipped()
+
     def exact(self) -> Exact | None:
         """Return the group as HDF5 stores it.
 

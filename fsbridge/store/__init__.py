@@ -181,6 +181,10 @@ class StoreAbilities(Protocol):
         """
         return None
 
+    def left_out(self, key: Key) -> Iterator[str]:
+        """Describe what is stored in the directory at `key` and in no listing of it."""
+        return iter(())
+
     @property
     def vouches(self) -> bool:
         """True if the store lists ETags, so that `vouch` is worth a call."""

@@ -181,6 +181,9 @@ class Remembered(StoreAbilities):
     def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
         return self._store.lacking(key, names, most)
 
+    def left_out(self, key: Key) -> Iterator[str]:
+        return self._store.left_out(key)
+
     @property
     def vouches(self) -> bool:
         return self._store.vouches

@@ -36,10 +36,42 @@ class OrderedMember:
     error: Exception | None = None
 
 
-def members(tree: VirtualTree, path: str = "") -> Iterator[OrderedMember]:
-    """The group or array at `path` and all below it, in the order of their names; links are not followed."""
+MAX_LINKS = 40
+"""Most links on the way to one member, as in Linux."""
+
+
+def members(
+    tree: VirtualTree, path: str = "", linked: Callable[[str, Link], object] = lambda path, link: None
+) -> Iterator[OrderedMember]:
+    """The group or array at `path` and all below it, in the order of their names; links are not followed.
+
+    `linked` gets the path of each link, and the link.
+    """
     node = find_member(tree, path)
-    yield from _below("/" + "/".join(os.fsdecode(name) for name in split(path)), node, tree.config.limits.depth)
+    yield from _below("/" + "/".join(os.fsdecode(name) for name in split(path)), node, tree.config.limits.depth, linked)
+
+
+def follow(tree: VirtualTree, path: str, link: Link) -> Group | Array:
+    """Return what a link at `path` leads to. Raises NotFound if there is nothing, TooDeep after too many links."""
+    ahead = [name for name in (unescape(part) for part in split(path)[:-1]) if name is not None][::-1]
+    trail: list[Group | Array] = [tree.source.root]
+    ahead, links = [*link.target.split("/")[::-1], *ahead], 1
+    while ahead:
+        name, here = ahead.pop(), trail[-1]
+        if name == "..":
+            trail[1:] = trail[1:-1]
+        elif name not in ("", "."):
+            if as_array(here) is not None:
+                raise NotFound(f"{name!r} is not below an array")
+            node = cast(Group, here).child(name)
+            if isinstance(node, Link):
+                links += 1
+                if links > MAX_LINKS:
+                    raise TooDeep(f"more than {MAX_LINKS} links in a row")
+                ahead += node.target.split("/")[::-1]
+            else:
+                trail.append(node)
+    return trail[-1]
 
 
 def find_member(tree: VirtualTree, path: str) -> Group | Array:
@@ -55,7 +87,7 @@ def find_member(tree: VirtualTree, path: str) -> Group | Array:
     return node
 
 
-def _below(path: str, node: Group | Array, depth: int) -> Iterator[OrderedMember]:
+def _below(path: str, node: Group | Array, depth: int, linked: Callable[[str, Link], object]) -> Iterator[OrderedMember]:
     if (array := as_array(node)) is not None:
         yield OrderedMember(path, array)
         return
@@ -76,8 +108,10 @@ def _below(path: str, node: Group | Array, depth: int) -> Iterator[OrderedMember
         except (FsbridgeError, OSError) as error:
             yield OrderedMember(below, None, error)
             continue
-        if not isinstance(found, Link):
-            yield from _below(below, found, depth - 1)
+        if isinstance(found, Link):
+            linked(below, found)
+        else:
+            yield from _below(below, found, depth - 1, linked)
 
 
 def _shown(child: Child) -> bytes:

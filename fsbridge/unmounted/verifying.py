@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, TooLarge, Unsupported
 from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Array, Group, as_array, open_chunk
+from fsbridge.model import Array, Group, Link, as_array, open_chunk
 from fsbridge.unmounted import reason
-from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, members
+from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, follow, members
 
 TRIES = 3
 """Most attempts to decode a chunk that keeps changing, before that is a finding."""
 
-Kind: TypeAlias = Literal["damaged", "unsupported", "inconsistent", "unreadable"]
+Kind: TypeAlias = Literal["damaged", "unsupported", "inconsistent", "skipped", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Verification(Work[ChunkBatch, Decoded]):
         self._missing = missing
 
     def units(self) -> Iterator[ChunkBatch]:
-        for member in members(self.sources.tree(), self._path):
+        for member in members(self.sources.tree(), self._path, self._linked):
             if member.error is not None:
                 self._found(_finding(member.path, member.error))
             elif (array := as_array(cast("Group | Array", member.node))) is not None:
@@ -90,14 +90,17 @@ class Verification(Work[ChunkBatch, Decoded]):
                 yield from self._array(member.path, array)
             else:
                 self.counts.groups += 1
-                self._look(member.path, self._contradictions(cast(Group, member.node)))
+                group = cast(Group, member.node)
+                self._look(member.path, "inconsistent", self._contradictions(group))
+                self._look(member.path, "skipped", group.skipped())
 
     def _array(self, path: str, array: Array) -> Iterator[ChunkBatch]:
         if array.metadata.refused is not None:
             if self.part.is_first:
                 self._found(Finding("unsupported", path, array.metadata.refused))
             return
-        self._look(path, array.chunks.strays())
+        self._look(path, "inconsistent", array.chunks.strays())
+        self._look(path, "skipped", self._unseen(array))
         stored: set[Index] | None = set() if self._missing is not None and self.part.is_first else None
         self.sources.keep(("array", 0, path), lambda: array, anew=True)
         size, indices, whole = 0, list[Index](), self.part.count == 1
@@ -124,13 +127,28 @@ class Verification(Work[ChunkBatch, Decoded]):
 
     def _contradictions(self, group: Group) -> Iterator[str]:
         group.attributes()
+        group.native()
         yield from group.contradictions()
 
-    def _look(self, path: str, inconsistent: Iterator[str]) -> None:
-        """Report inconsistencies outside of the chunks. Only the first job does so."""
+    def _unseen(self, array: Array) -> Iterator[str]:
+        len(array.metadata.attributes)  # those of a remote array are read when they are asked for
+        yield from array.skipped()
+
+    def _look(self, path: str, kind: Kind, found: Iterator[str]) -> None:
+        """Report what is wrong outside of the chunks. Only the first job does so."""
         try:
-            for words in inconsistent if self.part.is_first else ():
-                self._found(Finding("inconsistent", path, words))
+            for words in found if self.part.is_first else ():
+                self._found(Finding(kind, path, words))
+        except (FsbridgeError, OSError) as error:
+            self._found(_finding(path, error))
+
+    def _linked(self, path: str, link: Link) -> None:
+        """Report a link that leads nowhere, or to what cannot be opened. Only the first job does so."""
+        try:
+            if self.part.is_first:
+                follow(self.sources.tree(), path, link)
+        except (NotFound, TooDeep) as error:
+            self._found(Finding("inconsistent", path, f"a link to {link.target}, which leads nowhere: {reason(error)}"))
         except (FsbridgeError, OSError) as error:
             self._found(_finding(path, error))
 
@@ -263,7 +281,15 @@ def _stored(array: Array, prefix: Index) -> Iterator[Index]:
 
 
 def _check_items(metadata: ArrayMetadata, index: Index, view: memoryview) -> None:
-    """Raise CorruptData unless a chunk of texts or bytes has as many items as its shape says, each of them whole."""
+    """Raise CorruptData unless a chunk of texts or bytes has as many items as its shape says, each of them whole.
+
+    Zarr's texts are UTF-8, and its readers refuse any other.
+    """
     kind = metadata.dtype.serializer
     if kind in ("vlen-utf8", "vlen-bytes") and not metadata.varlength:
-        decode_items(kind, view, metadata.grid.elements(index))
+        try:
+            "".join(
+                item for item in decode_items(kind, view, metadata.grid.elements(index)) if isinstance(item, str)
+            ).encode()
+        except UnicodeEncodeError:
+            raise CorruptData("a text in it is not UTF-8") from None

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import stat
+import struct
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-import forking
 import h5py
 import hangar_data
 import icechunk_data
 import lmdb
 import numpy as np
+import nwb_data
 import pytest
 import zarr
 from fake_s3 import FakeS3
@@ -222,18 +226,6 @@ def test_lines_parts_and_paths(each: dict[str, Path]) -> None:
     assert fsbridge("verify", f"{each['zarr3']}//nope").returncode == 1
 
 
-def test_a_reader_that_has_seen_enough_ends_it(tmp_path: Path) -> None:
-    array = zarr.create_array(tmp_path / "a.zarr", shape=(3000,), chunks=(1,), dtype="i4")
-    array[...] = 1
-    for chunk in (tmp_path / "a.zarr/c").iterdir():
-        chunk.write_bytes(b"damage")
-    reading, writing = os.pipe()
-    os.close(reading)
-    with open(writing, "wb") as output:
-        done = forking.run("verify", "-q", tmp_path / "a.zarr", stdout=output)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_texts_that_are_cut_are_found(tmp_path: Path) -> None:
     array = zarr.create_array(tmp_path / "a.zarr", shape=(2,), chunks=(2,), dtype="string", compressors=None)
     array[...] = np.array(["one", "two"], object)
@@ -249,3 +241,219 @@ def test_p6_large_chunks_in_a_small_cache(tmp_path: Path) -> None:
     assert verify(tmp_path / "a.zarr", "--cache-size", "4M")[:2] == (0, [])
     _, found, _ = verify(tmp_path / "a.zarr", "--cache-size", "1M")
     assert {one["kind"] for one in found} == {"unsupported"}
+
+
+GROUP2 = '{"zarr_format": 2}'
+ARRAY2 = json.dumps(
+    {"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "compressor": None, "filters": None}
+    | {"fill_value": 0, "order": "C"}
+)
+
+
+def zarr2_store(path: Path) -> Path:
+    """A Zarr v2 store with the group `g`, the array `g/a` in it, and one chunk."""
+    (path / "g/a").mkdir(parents=True)
+    for name, text in ((".zgroup", GROUP2), ("g/.zgroup", GROUP2), ("g/a/.zarray", ARRAY2), ("g/a/0", "\0" * 8)):
+        (path / name).write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("place", ["", "g/"])
+@pytest.mark.parametrize("name", [".zgroup", ".zattrs"])
+@pytest.mark.parametrize("data", [b'{"zarr_for', b"", b'\xb4{"zarr_format": 2}', b"[]", None])
+def test_p3_a_damaged_group_document_is_not_well(data: bytes | None, name: str, place: str, tmp_path: Path) -> None:
+    document = zarr2_store(tmp_path / "s") / place / name
+    document.unlink(missing_ok=True)
+    if data is None:
+        document.mkdir()
+    else:
+        document.write_bytes(data)
+    code, found, _ = verify(tmp_path / "s")
+    assert code == 1
+    assert [(one["path"], name in str(one["reason"])) for one in found] == [(f"/{place}".rstrip("/") or "/", True)]
+
+
+def test_p3_a_group_document_of_another_version_is_not_well(tmp_path: Path) -> None:
+    (zarr2_store(tmp_path / "s") / "g/.zgroup").write_text('{"zarr_format": 7}')
+    code, found, _ = verify(tmp_path / "s")
+    assert (code, [one["path"] for one in found]) == (1, ["/g"])
+    assert "Zarr format 7" in str(found[0]["reason"])
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def socket_at(path: Path) -> None:
+    os.mknod(path, 0o600 | stat.S_IFSOCK)
+
+
+def link_to_a_device(path: Path) -> None:
+    path.symlink_to(path.with_name(".device"))
+    os.mkfifo(path.with_name(".device"))
+
+
+@pytest.mark.parametrize("make", [fifo, socket_at, link_to_a_device])
+@pytest.mark.parametrize("name", ["a/b/c/1/1/0", "a/b/c/1", "a/b/c", "a/b/zarr.json", "a/zarr.json", "zarr.json", "a/more"])
+def test_p3_what_is_neither_file_nor_directory_is_not_well(
+    name: str, make: Callable[[Path], None], each: dict[str, Path]
+) -> None:
+    place = each["zarr3"] / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    make(place)
+    done = fsbridge("verify", "--format", "zarr3", each["zarr3"])
+    assert done.returncode == 1
+    assert f"{place}: a FIFO, socket or device" in done.stdout
+
+
+def test_a_fifo_among_flat_chunks_is_not_well(tmp_path: Path) -> None:
+    os.mkfifo(zarr2_store(tmp_path / "s") / "g/a/1")
+    code, found, _ = verify(tmp_path / "s")
+    assert (code, [(one["kind"], one["path"]) for one in found]) == (1, [("inconsistent", "/g/a")])
+
+
+def test_p3_links_that_lead_nowhere_are_not_well(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "l.h5", "w") as file:
+        file["g/x"] = 1
+        file["g/good"], file["g/round"] = h5py.SoftLink("/g/x"), h5py.SoftLink("again")
+        file["again"] = h5py.SoftLink("g/good")
+    assert verify(tmp_path / "l.h5")[0] == 1  # `g/round` leads to `g/again`, which is not there
+    with h5py.File(tmp_path / "l.h5", "a") as file:
+        del file["g/round"]
+        file["g/round"] = h5py.SoftLink("/again")
+    assert verify(tmp_path / "l.h5")[:2] == (0, [])
+    with h5py.File(tmp_path / "l.h5", "a") as file:
+        file["g/gone"], file["g/self"], file["below"] = map(h5py.SoftLink, ("/nothing", "self", "/g/x/y"))
+    code, found, _ = verify(tmp_path / "l.h5")
+    assert (code, [(one["kind"], one["path"]) for one in found]) == (
+        1,
+        [("inconsistent", "/below"), ("inconsistent", "/g/gone"), ("inconsistent", "/g/self")],
+    )
+    assert all("leads nowhere" in str(one["reason"]) for one in found)
+    assert verify(f"{tmp_path}/l.h5//g/x")[0] == 0
+
+
+def test_links_of_hdmf_that_are_skipped_are_not_well(tmp_path: Path) -> None:
+    store = nwb_data.unpack("zarr2", tmp_path / "stores")
+    assert verify(store / "session.nwb.zarr")[:2] == (0, [])
+    code, found, _ = verify(store / "linking.nwb.zarr")
+    assert code == 1
+    assert {one["kind"] for one in found} == {"skipped"}
+    assert all("is not followed (--allow-external)" in str(one["reason"]) for one in found)
+    assert verify(store / "linking.nwb.zarr", "--allow-external", store)[:2] == (0, [])
+    document = store / "session.nwb.zarr/.zattrs"
+    attributes = json.loads(document.read_text())
+    attributes["zarr_link"] = [{"name": "nowhere", "path": "/nothing", "source": "."}, {"name": 3}]
+    document.write_text(json.dumps(attributes))
+    (store / "session.nwb.zarr/.zmetadata").unlink()
+    code, found, _ = verify(store / "session.nwb.zarr")
+    assert sorted((one["kind"], one["path"]) for one in found) == [("inconsistent", "/nowhere"), ("skipped", "/")]
+
+
+def virtual_file(path: Path) -> None:
+    """`v.h5` with data of `s0.h5` and `s1.h5`, of a virtual dataset of `w.h5`, and of this file itself."""
+    for number in range(2):
+        with h5py.File(path / f"s{number}.h5", "w") as file:
+            file["d"] = np.arange(3) + 1
+            file["link"] = h5py.SoftLink("/d")
+    with h5py.File(path / "w.h5", "w") as file:
+        layout = h5py.VirtualLayout((3,), "i8")
+        layout[:] = h5py.VirtualSource("s1.h5", "link", (3,))
+        file.create_virtual_dataset("w", layout)
+    with h5py.File(path / "v.h5", "w") as file:
+        file["own"] = np.arange(3)
+        layout = h5py.VirtualLayout((4, 3), "i8")
+        sources = [("s0.h5", "d"), ("s1.h5", "d"), ("w.h5", "w"), (".", "own")]
+        for row, (name, dataset) in enumerate(sources):
+            layout[row] = h5py.VirtualSource(name, dataset, (3,))
+        file.create_virtual_dataset("v", layout, fillvalue=-5)
+
+
+def gone_dataset(path: Path, name: str) -> None:
+    with h5py.File(path, "a") as file:
+        del file[name]
+
+
+@pytest.mark.parametrize(
+    ("harm", "missing"),
+    [
+        (lambda path: (path / "s0.h5").unlink(), ["s0.h5:/d"]),
+        (lambda path: (path / "s1.h5").unlink(), ["s1.h5:/d", "s1.h5:/link"]),  # the second by way of w.h5
+        (lambda path: (path / "w.h5").unlink(), ["w.h5:/w"]),
+        (lambda path: gone_dataset(path / "s0.h5", "d"), ["s0.h5:/d"]),
+        (lambda path: gone_dataset(path / "s1.h5", "link"), ["s1.h5:/link"]),
+        (lambda path: gone_dataset(path / "v.h5", "own"), ["v.h5:/own"]),
+    ],
+)
+def test_p3_an_absent_source_of_a_virtual_dataset_is_not_well(
+    harm: Callable[[Path], None], missing: list[str], tmp_path: Path
+) -> None:
+    virtual_file(tmp_path)
+    assert verify(tmp_path / "v.h5", "--allow-external", tmp_path)[:2] == (0, [])
+    harm(tmp_path)
+    code, found, _ = verify(tmp_path / "v.h5", "--allow-external", tmp_path)
+    assert (code, {(one["kind"], one["path"]) for one in found}) == (1, {("skipped", "/v")})
+    said = (str(one["reason"]).replace(f"{tmp_path}/", "").partition(" is not there")[0] for one in found)
+    assert sorted(said) == missing
+
+
+def test_p3_a_raw_file_that_is_too_short_is_not_well(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "e.h5", "w") as file:
+        file.create_dataset("x", (4,), "u1", external=[(str(tmp_path / "raw"), 2, 4)])
+    (tmp_path / "raw").write_bytes(b"\0\0abcd")
+    assert verify(tmp_path / "e.h5", "--allow-external", tmp_path)[:2] == (0, [])
+    (tmp_path / "raw").write_bytes(b"\0\0abc")
+    code, found, _ = verify(tmp_path / "e.h5", "--allow-external", tmp_path)
+    assert (code, [one["kind"] for one in found]) == (1, ["skipped"])
+    assert "has 1 bytes too few" in str(found[0]["reason"])
+
+
+def test_p3_a_zip_whose_names_have_backslashes_is_not_well(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+        archive.writestr(".zgroup", GROUP2)
+        archive.writestr("x|.zarray", ARRAY2)
+        archive.writestr("x|0", bytes(8))
+    (tmp_path / "w.zip").write_bytes((tmp_path / "w.zip").read_bytes().replace(b"x|", b"x\\"))
+    code, found, _ = verify(tmp_path / "w.zip")
+    assert (code, [(one["kind"], one["path"]) for one in found]) == (1, [("skipped", "/")])
+    assert "2 names in the archive have a backslash" in str(found[0]["reason"])
+    assert "7z x" in fsbridge("info", tmp_path / "w.zip").stderr
+
+
+def test_p3_members_of_a_zip_that_are_hidden_are_not_well(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+        archive.writestr(".zgroup", GROUP2)
+        archive.writestr("../x", "")
+    assert [one["kind"] for one in verify(tmp_path / "w.zip")[1]] == ["skipped"]
+
+
+def test_p3_text_that_is_not_utf8_is_not_well(tmp_path: Path) -> None:
+    """zarr-python cannot read such a chunk, neither in the store nor in a mount."""
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(2,), chunks=(2,), dtype="string", compressors=None)
+    array[...] = np.array(["one", "two"], object)
+    chunk = tmp_path / "a.zarr/c/0"
+    chunk.write_bytes(chunk.read_bytes().replace(b"one", b"\xe9ne"))
+    assert verify(tmp_path / "a.zarr")[1][0]["kind"] == "damaged"
+
+
+def test_a_dataset_that_only_hdf5_2_refuses_is_not_called_damaged(tmp_path: Path) -> None:
+    """h5repack of HDF5 1.10 makes it readable: see `tests/unit/formats/hdf5/test_hdf5_strange.py`."""
+    with h5py.File(tmp_path / "p.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(12.0).reshape(3, 4), chunks=(3, 4))
+    layout = struct.pack("<3I", 3, 4, 8)
+    (tmp_path / "p.h5").write_bytes((tmp_path / "p.h5").read_bytes().replace(layout, struct.pack("<3I", 3, 4, 4)))
+    code, found, _ = verify(tmp_path / "p.h5")
+    assert (code, [(one["kind"], one["path"]) for one in found]) == (1, [("unsupported", "/x")])
+    assert "h5repack -f GZIP=4 OLD NEW" in str(found[0]["reason"])
+
+
+def test_p3_attributes_that_cannot_be_read_are_not_well(tmp_path: Path) -> None:
+    """They are shown with the reason in place of the value."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("good", data=np.arange(20).reshape(4, 5))
+        regions = np.empty(1, object)
+        regions[0] = np.array([file["good"].regionref[:2]], dtype=h5py.regionref_dtype)
+        file["good"].attrs.create("regions", regions, dtype=h5py.vlen_dtype(h5py.regionref_dtype))
+    assert [(one["kind"], one["path"]) for one in verify(tmp_path / "a.h5")[1]] == [("skipped", "/good")]

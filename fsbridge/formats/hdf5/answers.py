@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -154,6 +154,15 @@ def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
 def texts(answer: Mapping[str, Any], key: str) -> list[str]:
     """Return the member `key` of an answer, which must be a list of texts."""
     return [_text(found) for found in _list(answer, key)]
+
+
+def unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
+    """Describe attributes in place of which an object shows a reason why they cannot be read."""
+    for name, value in attributes.items():
+        if name == "_ERROR":
+            yield str(value)
+        elif isinstance(value, dict) and "_ERROR" in value:
+            yield f"attribute {name!a}: {value['_ERROR']}"
 
 
 def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:

@@ -254,6 +254,13 @@ class HDF5Array(DatasetVersion):
         """Return the dataset exactly as HDF5 stores it (`exact.Exact`)."""
         return exact(self.file, self.path)
 
+    def skipped(self) -> Iterator[str]:
+        """Describe sources of a virtual dataset that are not there, raw files that are too short, unreadable attributes."""
+        yield from answers.unreadable(self.metadata.attributes)
+        if self.dataset.layout in ("virtual", "external"):
+            answer, _, _ = self.file.ask({"op": "lacking", "path": list(self.path)}, version=self.version.file)
+            yield from answers.texts(answer, "lacking")
+
     @property
     def stored_dtype(self) -> np.dtype[Any] | None:
         """The stored dtype if elements are shown in another byte order (compounds with big-endian numbers), else None."""

@@ -111,6 +111,19 @@ class HDF5Group(GroupAbilities):
                     yield child
             start = page.following
 
+    def skipped(self) -> Iterator[str]:
+        """Describe links that no path in the mount can express, and unreadable attributes."""
+        yield from answers.unreadable(self.attributes())
+        start: int | None = 0
+        while start is not None:
+            page = pages.page(self.file, self.path, start)
+            for member in page.members.values():
+                if member.kind == "soft" and self._soft_link(member.name, str(member.target)) is None:
+                    yield f"{self._place_of(member.name)}: a link to {member.target}, which no path in the mount can express"
+                elif member.kind == "user-defined":
+                    yield f"{self._place_of(member.name)}: a user-defined link, which is not followed"
+            start = page.following
+
     def child(self, name: str) -> HDF5Group | HDF5Array | Link:
         try:
             answer, stat = pages.description(self.file, (*self.path, name))

@@ -11,6 +11,7 @@ line. Not here: references in data (`references.py`).
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import posixpath
@@ -239,6 +240,22 @@ class HdmfGroup(KeyedGroup):
         if (place, name) not in said and len(said) < MAX_REMARKS:
             said.add((place, name))
             log.warning("%s: the link %r to %s in %r %s", place, name, entry.path, entry.source, what)
+
+    def skipped(self) -> Iterator[str]:
+        """Describe what any group leaves out, entries that are no links, and links that are not listed."""
+        yield from KeyedGroup.skipped(self)
+        attributes, place = self.attributes(), self._place()
+        for attribute in ATTRIBUTES:
+            entries = attributes.get(attribute, [])
+            for entry in entries if isinstance(entries, list) else [entries]:
+                if not links({attribute: [entry]}):
+                    yield f"{place}: {attribute} has an entry that is no link: {json.dumps(entry)[:200]}"
+        missing = dict(links(attributes))
+        for child in self.children() if missing else ():
+            missing.pop(child.name, None)
+        for name, link in missing.items():
+            why = "leads nowhere" if self._is_here(link) or self._allowed(link) else "is not followed (--allow-external)"
+            yield f"{place}: the link {name!r} to {link.path} in {link.source!r} {why}"
 
 
 def resolve(root: Node, path: str, hops: Hops | None = None) -> Node:

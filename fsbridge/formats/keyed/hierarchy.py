@@ -99,6 +99,9 @@ class KeyedGroup(GroupAbilities):
         for name in self.hierarchy.consolidated:
             yield from contradictions(self.hierarchy.keyed.documents, name, self.key)
 
+    def skipped(self) -> Iterator[str]:
+        return self.hierarchy.keyed.store.left_out(self.key)
+
     def children(self) -> Iterator[Child]:
         self.hierarchy.keyed.listed_groups.put(self.key, True)
         names = None if self.hierarchy.keyed.store.listable else self._named()

@@ -198,6 +198,7 @@ class PlacedChunkFiles(ABC):
         return self._strays(self.directory, "") if self.asked is None else iter(())
 
     def _strays(self, directory: Key, below: str) -> Iterator[str]:
+        yield from self.store.left_out(directory)
         for entry in self.store.list(directory):
             name = below + entry.name
             if entry.name.startswith(".") or (not below and entry.name in BESIDE_CHUNKS):

@@ -176,6 +176,9 @@ class Zarr2Hierarchy:
 
     def group_documents(self, key: Key) -> Mapping[str, JSON]:
         read = {name: self.keyed.documents.read(key / name) for name in (GROUP, ATTRIBUTES)}
+        group = read[GROUP]
+        if group is not None and (version := group.fields.integer("zarr_format")) != 2:
+            raise Unsupported(f"{group.place}: Zarr format {version} in a Zarr v2 document")
         return {name: document.values for name, document in read.items() if document is not None}
 
     def _array(

@@ -244,6 +244,24 @@ class LocalStore(StoreAbilities):
             os.close(fd)
         return left if unchanged else None
 
+    def left_out(self, key: Key) -> Iterator[str]:
+        """Describe FIFOs, sockets and devices, and links to them."""
+        fd = self._files.open(key, LIST)
+        try:
+            with os.scandir(fd) as members:
+                names = sorted(member.name for member in members if member_of(member, False) is None)
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
+        finally:
+            os.close(fd)
+        for name in names:
+            try:
+                self.stat(key / name)
+            except Special as error:
+                yield str(error)
+            except (FsbridgeError, OSError):
+                continue  # it is listed, and opening it reports the error
+
     def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
         """Yield what links lead to. A link to a dead server is listed as a directory; looking it up raises the error."""
 

@@ -144,12 +144,21 @@ class OddKeys:
 
     def _fits(self, key: str) -> bool:
         """Return whether a path can have this name; the first hundred that cannot are logged."""
-        if all(part not in ("", ".", "..") for part in key.split("/")) and all(c >= " " and c != "\x7f" for c in key):
+        if _is_path(key):
             return True
         if key not in self._said and len(self._said) < SAID_KEYS:
             self._said.add(key)
-            log.warning("%s: the key %r is left out: no path can have this name", self._location.text, key)
+            log.warning("%s", self._words(key))
         return False
+
+    def left_out(self, prefix: str) -> list[str]:
+        """Describe the keys directly below `prefix` that listings left out, as far as they were logged."""
+        start = f"{prefix}/" if prefix else ""
+        keys = [key for key in self._said if key.startswith(start) and not _is_path(key[len(start) :].partition("/")[0])]
+        return list(map(self._words, sorted(keys)))
+
+    def _words(self, key: str) -> str:
+        return f"{self._location.text}: the key {key!r} is left out: no path can have this name"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -157,6 +166,11 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *words: object) -> None:
         return None
+
+
+def _is_path(key: str) -> bool:
+    """Tell whether a path can have this name."""
+    return all(part not in ("", ".", "..") for part in key.split("/")) and all(c >= " " and c != "\x7f" for c in key)
 
 
 def _opener(certificates: bytes) -> urllib.request.OpenerDirector:

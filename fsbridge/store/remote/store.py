@@ -305,6 +305,10 @@ class ObjectStore(StoreAbilities):
             else:
                 yield Member(name, False, self._listings.stat_at(level, position))
 
+    def left_out(self, key: Key) -> Iterator[str]:
+        self._listings.shown(key)
+        return iter(self.client.left_out(key))
+
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         level = self._listings.known(key)
         if level is None and self.listable:

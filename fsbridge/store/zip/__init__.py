@@ -150,10 +150,19 @@ class _Archive:
     def __init__(self, blob: Blob, name: str, states: States) -> None:
         self.blob = blob
         self.directory: ZipDirectory = read_directory(blob.pread, blob.stat.size)
-        if self.directory.hidden:
-            text = "%s: %d members of the archive are hidden: their names are not paths, or a directory has the same"
-            log.warning(text, name, self.directory.hidden)
+        self.name = name
+        for text in self.odd_names():
+            log.warning("%s", text)
         self.inflater = Inflater(blob.pread, states)
+
+    def odd_names(self) -> Iterator[str]:
+        """Describe members that are not found under the path that their writer meant."""
+        if hidden := self.directory.hidden:
+            what = f"{hidden} members of the archive are hidden: their names are not paths, or a directory has the same"
+            yield f"{self.name}: {what}"
+        if count := self.directory.backslashes:
+            what = f"{count} names in the archive have a backslash where a zip archive has a slash, so they are no paths"
+            yield f"{self.name}: {what}; unpack it with a program that takes them for paths, such as 7z x"
 
     @property
     def stat(self) -> Stat:
@@ -280,6 +289,10 @@ class ZipStore(StoreAbilities):
                 member = directory.member(position)
                 stat = _member_stat(archive, member) if stats else None
                 yield Member(os.fsdecode(child), False, stat, bool(member.flags & SPECIAL))
+
+    def left_out(self, key: Key) -> Iterator[str]:
+        """Describe members with odd names, of which nobody knows where they belong: for the root, all of them."""
+        return iter(()) if key else self._now().odd_names()
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """Yield the names of `list`, in batches."""

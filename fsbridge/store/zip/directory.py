@@ -112,11 +112,13 @@ class ZipDirectory:
     """All members, sorted by name. A name ending in `/` is a directory that was stored as such.
 
     `hidden` counts members that were left out because no path can have their name, or because a directory has it.
+    `backslashes` counts names with a backslash, which some programs write where a zip archive has a slash.
     """
 
     names: _Names
     table: Sequence[array[int]]
     hidden: int
+    backslashes: int
 
     def find(self, name: bytes) -> ArchiveMember | None:
         """Return the file of this name, or None."""
@@ -235,7 +237,8 @@ class _Builder:
         names = [name for name in names if name not in directories]
         rows = np.fromiter((self._rows[name] for name in names), np.int64, len(names))
         hidden = self._hidden + len(self._rows) - len(names)
-        return ZipDirectory(_Names.pack(names), [array(code, column[rows].tobytes()) for code, column in columns], hidden)
+        table = [array(code, column[rows].tobytes()) for code, column in columns]
+        return ZipDirectory(_Names.pack(names), table, hidden, sum(b"\\" in name for name in names))
 
     def _walk(self) -> None:
         """Find the positions and names of all entries. Only this is done entry by entry."""

@@ -13,7 +13,7 @@ from waiting import Clock
 
 from fsbridge.asking import as_of, oldest, without_waiting
 from fsbridge.errors import NotFound
-from fsbridge.store import ROOT, Key, Member, Range, Stat
+from fsbridge.store import ROOT, Key, Member, Range, Stat, StoreAbilities
 from fsbridge.store.local import LocalStore
 from fsbridge.store.remembered import MOST_MEMBERS, Remembered
 from fsbridge.store.zip import ZipStore
@@ -199,3 +199,8 @@ def test_an_archive_is_remembered_as_a_directory_is(tmp_path: Path, clock: Clock
             assert above.stat(Key("d/a")) is found
     assert (above.rests, above.listable, above.prefixes, above.remote, above.vouches) == (True, True, False, False, False)
     above.close()
+
+
+def test_every_ability_of_the_store_below_is_passed_on() -> None:
+    abilities = {name for name in vars(StoreAbilities) if not name.startswith("_")}
+    assert abilities <= vars(Remembered).keys()

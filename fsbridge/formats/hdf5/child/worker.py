@@ -40,6 +40,7 @@ def answer(worker: ExactFile, request: dict[str, Any]) -> Answer:
         "attribute": worker.one_attribute,
         "table": worker.table,
         "read": worker.read,
+        "lacking": worker.lacking,
         "exact": worker.exact,
         "exact_items": worker.exact_items,
     }

@@ -697,3 +697,15 @@ def test_zarr_2_archives_written_in_pieces(tmp_path: Path, compression: int) -> 
     assert source.format.name == "zarr2"
     np.testing.assert_array_equal(read_array(source.root.child("a")), np.arange(4) + 10 * np.arange(6)[:, None])
     source.close()
+
+
+def test_names_with_backslashes_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """.NET before 4.6.1 wrote them: all of the store seems to be missing."""
+    path = archive(tmp_path / "x.zip", {"good/a": b"1", "x|y": b"2", "x|z": b"3"})
+    path.write_bytes(path.read_bytes().replace(b"x|", b"x\\"))
+    store = ZipStore(str(path), "")
+    assert tree(store) == {"good/a": b"1", "x\\y": b"2", "x\\z": b"3"}
+    (said,) = store.left_out(ROOT)
+    assert "2 names in the archive have a backslash" in said
+    assert said in caplog.text
+    assert list(store.left_out(Key("good"))) == []
