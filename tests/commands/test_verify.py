@@ -457,3 +457,48 @@ def test_p3_attributes_that_cannot_be_read_are_not_well(tmp_path: Path) -> None:
         regions[0] = np.array([file["good"].regionref[:2]], dtype=h5py.regionref_dtype)
         file["good"].attrs.create("regions", regions, dtype=h5py.vlen_dtype(h5py.regionref_dtype))
     assert [(one["kind"], one["path"]) for one in verify(tmp_path / "a.h5")[1]] == [("skipped", "/good")]
+
+
+def test_p3_a_name_that_only_the_directory_of_a_zip_has_is_not_well(tmp_path: Path) -> None:
+    """The directory has no checksum: a chunk whose name is damaged there would be the fill value."""
+    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+        archive.writestr(".zgroup", GROUP2)
+        archive.writestr("x/.zarray", ARRAY2)
+        archive.writestr("x/0", bytes(8))
+    assert verify(tmp_path / "w.zip")[:2] == (0, [])
+    data = (tmp_path / "w.zip").read_bytes()
+    at = data.rindex(b"x/0")
+    (tmp_path / "w.zip").write_bytes(data[:at] + b"x_0" + data[at + 3 :])
+    code, found, _ = verify(tmp_path / "w.zip")
+    assert (code, [one["kind"] for one in found]) == (1, ["skipped"])
+    assert "its local header names b'x/0'" in str(found[0]["reason"])
+
+
+@pytest.mark.parametrize("document", [".zarray", "zarr.json", "attributes.json"])
+def test_p3_chunks_of_which_no_document_says_what_they_are_are_not_well(document: str, each: dict[str, Path]) -> None:
+    store = each[{".zarray": "zarr2", "zarr.json": "zarr3", "attributes.json": "n5"}[document]]
+    (store / "a/b" / document).unlink()
+    code, found, _ = verify(store)
+    assert code == 1
+    assert {one["kind"] for one in found} == {"skipped"}
+    assert all("named like chunks, and no document of an array" in str(one["reason"]) for one in found)
+
+
+@pytest.mark.parametrize("name", ["dimensions", "blockSize", "dataType", "compression"])
+def test_p3_an_array_of_n5_that_lacks_an_attribute_is_not_well(name: str, each: dict[str, Path]) -> None:
+    """For N5 it is a group: TensorStore and z5py cannot open it."""
+    document = each["n5"] / "a/b/attributes.json"
+    values = json.loads(document.read_text())
+    del values[name]
+    document.write_text(json.dumps(values))
+    found = verify(each["n5"])[1]
+    assert ("inconsistent", "/a/b") in [(one["kind"], one["path"]) for one in found]
+    assert f"no array for lack of {name}" in str(found)
+
+
+def test_a_group_of_n5_with_one_attribute_of_an_array_is_well(tmp_path: Path) -> None:
+    """BigDataViewer's have `dataType`."""
+    (tmp_path / "s.n5/setup0").mkdir(parents=True)
+    (tmp_path / "s.n5/attributes.json").write_text('{"n5": "4.0.0"}')
+    (tmp_path / "s.n5/setup0/attributes.json").write_text('{"downsamplingFactors": [[1, 1, 1]], "dataType": "uint16"}')
+    assert verify(tmp_path / "s.n5")[:2] == (0, [])

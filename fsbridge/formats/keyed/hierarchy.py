@@ -35,6 +35,9 @@ from fsbridge.model import (
 )
 from fsbridge.store import ROOT, WHOLE, Glimpse, Key
 
+_CHUNK = re.compile("c|(c[.])?[0-9]+([.][0-9]+)*")
+"""Matches the last part of a chunk's key."""
+
 Version = tuple[Hashable, ...]
 """Versions of the documents that describe a node; None for an absent document."""
 
@@ -69,6 +72,9 @@ class Hierarchy(Protocol):
     def group_documents(self, key: Key) -> Mapping[str, JSON]:
         """Return the documents of the group at `key` by name."""
 
+    def unfinished(self, key: Key) -> str | None:
+        """Say what the documents of the group at `key` lack to be those of an array, if they seem to be."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyedGroup(GroupAbilities):
@@ -98,9 +104,18 @@ class KeyedGroup(GroupAbilities):
     def contradictions(self) -> Iterator[str]:
         for name in self.hierarchy.consolidated:
             yield from contradictions(self.hierarchy.keyed.documents, name, self.key)
+        if (words := self.hierarchy.unfinished(self.key)) is not None:
+            yield words
 
     def skipped(self) -> Iterator[str]:
-        return self.hierarchy.keyed.store.left_out(self.key)
+        """Describe what the store leaves out, and chunks of which no document says what they are."""
+        store = self.hierarchy.keyed.store
+        yield from store.left_out(self.key)
+        if store.listable:
+            found = [entry.name for entry in store.list(self.key) if not entry.is_dir and _CHUNK.fullmatch(entry.name)]
+            if found:
+                place = store.describe(self.key / min(found))
+                yield f"{place}: {len(found)} files that are named like chunks, and no document of an array beside them"
 
     def children(self) -> Iterator[Child]:
         self.hierarchy.keyed.listed_groups.put(self.key, True)

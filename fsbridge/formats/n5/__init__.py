@@ -124,6 +124,14 @@ class N5Hierarchy:
         document = self.keyed.documents.read(key / DOCUMENT)
         return {DOCUMENT: document.values} if document is not None else {}
 
+    def unfinished(self, key: Key) -> str | None:
+        """Say what `attributes.json` lacks, if it has two of an array's attributes. BigDataViewer's groups have one."""
+        document = self.keyed.documents.read(key / DOCUMENT)
+        lacking = [] if document is None else lacks(document.values)
+        if document is None or len(lacking) > 2:
+            return None
+        return f"{document.place}: no array for lack of {' and '.join(lacking)}"
+
     def _array(self, key: Key, document: Document) -> Array:
         metadata, chain = self._parsed.made(self._parse, document)
         files = self._files(key, metadata.grid)
@@ -181,8 +189,14 @@ class N5Hierarchy:
 
 def is_dataset(values: Mapping[str, JSON]) -> bool:
     """Apply Java's rule: three attributes, and one that names the compression; anything else is a group."""
+    return not lacks(values)
+
+
+def lacks(values: Mapping[str, JSON]) -> list[str]:
+    """Return the names of an array's attributes that are missing."""
     compressed = any(name in values for name in ("compression", "compressionType", "codecs"))
-    return compressed and all(name in values for name in ("dimensions", "blockSize", "dataType"))
+    wanted = [name for name in ("dimensions", "blockSize", "dataType") if name not in values]
+    return wanted if compressed else [*wanted, "compression"]
 
 
 def check_version(document: Document) -> None:

@@ -181,6 +181,9 @@ class Zarr2Hierarchy:
             raise Unsupported(f"{group.place}: Zarr format {version} in a Zarr v2 document")
         return {name: document.values for name, document in read.items() if document is not None}
 
+    def unfinished(self, key: Key) -> None:
+        """Return None, because each document says what it describes."""
+
     def _array(
         self, key: Key, document: Document, attributes: Document | None, later: LateAttributes | None = None
     ) -> Array:

@@ -18,6 +18,8 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from fsbridge.asking import before_waiting
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
@@ -291,8 +293,22 @@ class ZipStore(StoreAbilities):
                 yield Member(os.fsdecode(child), False, stat, bool(member.flags & SPECIAL))
 
     def left_out(self, key: Key) -> Iterator[str]:
-        """Describe members with odd names, of which nobody knows where they belong: for the root, all of them."""
-        return iter(()) if key else self._now().odd_names()
+        """Describe members that are not found under the path that their writer meant: for the root, all of them.
+
+        The archive's directory has no checksum, but the local headers say the names once more.
+        """
+        if key:
+            return
+        archive = self._now()
+        yield from archive.odd_names()
+        directory = archive.directory
+        for position in np.argsort(np.asarray(directory.table[0]), kind="stable"):  # as they lie in the archive
+            name, member = directory.names[position], directory.member(position)
+            try:
+                if not name.endswith(b"/"):
+                    self._data_start(archive, name, member)
+            except FsbridgeError as error:
+                yield f"{os.path.join(self._path, os.fsdecode(name))}: {error}"
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """Yield the names of `list`, in batches."""
@@ -356,7 +372,7 @@ class ZipStore(StoreAbilities):
             raise Unsupported("encrypted")
         if member.method not in (STORED, DEFLATED):
             raise Unsupported(f"compression method {member.method}; only stored and deflated members are read")
-        data = self._data_start(archive, key, member)
+        data = self._data_start(archive, self._name(key), member)
         if member.method == STORED:
             if member.stored != member.size:
                 raise CorruptData(f"stored as {member.stored} bytes, declared as {member.size}")
@@ -366,15 +382,15 @@ class ZipStore(StoreAbilities):
             raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
         return archive.inflater.range(data, member.stored, member.size, start, length)
 
-    def _data_start(self, archive: _Archive, key: Key, member: ArchiveMember) -> int:
+    def _data_start(self, archive: _Archive, name: bytes, member: ArchiveMember) -> int:
         """Return the offset of a member's data: behind its local header, which must have the same name and method."""
         header = archive.blob.pread(member.header, LOCAL.size)
         signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
         if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
             raise CorruptData("its local header does not fit the archive's directory")
-        name = archive.blob.pread(member.header + LOCAL.size, name_length)
-        if name != self._name(key):
-            raise CorruptData(f"its local header names {name[:80]!r}")
+        named = archive.blob.pread(member.header + LOCAL.size, name_length)
+        if named != name:
+            raise CorruptData(f"its local header names {named[:80]!r}")
         start = member.header + LOCAL.size + name_length + extra_length
         if start + member.stored > archive.stat.size:
             raise CorruptData("its data lie outside the archive")
