@@ -26,7 +26,7 @@ def parser(program: str) -> Parser:
         description="Print a checksum of each array of SOURCE, or below PATH, over its type, shape and elements. The same "
         "data have the same checksum in any format, chunking, byte order and codec. docs/digest.md specifies it.",
         epilog="exit codes: 0 all arrays were read, and with --check all are as in FILE; 1 wrong usage, no such store, or "
-        "an array that cannot be read, has another digest or is missing; 8 interrupted",
+        "an array that cannot be read, has another digest or is missing; 2 system error; 8 interrupted",
     )
     parser.add_argument("places", type=types.path, metavar="SOURCE[//PATH]", nargs="+", help=arguments.PLACE)
     parser.add_argument(

@@ -26,9 +26,10 @@ def parser(program: str) -> Parser:
     """Return the parser of `verify`."""
     parser = Parser(
         prog=program,
-        description="Decode every stored chunk of SOURCE and list what is damaged, unsupported or inconsistent: chunks, "
-        "metadata, copies of metadata, and files among the chunks that are not chunks.",
-        epilog="exit codes: 0 all is well; 1 something is wrong, wrong usage, or no such store; 8 interrupted",
+        description="Decode every stored chunk of SOURCE and list what is damaged, unsupported, inconsistent or skipped: "
+        "chunks, metadata, copies of metadata, links that lead nowhere, and files among the chunks that are not chunks.",
+        epilog="exit codes: 0 all is well; 1 something is wrong or skipped, wrong usage, no such store, or nobody reads the "
+        "output; 2 system error; 8 interrupted",
     )
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each finding")

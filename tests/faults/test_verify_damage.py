@@ -1,4 +1,4 @@
-"""Damaged stores that `fsbridge verify` calls well are read alike by every reader. `scripts/fuzz verify` does it for longer."""
+"""Damaged stores that `fsbridge verify` calls well are read alike by every reader; `scripts/fuzz verify` tries more."""
 
 from __future__ import annotations
 

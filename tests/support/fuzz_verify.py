@@ -229,8 +229,10 @@ ODD_VALUES = (
 """What takes the place of a value in a document."""
 
 
-FOR_WRITERS = frozenset(("level", "checksum", "clevel", "cname", "shuffle", "typesize", "blocksize", "configuration"))
-"""Members of a codec that decoding does not need. zarr-python refuses odd ones, and fsbridge by intention does not."""
+FOR_WRITERS = frozenset(
+    ("level", "checksum", "clevel", "cname", "shuffle", "typesize", "blocksize", "configuration", "useZlib", "blockSize")
+)
+"""Members of a codec that decoding does not need. Other readers refuse odd ones, and fsbridge by intention does not."""
 
 
 def _places(value: Any, in_codec: bool = False) -> Iterator[tuple[Any, Any]]:
@@ -238,7 +240,7 @@ def _places(value: Any, in_codec: bool = False) -> Iterator[tuple[Any, Any]]:
     for key in list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
         if not (in_codec and key in FOR_WRITERS):
             yield value, key
-        yield from _places(value[key], in_codec or key in ("codecs", "index_codecs", "compressor", "filters"))
+        yield from _places(value[key], in_codec or key in ("codecs", "index_codecs", "compressor", "filters", "compression"))
 
 
 def _edited(rng: random.Random, text: bytes) -> bytes:
@@ -248,7 +250,7 @@ def _edited(rng: random.Random, text: bytes) -> bytes:
     if not places:
         return b"{}"
     holder, key = rng.choice(places)
-    what = rng.randrange(5)
+    what = 4 if key == "fill_value" else rng.randrange(5)  # without one it is zero, as GDAL means it
     if what == 0:
         del holder[key]
     elif what == 1 and isinstance(holder, dict):

@@ -28,12 +28,11 @@ from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAb
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.zip.directory import (
     ENCRYPTED,
-    LOCAL,
-    LOCAL_SIGNATURE,
     OVERLAPPING,
     SPECIAL,
     ArchiveMember,
     ZipDirectory,
+    data_start,
     read_directory,
 )
 
@@ -152,19 +151,9 @@ class _Archive:
     def __init__(self, blob: Blob, name: str, states: States) -> None:
         self.blob = blob
         self.directory: ZipDirectory = read_directory(blob.pread, blob.stat.size)
-        self.name = name
-        for text in self.odd_names():
-            log.warning("%s", text)
+        for text in self.directory.odd_names():
+            log.warning("%s: %s", name, text)
         self.inflater = Inflater(blob.pread, states)
-
-    def odd_names(self) -> Iterator[str]:
-        """Describe members that are not found under the path that their writer meant."""
-        if hidden := self.directory.hidden:
-            what = f"{hidden} members of the archive are hidden: their names are not paths, or a directory has the same"
-            yield f"{self.name}: {what}"
-        if count := self.directory.backslashes:
-            what = f"{count} names in the archive have a backslash where a zip archive has a slash, so they are no paths"
-            yield f"{self.name}: {what}; unpack it with a program that takes them for paths, such as 7z x"
 
     @property
     def stat(self) -> Stat:
@@ -300,13 +289,13 @@ class ZipStore(StoreAbilities):
         if key:
             return
         archive = self._now()
-        yield from archive.odd_names()
         directory = archive.directory
+        yield from (f"{self._path}: {text}" for text in directory.odd_names())
         for position in np.argsort(np.asarray(directory.table[0]), kind="stable"):  # as they lie in the archive
             name, member = directory.names[position], directory.member(position)
             try:
                 if not name.endswith(b"/"):
-                    self._data_start(archive, name, member)
+                    data_start(archive.blob.pread, archive.stat.size, name, member)
             except FsbridgeError as error:
                 yield f"{os.path.join(self._path, os.fsdecode(name))}: {error}"
 
@@ -372,7 +361,7 @@ class ZipStore(StoreAbilities):
             raise Unsupported("encrypted")
         if member.method not in (STORED, DEFLATED):
             raise Unsupported(f"compression method {member.method}; only stored and deflated members are read")
-        data = self._data_start(archive, self._name(key), member)
+        data = data_start(archive.blob.pread, archive.stat.size, self._name(key), member)
         if member.method == STORED:
             if member.stored != member.size:
                 raise CorruptData(f"stored as {member.stored} bytes, declared as {member.size}")
@@ -381,20 +370,6 @@ class ZipStore(StoreAbilities):
         if member.size > member.stored * 1032:
             raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
         return archive.inflater.range(data, member.stored, member.size, start, length)
-
-    def _data_start(self, archive: _Archive, name: bytes, member: ArchiveMember) -> int:
-        """Return the offset of a member's data: behind its local header, which must have the same name and method."""
-        header = archive.blob.pread(member.header, LOCAL.size)
-        signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
-        if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
-            raise CorruptData("its local header does not fit the archive's directory")
-        named = archive.blob.pread(member.header + LOCAL.size, name_length)
-        if named != name:
-            raise CorruptData(f"its local header names {named[:80]!r}")
-        start = member.header + LOCAL.size + name_length + extra_length
-        if start + member.stored > archive.stat.size:
-            raise CorruptData("its data lie outside the archive")
-        return int(start)
 
 
 def _directory_stat(archive: _Archive) -> Stat:

@@ -120,6 +120,14 @@ class ZipDirectory:
     hidden: int
     backslashes: int
 
+    def odd_names(self) -> Iterator[str]:
+        """Describe members that are not found under the path that their writer meant."""
+        if self.hidden:
+            yield f"{self.hidden} members of the archive are hidden: their names are not paths, or a directory has the same"
+        if self.backslashes:
+            what = f"{self.backslashes} names in the archive have a backslash where a zip archive has a slash"
+            yield f"{what}, so they are no paths; unpack it with a program that takes them for paths, such as 7z x"
+
     def find(self, name: bytes) -> ArchiveMember | None:
         """Return the file of this name, or None."""
         position = bisect.bisect_left(self.names, name)
@@ -156,6 +164,24 @@ class ZipDirectory:
             else:
                 yield child, position
                 position += 1
+
+
+def data_start(read: Read, size: int, name: bytes, member: ArchiveMember) -> int:
+    """Return the offset of a member's data: behind its local header, which must have the same name and method.
+
+    `size`: bytes of the archive.
+    """
+    header = read(member.header, LOCAL.size)
+    signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
+    if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
+        raise CorruptData("its local header does not fit the archive's directory")
+    named = read(member.header + LOCAL.size, name_length)
+    if named != name:
+        raise CorruptData(f"its local header names {named[:80]!r}")
+    start = member.header + LOCAL.size + name_length + extra_length
+    if start + member.stored > size:
+        raise CorruptData("its data lie outside the archive")
+    return int(start)
 
 
 def read_directory(read: Read, size: int) -> ZipDirectory:

@@ -19,9 +19,10 @@ from fsbridge.children.elements import DEFAULT, ID, MEMORY, function
 from fsbridge.formats.hdf5.child import chunks, h5types, remote_data, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, stored_chunks
 from fsbridge.formats.hdf5.child.h5types import widened
+from fsbridge.formats.hdf5.child.lacking import LackingSources
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
-from fsbridge.formats.hdf5.child.sources import Sources, select
+from fsbridge.formats.hdf5.child.sources import select
 
 SMALL_TABLE_CHUNKS = 64
 """A chunk table comes with the description of a dataset with a grid of at most this many chunks."""
@@ -37,7 +38,7 @@ _reclaim = function(h5p, "H5Dvlen_reclaim", ID, ID, ID, MEMORY)
 _get_chunk_opts = function(h5p, "H5Pget_chunk_opts", ID, ctypes.POINTER(ctypes.c_uint))
 
 
-class Datasets(Sources):
+class Datasets(LackingSources):
     """One opened file with its datasets."""
 
     def _dataset(self, path: list[str]) -> Any:

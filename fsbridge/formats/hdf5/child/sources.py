@@ -8,7 +8,6 @@ reading.
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -99,80 +98,6 @@ class Sources(Objects):
             if len(found) > MAX_SOURCES:
                 raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
         return list(found)
-
-    def lacking(self, request: dict[str, Any]) -> Answer:
-        """Describe data of the dataset at `path` that are not there, so that HDF5 reads something else in their place.
-
-        For an absent source of a virtual dataset it reads the fill value, and zeros behind the end of a raw file.
-        """
-        dataset = self.walk(request["path"])
-        self.sources(dataset)  # refuses what may not be read
-        return {"lacking": list(dict.fromkeys(itertools.islice(self._lacking(dataset, set()), MAX_PARTS)))}, []
-
-    def _lacking(self, dataset: Any, seen: set[OtherData]) -> Iterator[str]:
-        """Yield what `lacking` returns. `seen`: datasets that were looked at."""
-        plist = dataset.get_create_plist()
-        if self.blocks is None:
-            yield from self._short(dataset, plist)
-        for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
-            name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
-            if "%b" in BLOCK.findall(name + source):
-                continue  # a pattern stands for the files and datasets that are there
-            part = OtherData(self.path if name == "." else literal(name), source)
-            if self.blocks is not None and name != ".":
-                if self._mapped(name, source) is None:
-                    yield f"{part.place}:{literal(source)} is not there: the fill value stands in its place"
-            elif part not in seen and len(seen) < MAX_PARTS:
-                seen.add(part)
-                yield from self._lacking_at(part, name == ".", seen)
-
-    def _lacking_at(self, part: OtherData, is_here: bool, seen: set[OtherData]) -> Iterator[str]:
-        """Yield what is not there of a source in this file or in another local one."""
-        parts = [literal(name) for name in (part.dataset or "").split("/") if name not in ("", ".")]
-        missing = f"{part.place}:/{'/'.join(parts)} is not there: the fill value stands in its place"
-        if is_here:
-            found = self._follow(parts)
-            if isinstance(found, OtherData):
-                yield from self._lacking_at(found, False, seen)
-            elif found is None:
-                yield missing
-            return
-        tried = list(self._places(part.place))
-        number = file_search.first(tried)
-        if number is None:
-            yield missing
-            return
-        other = type(self)()
-        other.path, other.allowed = tried[number], self.allowed
-        try:
-            other.file = open_local(other.path)[0]
-            found = other._follow(parts)
-            if found is None:
-                yield missing
-            elif isinstance(found, OtherData):
-                yield from other._lacking_at(found, False, seen)
-            elif isinstance(found, h5d.DatasetID):
-                yield from other._lacking(found, seen)
-        except (Refusal, *H5_ERRORS):
-            return  # reading reports the error
-        finally:
-            if other.file is not None:
-                other.file.close()
-
-    def _short(self, dataset: Any, plist: Any) -> Iterator[str]:
-        """Yield local raw files that end before the data that they should hold."""
-        count = plist.get_external_count()
-        left = dataset.get_space().get_simple_extent_npoints() * dataset.get_type().get_size() if count else 0
-        for i in range(count):
-            name, offset, size = plist.get_external(i)
-            place, held = os.path.join(self.raw_folder(plist), h5types.text(name)), min(size, left)
-            left -= held
-            try:
-                lacking = offset + held - os.stat(place).st_size if held else 0
-            except OSError:
-                continue  # reading reports the error
-            if lacking > 0:
-                yield f"{place} has {lacking} bytes too few: zeros stand in their place"
 
     def _files(self, name: str) -> Iterator[str]:
         """Yield the files that a name stands for: one, or those that fit a pattern."""
