@@ -54,14 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise SetupError(f"{argv[1]}: neither a command nor a store", hint, USAGE)
         return command("mount").run("fsbridge", argv[1:])
     except SetupError as error:
-        print(f"fsbridge: {error}", file=sys.stderr)
-        return error.exit_code
+        return _said(error)
     except ImportError as error:
         from fsbridge.mount.preflight import unloadable
 
-        shown = unloadable(error)
-        print(f"fsbridge: {shown}", file=sys.stderr)
-        return shown.exit_code
+        return _said(unloadable(error))
     except ReaderGone as gone:
         return gone.exit_code
     except KeyboardInterrupt:
@@ -69,21 +66,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # Python's own exit code for it is 1, which means "they differ" to `diff`
         if sys.flags.dev_mode:
             raise
-        with contextlib.suppress(OSError, ValueError):  # nobody reads standard error any more
-            print(f"fsbridge: {_unexpected(error)}", file=sys.stderr)
-        return SYSTEM
+        return _said(_unexpected(error))
+
+
+def _said(error: SetupError) -> int:
+    """Print an error, if anybody reads standard error, and return its exit code."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"fsbridge: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def _unexpected(error: Exception) -> SetupError:
     """Return what is said about an exception that nobody has foreseen."""
     if isinstance(error, MemoryError):
-        return SetupError("there is not enough memory", "a smaller --cache-size may help")
+        return SetupError("there is not enough memory", "a smaller --cache-size may help", SYSTEM)
     if isinstance(error, FsbridgeError | OSError):
-        return SetupError(str(error))
+        return SetupError(str(error), exit_code=SYSTEM)
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{os.path.basename(last.filename)}, line {last.lineno}"
     hint = "this is a bug of fsbridge: please report it with the output of: fsbridge --version --verbose"
-    return SetupError(f"unexpected {type(error).__name__} in {where}: {error}", hint)
+    return SetupError(f"unexpected {type(error).__name__} in {where}: {error}", hint, SYSTEM)
 
 
 def _plain_words(words: list[str]) -> list[str]:

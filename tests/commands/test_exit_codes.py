@@ -97,3 +97,20 @@ def test_an_unforeseen_error_in_a_thread_of_diff_is_exit_code_2(tmp_path: Path, 
     assert (done.returncode, done.stdout) == (2, "")
     assert "unexpected ZeroDivisionError in test_exit_codes.py, line " in done.stderr
     assert "please report it" in done.stderr
+
+
+class Unread(io.StringIO):
+    """Standard error whose reader has gone."""
+
+    def write(self, _: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [("diff {}/nope {}/a.zarr", 2), ("diff {}/bad.zarr {}/a.zarr", 2), ("verify {}/good.zarr", 2), ("ls {}/nope", 1)],
+)
+def test_errors_that_nobody_reads_keep_their_exit_code(line: str, code: int, tmp_path: Path) -> None:
+    spoilt(tmp_path)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(Unread()):
+        assert cli.main(["fsbridge", *line.replace("{}", str(tmp_path)).split()]) == code
