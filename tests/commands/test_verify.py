@@ -502,3 +502,18 @@ def test_a_group_of_n5_with_one_attribute_of_an_array_is_well(tmp_path: Path) ->
     (tmp_path / "s.n5/attributes.json").write_text('{"n5": "4.0.0"}')
     (tmp_path / "s.n5/setup0/attributes.json").write_text('{"downsamplingFactors": [[1, 1, 1]], "dataType": "uint16"}')
     assert verify(tmp_path / "s.n5")[:2] == (0, [])
+
+
+@pytest.mark.parametrize("name", ["s0.h5", "s1.h5", "raw"])
+def test_p7_a_source_that_is_a_fifo_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    """HDF5 would wait for its writer until the deadline, at each question."""
+    virtual_file(tmp_path)
+    with h5py.File(tmp_path / "v.h5", "a") as file:
+        file.create_dataset("x", (4,), "u1", external=[(str(tmp_path / "raw"), 0, 4)])
+    (tmp_path / "raw").write_bytes(b"abcd")
+    assert verify(tmp_path / "v.h5", "--allow-external", tmp_path)[:2] == (0, [])
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    code, found, _ = verify(tmp_path / "v.h5", "--allow-external", tmp_path)
+    assert (code, {one["path"] for one in found}) == (1, {"/x" if name == "raw" else "/v"})
+    assert all("which is no regular file" in str(one["reason"]) for one in found)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from h5py import h5d, h5g, h5l, h5s
@@ -166,6 +168,9 @@ class Sources(Objects):
             path = os.path.realpath(name)
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"
             raise Refusal("denied", f"has data in another file, {path}: {permit}")
+        with suppress(OSError):  # what is absent, or cannot be looked at, is found out later
+            if not stat.S_ISREG(os.stat(name).st_mode):  # HDF5 would wait for a writer of a FIFO
+                raise Refusal("corrupt", f"has data in {name}, which is no regular file")
         return name  # not the real path: it may be a link that is switched later
 
     def _is_allowed(self, path: str) -> bool:
