@@ -142,6 +142,11 @@ class TableChunks(DatasetChunks):
         tables = self.array.file.shared.of(TableCache)
         return tables.get((self.array.file.path, self.array.version, self.array.lasts), self._load)
 
+    def strays(self) -> Iterator[str]:
+        """See `model.ChunkAbilities.strays`."""
+        if outside := self.table().outside:
+            yield f"{self.array.place}: {outside} stored chunks outside its shape"
+
     def _load(self) -> ChunkTable:
         counts = self.grid.counts
         cells = math.prod(counts)
@@ -152,7 +157,7 @@ class TableChunks(DatasetChunks):
             path = "/".join(self.array.path)
             self.array.file.remark(f"{path}: {outside} stored chunks outside its shape are not shown")
         try:
-            return ChunkTable(counts, columns)
+            return ChunkTable(counts, columns, outside)
         except CorruptData as error:
             raise error.at(self.array.place) from None
 

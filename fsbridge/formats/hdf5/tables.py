@@ -29,8 +29,14 @@ class ChunkAddress(NamedTuple):
 class ChunkTable:
     """The stored chunks of one version of a dataset."""
 
-    def __init__(self, counts: tuple[int, ...], columns: Sequence[np.ndarray[Any, np.dtype[np.uint64]]]) -> None:
-        """`columns` in any order of rows: grid position (row-major number over `counts`), address, stored size, mask."""
+    def __init__(
+        self, counts: tuple[int, ...], columns: Sequence[np.ndarray[Any, np.dtype[np.uint64]]], outside: int = 0
+    ) -> None:
+        """`columns` in any order of rows: grid position (row-major number over `counts`), address, stored size, mask.
+
+        `outside`: number of stored chunks that are in no row, because they lie outside of the dataset.
+        """
+        self.outside = outside
         position, address, size, mask = columns
         cells = _product(counts)
         if len(position) and int(position.max()) >= cells:

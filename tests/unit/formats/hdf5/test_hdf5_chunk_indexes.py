@@ -161,6 +161,7 @@ def test_chunks_outside_the_grid_are_never_dropped_silently(
 
         monkeypatch.setattr(source.file, "ask", ask)
         assert array(source, "x").chunks.count() == 100
+        assert list(array(source, "x").chunks.strays()) == [f"{path}:/x: 2 stored chunks outside its shape"]
     assert [r.getMessage() for r in caplog.records if "outside" in r.getMessage()] == [
         f"{path}: x: 2 stored chunks outside its shape are not shown"
     ]
