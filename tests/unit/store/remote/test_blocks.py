@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3
 from test_remote_store import LARGE, A, opened
+from waiting import Clock
 
 from fsbridge import confinement
 from fsbridge.config import Config, Remote
@@ -287,14 +288,13 @@ def test_a_block_that_was_read_lately_is_in_use(cache: BlockCache, tmp_path: Pat
 
 
 def test_blocks_of_other_mounts_are_counted_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, passed = time.monotonic, 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: clock() + passed)
+    clock = Clock(monkeypatch)
     ours, other = (BlockCache(str(tmp_path / "cache"), 1 << 20, url) for url in "uv")
     for cache, count in ((ours, 1), (other, 250), (ours, 10)):
         for number in range(count):
             cache.put(Object(f"{number}", 2000, 0, "e"), bytes(2000))
             cache.flush()
-    passed = 61.0
+    clock.passes(61.0)
     ours.put(FOUND, DATA)
     ours.flush()
     assert sum(512 * path.stat().st_blocks for path in files(tmp_path)) <= 1 << 20
