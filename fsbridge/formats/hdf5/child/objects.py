@@ -352,9 +352,8 @@ def stored_attribute_bytes(owner: Any) -> int:
 
 def raise_if_transient(error: BaseException) -> None:
     """Raise a Refusal if the error is transient, so that no description is kept without what the error hides."""
-    found = failure_of(error)
-    if found.kind == "unreachable":
-        raise found
+    if failure_of(error).kind == "unreachable":
+        raise failure_of(error)
 
 
 def failure(error: BaseException) -> dict[str, Any]:

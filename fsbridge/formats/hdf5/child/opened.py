@@ -130,10 +130,13 @@ class OpenedFile:
 
 
 def failure_of(error: BaseException) -> Refusal:
-    """Turn an h5py error into a Refusal.
+    """Turn an h5py error into a Refusal; a Refusal is returned as it is.
 
-    A failed system call says nothing about the file's contents and may be transient.
+    A failed system call says nothing about the file's contents and may be transient. To raise the result, do not give it a
+    name: the name's frame, and with it every open dataset of the callers, would live until Python collects its garbage.
     """
+    if isinstance(error, Refusal):
+        return error
     if isinstance(error, NestedTooDeep):
         return Refusal("unsupported", reason(error))
     if _STRICT.search(str(error)):

@@ -233,10 +233,9 @@ class Sources(Objects):
             parts = [found for path in other._named(part.dataset) for found in other._parts(other._follow(path))]
             return parts, not other._patterned
         except (Refusal, *H5_ERRORS) as error:
-            refusal = error if isinstance(error, Refusal) else failure_of(error)
-            if refusal.kind in ("corrupt", "stale", "not_found"):
-                return (), True  # the error is reported when the data is read
-            raise refusal from None
+            if failure_of(error).kind not in ("corrupt", "stale", "not_found"):
+                raise failure_of(error) from None
+            return (), True  # the error is reported when the data is read
         finally:
             if other.file is not None:
                 other.file.close()
