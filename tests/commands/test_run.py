@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -116,10 +117,22 @@ def test_run_makes_an_ordinary_mount_if_namespaces_are_not_allowed(each: dict[st
     assert not mounted(done.stdout.split()[2])
 
 
+def _opened_to_all(*folders: str | Path) -> str:
+    """Commands for a mount namespace that show `folders` to all users, also below a home directory that is its owner's."""
+    places = sorted({Path(os.path.realpath(folder)) for folder in folders})
+    closed = {place: [above for above in place.parents if not above.stat().st_mode & 0o001] for place in places}
+    hidden = {place: above[-1] for place, above in closed.items() if above}
+    names = [shlex.quote(os.fspath(place)) for place in hidden]
+    keep = [f"mkdir -p kept/{i} && mount --bind {name} kept/{i}" for i, name in enumerate(names)]
+    cover = [f"mount -t tmpfs -o mode=755 none {shlex.quote(os.fspath(above))}" for above in sorted(set(hidden.values()))]
+    show = [f"mkdir -p {name} && mount --bind kept/{i} {name}" for i, name in enumerate(names)]
+    return " && ".join([*keep, *cover, *show, ""])
+
+
 def test_another_user_needs_no_fusermount3(each: dict[str, Path], tmp_path: Path) -> None:
     """Only a readable /dev/fuse, here one in a mount namespace of the test's."""
     lines = (
-        "mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && mkdir -m 777 tmp && "
+        f"{_opened_to_all(ROOT, sys.prefix, sys.base_prefix)}mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && mkdir -m 777 tmp && "
         'TMPDIR=$PWD/tmp PATH=/nowhere exec /usr/bin/setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
     )
     program = [sys.executable, "-m", "fsbridge", "run", each["zarr3"], "--", "/bin/sh", "-c", "/bin/cat {}/a/zarr.json"]
