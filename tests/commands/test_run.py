@@ -132,7 +132,8 @@ def _opened_to_all(*folders: str | Path) -> str:
 def test_another_user_needs_no_fusermount3(each: dict[str, Path], tmp_path: Path) -> None:
     """Only a readable /dev/fuse, here one in a mount namespace of the test's."""
     lines = (
-        f"{_opened_to_all(ROOT, sys.prefix, sys.base_prefix)}mknod fuse c 10 229 && chmod 666 fuse && mount --bind fuse /dev/fuse && mkdir -m 777 tmp && "
+        f"{_opened_to_all(ROOT, sys.prefix, sys.base_prefix)}mknod fuse c 10 229 && chmod 666 fuse && "
+        "mount --bind fuse /dev/fuse && mkdir -m 777 tmp && "
         'TMPDIR=$PWD/tmp PATH=/nowhere exec /usr/bin/setpriv --reuid 65534 --regid 65534 --clear-groups "$@"'
     )
     program = [sys.executable, "-m", "fsbridge", "run", each["zarr3"], "--", "/bin/sh", "-c", "/bin/cat {}/a/zarr.json"]
