@@ -126,7 +126,18 @@ def _n5(path: Path) -> None:
             document.write_text(json.dumps({**json.loads(document.read_text()), **attributes}))
 
 
-KINDS: Mapping[str, Callable[[Path], None]] = {"zarr3": _zarr(3), "zarr2": _zarr(2), "n5": _n5}
+def _hdmf(path: Path) -> None:
+    """With links in groups, to an array, to themselves and to nothing; the root says which file they belong to."""
+    _zarr(2)(path)
+    links = [{"name": name, "path": target, "source": "."} for name, target in LINKS.items()]
+    for group, more in {"": {".specloc": "specifications"}, "g": {"zarr_link": links}, "A/1": {"zarr_link": links}}.items():
+        document = path / group / ".zattrs"
+        document.write_text(json.dumps({**json.loads(document.read_text()), **more}))
+
+
+LINKS = {"linked": "/g/y", "itself": "/g/itself", "gone": "/nothing", "over": "/g/linked"}
+
+KINDS: Mapping[str, Callable[[Path], None]] = {"zarr3": _zarr(3), "zarr2": _zarr(2), "n5": _n5, "hdmf": _hdmf}
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
