@@ -316,7 +316,9 @@ class FilesGroup(OpenGroup):
 
     def _is_no_member(self, name: str, error: Exception) -> bool:
         """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""
-        return is_lasting(error) and ("." in name or "[" in name) and name not in self.fresh().neighbours.names
+        if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
+            return False
+        return name not in self.fresh().neighbours.names
 
     def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
         """Return the node at a member's exact name.
