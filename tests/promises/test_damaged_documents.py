@@ -222,6 +222,31 @@ def test_p8_in_a_snapshot_of_icechunk(tmp_path: Path) -> None:
     assert changed(before, after) == {path.format(prefix) for path in GROUP_FILES for prefix in prefixes}
 
 
+@pytest.mark.parametrize("owner", ["", "g", "g/h", "x", "g/h/0"])
+def test_p8_a_damaged_attribute_of_hdf5(owner: str, tmp_path: Path) -> None:
+    """h5py reads all but that attribute; the mount says of each attribute by itself that it cannot be read."""
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        for name, values in VALUES.items():
+            file[name] = values
+        for name in (*GROUPS, *VALUES):
+            file[f"/{name}"].attrs[f"of {name}"] = np.int32(5)
+            file[f"/{name}"].attrs["well"] = np.int32(6)
+    before = walk(tmp_path / "s.h5")
+    data = bytearray((tmp_path / "s.h5").read_bytes())
+    stored = f"of {owner}".encode() + b"\0"
+    at = data.index(stored + bytes(-len(stored) % 8)) + len(stored) + -len(stored) % 8
+    data[at] = 0xFF  # version and class of its type
+    (tmp_path / "s.h5").write_bytes(data)
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file["g/h/0"][...].tolist() == VALUES["g/h/0"].tolist()
+    after = walk(tmp_path / "s.h5")
+    shown_in = {path for path in before if before[path] != after.get(path)}
+    assert {path.rpartition("/")[0].partition("/")[2] for path in shown_in if path.endswith("zarr.json")} == {owner}
+    attributes = json.loads(after[f"zarr3/{owner}/zarr.json".replace("//", "/")] or b"")["attributes"]
+    assert "_ERROR" in attributes.get(f"of {owner}", attributes)
+    assert shown(after) == shown(before)
+
+
 @pytest.mark.parametrize("group", ["", "g", "g/h"])
 def test_p8_links_of_hdmf_zarr_below_a_damaged_document(group: str, tmp_path: Path) -> None:
     """Which file a link belongs to is said by the groups above: without them it is an error, and the arrays are whole."""
