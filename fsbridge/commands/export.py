@@ -76,7 +76,8 @@ def run(program: str, argv: Sequence[str]) -> int:
     except SetupError as error:
         for export in begun:  # the destination takes nothing more
             export.clear()
-            raise SetupError(str(error), f"{_summary(export)}; the same command continues") from None
+            words, _, hint = str(error).partition("\n  ")
+            raise SetupError(words, hint or f"{_summary(export)}; the same command continues") from None
         raise
     if not args.quiet:
         print(f"fsbridge: {_summary(begun[0])}", file=sys.stderr)

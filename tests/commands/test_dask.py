@@ -108,9 +108,11 @@ def test_a_worker_that_is_killed_in_the_middle(cluster: LocalCluster, store: Pat
     assert done.stdout.split()[0] == fsbridge("digest", f"{store}//large").stdout.split()[0]
 
 
-def test_no_scheduler_is_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_scheduler_is_one_line(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.unmounted.cluster.CONNECT_SECONDS", 0.2)
-    done = fsbridge("verify", store, "--dask", "tcp://127.0.0.1:1")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("fsbridge: tcp://127.0.0.1:1: no Dask scheduler answers")
-    assert done.stderr.count("\n") == 2
+    for words in (["verify", store], ["export", store, tmp_path / "out"]):
+        done = fsbridge(*words, "--dask", "tcp://127.0.0.1:1")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("fsbridge: tcp://127.0.0.1:1: no Dask scheduler answers")
+        assert done.stderr.endswith("\n  name it as in tcp://HOST:8786\n")
+        assert done.stderr.count("\n") == 2
