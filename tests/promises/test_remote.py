@@ -540,6 +540,7 @@ def test_secrets_show_nowhere(server: FakeS3, tmp_path: Path) -> None:
         file["values"] = VALUES
     server.put("v3/x.h5", (tmp_path / "x.h5").read_bytes(), 1e9)
     server.put("v3/broken.h5", b"no HDF5 file", 1e9)
+    server.put("many//odd", b"", 1e9)  # listings then have a signature in their URLs
     server.put("many/v3/zarr.json", server.objects["v3/zarr.json"].data, 1e9)
     for name in ("raw/zarr.json", "raw/c/0/0", "raw/c/3/3", "x.h5", "broken.h5"):
         server.put(f"many/{'v3/' if '/' in name else ''}{name}", server.objects[f"v3/{name}"].data, 1e9)
@@ -555,6 +556,7 @@ def test_secrets_show_nowhere(server: FakeS3, tmp_path: Path) -> None:
             until(lambda: log.exists() and "is mounted on" in log.read_text(), 30)
             assert (point / "v3/raw/c/0/0").read_bytes() == chunk(0, 0)
             assert server.requests[-1].headers["authorization"].startswith(f"AWS4-HMAC-SHA256 Credential={key}")
+            assert any("X-Amz-Signature" in request.query for request in server.requests)
             with pytest.raises(PermissionError) as refused:
                 (point / "v3/raw/c/3/3").read_bytes()
             assert (point / "x.h5/values/c/0/0").stat().st_size == VALUES.nbytes
