@@ -20,7 +20,7 @@ import numpy as np
 import nwb_data
 import pytest
 import zarr
-from fake_s3 import FakeS3
+from fake_s3 import BUCKET, FakeS3
 from in_process import fsbridge
 from source_places import upload, write_all, write_each
 
@@ -517,3 +517,21 @@ def test_p7_a_source_that_is_a_fifo_is_refused_at_once(name: str, tmp_path: Path
     code, found, _ = verify(tmp_path / "v.h5", "--allow-external", tmp_path)
     assert (code, {one["path"] for one in found}) == (1, {"/x" if name == "raw" else "/v"})
     assert all("which is no regular file" in str(one["reason"]) for one in found)
+
+
+def test_p3_an_absent_source_in_object_storage_is_not_well(server: FakeS3, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s0.h5", "w") as file:
+        file["d"] = np.arange(3)
+    with h5py.File(tmp_path / "v.h5", "w") as file:
+        layout = h5py.VirtualLayout((2, 3), "i8")
+        for row in range(2):
+            layout[row] = h5py.VirtualSource(f"s{row}.h5", "d", (3,))
+        file.create_virtual_dataset("v", layout)
+    for name in ("s0.h5", "v.h5"):
+        server.put(f"z/{name}", (tmp_path / name).read_bytes(), 1e9)
+    url = f"s3://{BUCKET}/z"
+    code, found, _ = verify(f"{url}/v.h5", "--allow-external", url, *server.options)
+    assert (code, [(one["kind"], one["path"]) for one in found]) == (1, [("skipped", "/v")])
+    assert "s1.h5:/d is not there" in str(found[0]["reason"])
+    server.put("z/s1.h5", (tmp_path / "s0.h5").read_bytes(), 1e9)
+    assert verify(f"{url}/v.h5", "--allow-external", url, *server.options)[:2] == (0, [])

@@ -45,15 +45,15 @@ class LackingSources(Sources):
             part = OtherData(self.path if name == "." else literal(name), source)
             if self.blocks is not None and name != ".":
                 if self._mapped(name, source) is None:
-                    yield f"{part.place}:{literal(source)} is not there: the fill value stands in its place"
+                    yield _absent(part.place, _names(source))
             elif part not in seen and len(seen) < MAX_PARTS:
                 seen.add(part)
                 yield from self._lacking_at(part, name == ".", seen)
 
     def _lacking_at(self, part: OtherData, is_here: bool, seen: set[OtherData]) -> Iterator[str]:
         """Yield what is not there of a source in this file or in another local one."""
-        parts = [literal(name) for name in (part.dataset or "").split("/") if name not in ("", ".")]
-        missing = f"{part.place}:/{'/'.join(parts)} is not there: the fill value stands in its place"
+        parts = _names(part.dataset or "")
+        missing = _absent(part.place, parts)
         if is_here:
             found = self._follow(parts)
             if isinstance(found, OtherData):
@@ -97,3 +97,12 @@ class LackingSources(Sources):
                 continue  # reading reports the error
             if lacking > 0:
                 yield f"{place} has {lacking} bytes too few: zeros stand in their place"
+
+
+def _names(source: str) -> list[str]:
+    """Return the names in the path of a virtual dataset's source."""
+    return [literal(name) for name in source.split("/") if name not in ("", ".")]
+
+
+def _absent(place: str, names: list[str]) -> str:
+    return f"{place}:/{'/'.join(names)} is not there: the fill value stands in its place"
