@@ -23,7 +23,7 @@ MountFunction: TypeAlias = Callable[..., Mount]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of servers that fail: they wait for 90 seconds, and would keep the last processor waiting."""
+    """Begin with the tests of servers that fail: they wait, and would keep the last processor waiting."""
     items.sort(key=lambda item: item.path.name != "test_remote_store.py")
 
 
