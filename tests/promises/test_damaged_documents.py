@@ -323,9 +323,10 @@ def test_p8_commands_name_what_is_damaged_and_show_the_rest(damaged: Path) -> No
     assert told.returncode == 1
     assert rows.keys() == {"/", "/x", "/g", "/g/x", "/g/h", "/g/h/0"}
     assert {path for path, row in rows.items() if ".zattrs" in row.get("reason", "")} == {"/x", "/g"}
+    cut(damaged / "g/h/.zgroup")
     told = fsbridge("verify", "--json", damaged)
     found = [json.loads(line) for line in told.stdout.splitlines()]
-    assert {(one["kind"], one["path"]) for one in found if "kind" in one} == {("damaged", "/x"), ("damaged", "/g")}
+    assert {(one["kind"], one["path"]) for one in found} == {("damaged", path) for path in ("/x", "/g", "/g/h")}
     assert told.returncode == 1
 
 
