@@ -21,6 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def harmed(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
         if isinstance(holder, dict) and len(holder) > 1 and rng.random() < 0.2:
             del holder[key]
         else:
-            holder[key] = rng.choice(ODD)
+            holder[key] = deepcopy(rng.choice(ODD))
         document = holder[key] if key == "all" else document
     return json.dumps(document).encode()
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from fsbridge import asking
 from fsbridge.codecs import Decoder, table
-from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooDeep, is_lasting
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep, is_lasting
 from fsbridge.formats.format import Opener
 from fsbridge.formats.keyed.hierarchy import Dialect, Hierarchy, KeyedGroup
 from fsbridge.metadata import JSON, DataType
@@ -111,9 +111,9 @@ class HdmfGroup(KeyedGroup):
         """Yield directories, then links. A directory hides a link of its name. Damaged attributes hide only links."""
         try:
             missing = dict(self._links())
-        except PASSING:
-            raise
-        except FsbridgeError:  # the error is reported when the attributes or a link are asked for
+        except (FsbridgeError, OSError) as error:  # reported when the attributes or a link are asked for
+            if not is_lasting(error):
+                raise
             missing = {}
         for child in KeyedGroup.children(self):
             missing.pop(child.name, None)
