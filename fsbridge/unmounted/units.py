@@ -22,6 +22,7 @@ from zlib import crc32
 from fsbridge.config import Config
 from fsbridge.deadlines import Deadline
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.links import follow
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import escape, unescape
 from fsbridge.unmounted import VirtualTree, split
@@ -36,10 +37,6 @@ class OrderedMember:
     error: Exception | None = None
 
 
-MAX_LINKS = 40
-"""Most links on the way to one member, as in Linux."""
-
-
 def members(
     tree: VirtualTree, path: str = "", linked: Callable[[str, Link], object] = lambda path, link: None
 ) -> Iterator[OrderedMember]:
@@ -51,27 +48,10 @@ def members(
     yield from _below("/" + "/".join(os.fsdecode(name) for name in split(path)), node, tree.config.limits.depth, linked)
 
 
-def follow(tree: VirtualTree, path: str, link: Link) -> Group | Array:
-    """Return what a link at `path` leads to. Raises NotFound if there is nothing, TooDeep after too many links."""
-    ahead = [name for name in (unescape(part) for part in split(path)[:-1]) if name is not None][::-1]
-    trail: list[Group | Array] = [tree.source.root]
-    ahead, links = [*link.target.split("/")[::-1], *ahead], 1
-    while ahead:
-        name, here = ahead.pop(), trail[-1]
-        if name == "..":
-            trail[1:] = trail[1:-1]
-        elif name not in ("", "."):
-            if as_array(here) is not None:
-                raise NotFound(f"{name!r} is not below an array")
-            node = cast(Group, here).child(name)
-            if isinstance(node, Link):
-                links += 1
-                if links > MAX_LINKS:
-                    raise TooDeep(f"more than {MAX_LINKS} links in a row")
-                ahead += node.target.split("/")[::-1]
-            else:
-                trail.append(node)
-    return trail[-1]
+def follow_link(tree: VirtualTree, path: str, link: Link) -> Group | Array:
+    """Return what a link at `path` leads to. Raises the errors of `links.follow`."""
+    names = [name for name in map(unescape, split(path)[:-1]) if name is not None]
+    return follow(tree.source.root, names, link.target).node
 
 
 def find_member(tree: VirtualTree, path: str) -> Group | Array:

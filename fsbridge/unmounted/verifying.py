@@ -15,7 +15,7 @@ from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, Group, Link, as_array, open_chunk
 from fsbridge.unmounted import reason
-from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, follow, members
+from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, follow_link, members
 
 TRIES = 3
 """Most attempts to decode a chunk that keeps changing, before that is a finding."""
@@ -146,7 +146,7 @@ class Verification(Work[ChunkBatch, Decoded]):
         """Report a link that leads nowhere, or to what cannot be opened. Only the first job does so."""
         try:
             if self.part.is_first:
-                follow(self.sources.tree(), path, link)
+                follow_link(self.sources.tree(), path, link)
         except (NotFound, TooDeep) as error:
             self._found(Finding("inconsistent", path, f"a link to {link.target}, which leads nowhere: {reason(error)}"))
         except (FsbridgeError, OSError) as error:

@@ -173,6 +173,12 @@ class OpenGroup(GroupDirectory):
         neighbours = Neighbours.among(child.name for child in members)
         return Around(Surroundings(above, self.member_array, self.path.member.context), neighbours)
 
+    def is_no_member(self, name: str, error: Exception) -> bool:
+        """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""
+        if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
+            return False
+        return name not in self.fresh().neighbours.names
+
     def member_array(self, name: str) -> Array:
         """The array of that name; NotFound if there is none."""
         node = self.group.child(name)

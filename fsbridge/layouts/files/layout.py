@@ -17,7 +17,7 @@ from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.array_files import ArrayFiles, file_of, level_of, no_array, pyramid_preview
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, SEVERAL, listed, reasons
+from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, listed, reasons
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW_PICTURE
 from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.group_page import NAME as PAGE
@@ -28,14 +28,13 @@ from fsbridge.layouts.files.groups import (
     OpenGroup,
     SourceTree,
     group_document,
-    is_pyramid,
     known_attributes,
 )
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.images import images
-from fsbridge.layouts.files.listing import listed_briefly, listed_files, unsized
+from fsbridge.layouts.files.listing import listed_briefly, listed_files, named_group_files, unsized
 from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.plates import PICTURE, plate_file, plate_of
@@ -90,21 +89,8 @@ class Files:
 
     def group_file_names(self, name: str, group: Group) -> dict[str, list[str]]:
         """Return a group's files, as far as its attributes and the names of its members tell: see `Layout`."""
-        full = self.full_root_name if has_child(group, self.root_name) else self.root_name
-        stem, page = (name, f"{name}/{PAGE}") if name else (full, PAGE)
-        table = ["csv"] if has_order(known_attributes(group)) else []
-        fits = ["h5", *table, *([PREVIEW, OME.suffix] if is_pyramid(group) else [])]
-        wanted = {suffix for one in self.wanted for suffix in SEVERAL.get(one, (one,))}
-        shown = [suffix for suffix in fits if suffix in wanted]
-        rest = [
-            *(suffix for suffix in fits if suffix not in wanted),
-            *(alias for alias in ALIASES if ALIASES[alias] in fits),
-        ]
-        pages = [page] if "html" in self.wanted else []
-        return {
-            "files": [f"{name}.json" if name else STORE_DOCUMENT, *pages, *(f"{stem}.{suffix}" for suffix in shown)],
-            "by name": [f"{stem}.{suffix}" for suffix in rest],
-        }
+        stem = self.full_root_name if has_child(group, self.root_name) else self.root_name
+        return named_group_files(name, stem, group, self.wanted)
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         return None  # an array that no format can hold still has its `NAME.json`
@@ -274,7 +260,7 @@ class FilesGroup(OpenGroup):
             if found is not None:
                 return found
         except (FsbridgeError, OSError) as raised:
-            if not self._is_no_member(name, raised):
+            if not self.is_no_member(name, raised):
                 raise
             error = raised
         stems = (self._files.root_name, self._files.full_root_name)
@@ -299,7 +285,7 @@ class FilesGroup(OpenGroup):
         try:
             node = child_or_none(group, name, lacks)
         except (FsbridgeError, OSError) as raised:
-            if not self._is_no_member(name, raised):
+            if not self.is_no_member(name, raised):
                 raise
             error = raised
         found = None if node is None else self._called(group, name, node)
@@ -313,12 +299,6 @@ class FilesGroup(OpenGroup):
         if error is not None:
             raise error
         return None
-
-    def _is_no_member(self, name: str, error: Exception) -> bool:
-        """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""
-        if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
-            return False
-        return name not in self.fresh().neighbours.names
 
     def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
         """Return the node at a member's exact name.

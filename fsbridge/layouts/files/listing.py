@@ -1,5 +1,7 @@
 """Directory entries of an array's files: names, sizes and times, from its metadata alone. No file is made for them.
 
+Also the names of a group's files.
+
 Most arrays of a store resemble others, so sizes are computed once for all arrays that share their metadata. Not here: the
 files (`nodes.py`), their names (`names.py`), which file types fit (`filetypes/__init__.py`).
 """
@@ -16,15 +18,20 @@ from fsbridge.layouts.conventions import element_unit, greatest, missing_value, 
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Described, Length, is_plain, length
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.filetypes import FILE_TYPES, Alike, listed
+from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, SEVERAL, Alike, listed
 from fsbridge.layouts.files.filetypes.geometry import georeference
+from fsbridge.layouts.files.filetypes.previews import PICTURE
+from fsbridge.layouts.files.filetypes.tiff import OME
+from fsbridge.layouts.files.group_page import NAME as PAGE
 from fsbridge.layouts.files.group_page import Rows
+from fsbridge.layouts.files.groups import STORE_DOCUMENT, is_pyramid, known_attributes
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
 from fsbridge.layouts.files.selection import whole
+from fsbridge.layouts.files.tables import has_order
 from fsbridge.metadata import Axes
-from fsbridge.model import Brief
+from fsbridge.model import Brief, Group
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
@@ -121,6 +128,26 @@ def listed_briefly(
             of_file = file_version(suffix, None, version)
             entries.append(Entry(name + b"." + suffix.encode(), attrs, partial(opener, suffix), of_file))
     return entries
+
+
+def named_group_files(name: str, root: str, group: Group, wanted: Sequence[str]) -> dict[str, list[str]]:
+    """Return a group's files, as far as its attributes and the names of its members tell: see `directories.Layout`.
+
+    `root`: what the files of the root, which has no `name`, are called.
+    """
+    table = ["csv"] if has_order(known_attributes(group)) else []
+    fits = ["h5", *table, *([PICTURE.suffix, OME.suffix] if is_pyramid(group) else [])]
+    chosen = {suffix for one in wanted for suffix in SEVERAL.get(one, (one,))}
+    shown = [suffix for suffix in fits if suffix in chosen]
+    rest = [
+        *(suffix for suffix in fits if suffix not in chosen),
+        *(alias for alias in ALIASES if ALIASES[alias] in fits),
+    ]
+    pages = [f"{name}/{PAGE}" if name else PAGE] if "html" in wanted else []
+    return {
+        "files": [f"{name}.json" if name else STORE_DOCUMENT, *pages, *(f"{name or root}.{suffix}" for suffix in shown)],
+        "by name": [f"{name or root}.{suffix}" for suffix in rest],
+    }
 
 
 def unsized(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
