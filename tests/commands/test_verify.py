@@ -11,6 +11,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import hangar_data
@@ -535,3 +536,16 @@ def test_p3_an_absent_source_in_object_storage_is_not_well(server: FakeS3, tmp_p
     assert "s1.h5:/d is not there" in str(found[0]["reason"])
     server.put("z/s1.h5", (tmp_path / "s0.h5").read_bytes(), 1e9)
     assert verify(f"{url}/v.h5", "--allow-external", url, *server.options)[:2] == (0, [])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_all_is_well_on_a_web_server_that_lists_nothing(version: Any, server: FakeS3, tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=version)
+    root.create_array("g/x", shape=(4,), chunks=(2,), dtype="i4")[:2] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in Zarr v3 it is no part of the specification
+        zarr.consolidate_metadata(tmp_path / "a.zarr")
+    server.put_tree(tmp_path / "a.zarr", "a.zarr")
+    code, found, said = verify("--allow-http", server.url("a.zarr"))
+    assert (code, found) == (0, [])
+    assert "2 groups, 1 arrays, 1 chunks decoded" in said

@@ -306,6 +306,8 @@ class ObjectStore(StoreAbilities):
                 yield Member(name, False, self._listings.stat_at(level, position))
 
     def left_out(self, key: Key) -> Iterator[str]:
+        if not self.listable:
+            return iter(())
         self._listings.shown(key)
         return iter(self.client.left_out(key))
 
