@@ -159,8 +159,8 @@ def texts(answer: Mapping[str, Any], key: str) -> list[str]:
 def unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
     """Describe attributes in place of which an object shows a reason why they cannot be read."""
     for name, value in attributes.items():
-        if name == "_ERROR":
-            yield str(value)
+        if name == "_ERROR" and isinstance(value, str) and value.startswith("attributes cannot be listed"):
+            yield value
         elif isinstance(value, dict) and "_ERROR" in value:
             yield f"attribute {name!a}: {value['_ERROR']}"
 
