@@ -549,3 +549,14 @@ def test_all_is_well_on_a_web_server_that_lists_nothing(version: Any, server: Fa
     code, found, said = verify("--allow-http", server.url("a.zarr"))
     assert (code, found) == (0, [])
     assert "2 groups, 1 arrays, 1 chunks decoded" in said
+
+
+def test_a_zip_that_other_programs_refuse_is_not_well(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+        archive.writestr(".zgroup", GROUP2)
+    data = bytearray((tmp_path / "w.zip").read_bytes())
+    data[data.rindex(b"PK\1\2") + 6] = 197
+    (tmp_path / "w.zip").write_bytes(data)
+    with pytest.raises(NotImplementedError, match=r"version 19\.7"):
+        zipfile.ZipFile(tmp_path / "w.zip")
+    assert [one["kind"] for one in verify(tmp_path / "w.zip")[1]] == ["skipped"]

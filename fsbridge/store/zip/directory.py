@@ -49,6 +49,9 @@ UNKNOWN16, UNKNOWN32 = 0xFFFF, 0xFFFFFFFF
 MAX_DIRECTORY = 1024 * MIB
 """Most bytes of a central directory: twelve million members with names of 40 bytes."""
 
+NEWEST = 63
+"""The newest version of the format, 6.3, as members name the version that they need."""
+
 ENCRYPTED = 0x0001 | 0x0040 | 0x2000
 FILE_TYPE, REGULAR, DIRECTORY = 0o170000, 0o100000, 0o040000
 
@@ -112,13 +115,15 @@ class ZipDirectory:
     """All members, sorted by name. A name ending in `/` is a directory that was stored as such.
 
     `hidden` counts members that were left out because no path can have their name, or because a directory has it.
-    `backslashes` counts names with a backslash, which some programs write where a zip archive has a slash.
+    `backslashes` counts names with a backslash, which some programs write where a zip archive has a slash. `newer` counts
+    members that say they need a newer version of the format than there is.
     """
 
     names: _Names
     table: Sequence[array[int]]
     hidden: int
     backslashes: int
+    newer: int
 
     def odd_names(self) -> Iterator[str]:
         """Describe members that are not found under the path that their writer meant."""
@@ -127,6 +132,8 @@ class ZipDirectory:
         if self.backslashes:
             what = f"{self.backslashes} names in the archive have a backslash where a zip archive has a slash"
             yield f"{what}, so they are no paths; unpack it with a program that takes them for paths, such as 7z x"
+        if self.newer:
+            yield f"{self.newer} members say that they need a newer version of zip than there is: other programs refuse them"
 
     def find(self, name: bytes) -> ArchiveMember | None:
         """Return the file of this name, or None."""
@@ -250,7 +257,7 @@ class _Builder:
         self._start = start
         self._positions = array("Q")
         self._rows: dict[bytes, int] = {}
-        self._hidden = 0
+        self._hidden = self._newer = 0
 
     def build(self, count: int) -> ZipDirectory:
         """Parse the central directory of `count` entries, which lies at `start` of the archive."""
@@ -264,7 +271,8 @@ class _Builder:
         rows = np.fromiter((self._rows[name] for name in names), np.int64, len(names))
         hidden = self._hidden + len(self._rows) - len(names)
         table = [array(code, column[rows].tobytes()) for code, column in columns]
-        return ZipDirectory(_Names.pack(names), table, hidden, sum(b"\\" in name for name in names))
+        backslashes = sum(b"\\" in name for name in names)
+        return ZipDirectory(_Names.pack(names), table, hidden, backslashes, self._newer)
 
     def _walk(self) -> None:
         """Find the positions and names of all entries. Only this is done entry by entry."""
@@ -296,6 +304,7 @@ class _Builder:
             entries = raw[positions[part, None] + bytes_of].view(HEADER)[:, 0]
             if (entries["signature"] != HEADER_SIGNATURE).any():
                 raise CorruptData("no entry of the central directory where one was expected")
+            self._newer += int(np.count_nonzero(entries["needs"] & 0xFF > NEWEST))
             kind = (entries["attributes"] >> 16) & FILE_TYPE
             special = (entries["made_by"] >> 8 == 3) & ~np.isin(kind, (0, REGULAR, DIRECTORY))
             flags = entries["flags"] & ~np.uint16(OVERLAPPING | SPECIAL) | special * np.uint16(SPECIAL)
