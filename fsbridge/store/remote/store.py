@@ -306,10 +306,9 @@ class ObjectStore(StoreAbilities):
                 yield Member(name, False, self._listings.stat_at(level, position))
 
     def left_out(self, key: Key) -> Iterator[str]:
-        if not self.listable:
-            return iter(())
-        self._listings.shown(key)
-        return iter(self.client.left_out(key))
+        if self.listable:
+            self._listings.shown(key)
+            yield from self.client.left_out(key)
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         level = self._listings.known(key)
