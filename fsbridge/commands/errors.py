@@ -51,8 +51,17 @@ def _line(error: Mapping[str, Any]) -> str:
 
 
 def _inside(path: str, mountpoint: str) -> str:
-    """Return `path` within the mount; it may be given with the mount point in front."""
-    whole, point = os.path.abspath(path), os.path.abspath(mountpoint)
-    if path.startswith("/") or whole.startswith(f"{point}/"):
-        return os.path.relpath(whole, point) if whole.startswith(f"{point}/") else path
+    """Return `path` within the mount; it may be given with the mount point in front, by any of its names.
+
+    The path is followed from its top down to the mount point only, because a mount that hangs must not be touched.
+    """
+    from fsbridge.mount.preflight import mounted_at
+
+    names, mounted = os.path.abspath(path).split("/"), mounted_at(mountpoint)
+    if not path or mounted is None:
+        return path
+    for end in range(2, len(names) + 1):
+        above = mounted_at("/".join(names[:end]))
+        if above is not None and above.point == mounted.point:
+            return "/".join(names[end:])
     return path

@@ -23,6 +23,7 @@ from small_stores import FORMATS
 from waiting import until
 
 from fsbridge import __version__
+from fsbridge.commands import errors
 from fsbridge.config import Config
 from fsbridge.mount import control, lifecycle, preflight, running
 
@@ -418,7 +419,7 @@ def test_a_daemon_that_does_not_know_a_question_says_so(daemon: Callable[[dict[s
     ("mounted", "asked"), [("link/m", "real/m"), ("real/m", "link/m"), ("real/l", "real/m"), ("link/m", "link/l")]
 )
 def test_a_mount_point_reached_through_a_link_is_one_mount(
-    mounted: str, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mounted: str, asked: str, tmp_path: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "real/m").mkdir(parents=True)
     (tmp_path / "link").symlink_to("real")
@@ -427,6 +428,7 @@ def test_a_mount_point_reached_through_a_link_is_one_mount(
     table = [preflight.Mounted("0:1", "/", real, "fuse.fsbridge", "s.n5")]
     for module in (running, preflight):
         monkeypatch.setattr(module, "mounts", lambda: table)
+    monkeypatch.setattr(running, "_places", lambda: [str(sockets)])
     tree = lifecycle.Tree(None, lambda: None, format="n5")  # type: ignore[arg-type]
     facts = lifecycle._facts(Config("s.n5", str(tmp_path / mounted)), tree)
     answers = {"errors": lambda question, _: {"errors": []}, "log-level": lambda question, _: {}}
@@ -436,5 +438,7 @@ def test_a_mount_point_reached_through_a_link_is_one_mount(
         assert [mount.format for mount in running.serving(str(tmp_path / asked))] == ["n5"]
         for words in (["errors", tmp_path / asked], ["log-level", tmp_path / asked, "info"]):
             assert in_process.fsbridge(*words).returncode == 0
+        for path in ("a/b", tmp_path / mounted / "a/b", tmp_path / asked / "a/b"):
+            assert errors._inside(str(path), str(tmp_path / asked)) == "a/b"
     finally:
         daemon.close()
