@@ -21,7 +21,7 @@ from fsbridge.asking import as_of, context, oldest, used
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedArray
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep, is_lasting
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.nodes import RenderedDocuments
 from fsbridge.links import dead_end
 from fsbridge.metadata import JSON, Format
@@ -181,9 +181,9 @@ class SourceMember:
         while above is not None and len(found) < GROUPS_ABOVE:
             try:
                 found.append(above.group().attributes())
-            except (FsbridgeError, OSError) as error:
-                if not is_lasting(error):
-                    raise
+            except PASSING:
+                raise
+            except FsbridgeError:
                 found.append({})
             above = above.above
         return found

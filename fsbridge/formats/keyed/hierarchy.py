@@ -146,9 +146,10 @@ class KeyedGroup(GroupAbilities):
     def in_spite_of(self, error: Exception) -> Group:
         """Return this group, whose document cannot be read: the members of a group do not need it.
 
-        Raises the `error` if it may pass, or if there are no members: then the document is all there is, or is an array's.
+        Raises the `error` if it may pass, if the document may not be read, or if there are no members: then the document is
+        all there is, or is an array's.
         """
-        if not is_lasting(error):
+        if isinstance(error, AccessDenied) or not is_lasting(error):
             raise error
         group = replace(self, unread=True)
         try:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fsbridge.asking import holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
-from fsbridge.errors import FsbridgeError, Stale, TooLarge, is_lasting
+from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
 from fsbridge.forking import cached_property
 from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.conventions import greatest, zarr2_attributes
@@ -182,9 +182,9 @@ class Surroundings:
             array = self._member(name)
             values = None if len(array.metadata.shape) not in (1, 2) else self._values(array)
             return None if values is None else Variable(values, zarr2_attributes(array.metadata))
-        except (FsbridgeError, OSError) as error:
-            if not is_lasting(error):
-                raise
+        except PASSING:
+            raise
+        except FsbridgeError:
             return None  # an unreadable coordinate is an error only where it is shown itself
 
     def _values(self, array: Array) -> NDArray[np.generic] | None:
@@ -207,9 +207,9 @@ class Surroundings:
                 return None
             values = None if metadata.shape > (COORDINATE_VALUES,) else self._values(array)
             return None if values is None else values.astype(np.float64).reshape(-1), metadata.shown_attributes()
-        except (FsbridgeError, OSError) as error:
-            if not is_lasting(error):
-                raise  # else a header would lack the coordinate for good
+        except PASSING:
+            raise  # else a header would lack the coordinate for good
+        except FsbridgeError:
             return None  # an unreadable coordinate is an error only where it is shown itself
 
 

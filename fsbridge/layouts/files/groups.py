@@ -80,9 +80,9 @@ class SourceTree:
                 node = self.at(names[:level])
                 group = None if isinstance(node, Link) or as_array(node) else cast(Group, node)
                 found.append(_NO_GROUP if group is None else GroupAbove(group.attributes(), group))
-            except (FsbridgeError, OSError) as error:
-                if not is_lasting(error):
-                    raise  # else a header would lack what the attributes say for good
+            except PASSING:
+                raise  # else a header would lack what the attributes say for good
+            except FsbridgeError:
                 found.append(_NO_GROUP)  # damaged attributes are an error only where they are shown themselves
         return found
 

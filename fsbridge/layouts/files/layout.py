@@ -334,6 +334,7 @@ class FilesGroup(OpenGroup):
         array = as_array(node)
         if array is None:
             if not all_of_it or reading.suffix not in _GROUP_FILES:
+                cast(Group, node).attributes()  # raises the error of a damaged document, which may be an array's
                 return None
             below = cast(FilesGroup, self.directory(reading.array, cast(Group, node)).present())
             return below.as_file(reading.suffix, reading.array)

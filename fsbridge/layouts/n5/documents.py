@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.errors import FsbridgeError, is_lasting
+from fsbridge.errors import PASSING, FsbridgeError
 from fsbridge.layouts.axes import Attributes, axes_of, first_level
 from fsbridge.layouts.json_text import encode, is_finite
 from fsbridge.layouts.members import SourceMember
@@ -228,9 +228,9 @@ def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | 
         if array is None or len(array.metadata.shape) > 1:
             return None
         return _values(member, array), array.metadata.shown_attributes()
-    except (FsbridgeError, OSError) as error:
-        if not is_lasting(error):
-            raise
+    except PASSING:
+        raise
+    except FsbridgeError:
         return None
 
 

@@ -8,17 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, cast
 
-from fsbridge.errors import (
-    PASSING,
-    AccessDenied,
-    CorruptData,
-    FsbridgeError,
-    NotFound,
-    Stale,
-    TooLarge,
-    Unsupported,
-    is_lasting,
-)
+from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.layouts.files.arrays import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
@@ -139,9 +129,9 @@ class Walk:
         attributes, left_out = dict[str, JSON](), list[str]()
         try:
             attributes = dict(group.group.attributes())
-        except (FsbridgeError, OSError) as error:
-            if not is_lasting(error):
-                raise
+        except (AccessDenied, *PASSING):
+            raise
+        except FsbridgeError as error:
             left_out.append(f"attributes: {error}")
             log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", path, error)
         known = known_exactly(group.group) if self._exactly else None
