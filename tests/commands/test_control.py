@@ -434,7 +434,8 @@ def test_a_mount_point_reached_through_a_link_is_one_mount(
     answers = {"errors": lambda question, _: {"errors": []}, "log-level": lambda question, _: {}}
     daemon = control.Control(facts, answers)
     try:
-        assert [mount.mountpoint for mount in running.running()] == [real]
+        ours = [mount.mountpoint for mount in running.running() if mount.mountpoint.startswith(os.path.realpath(tmp_path))]
+        assert ours == [real]
         assert [mount.format for mount in running.serving(str(tmp_path / asked))] == ["n5"]
         for words in (["errors", tmp_path / asked], ["log-level", tmp_path / asked, "info"]):
             assert in_process.fsbridge(*words).returncode == 0

@@ -196,7 +196,7 @@ def test_texts_that_are_not_utf8_are_digested_as_they_are_stored(charset: str, t
             texts = file.create_dataset("station", (2,), dtype=h5py.string_dtype(charset))
             texts[0], texts[1] = word, b"ok"
     block = b"".join(len(item).to_bytes(8, "little") + item for item in (b"caf\xe9", b"ok"))
-    found = hashlib.sha256(b"fsbridge-digest-1\nstring\n2\n" + hashlib.sha256(block).digest())
+    found = hashlib.sha256(b"fsbridge-digest-1\nvariable_length_bytes\n2\n" + hashlib.sha256(block).digest())
     assert printed(tmp_path / "one.h5") == [f"{found.hexdigest()}  /station"]
     assert fsbridge("diff", tmp_path / "one.h5", tmp_path / "one.h5").returncode == 0
     differing = fsbridge("diff", tmp_path / "one.h5", tmp_path / "two.h5")

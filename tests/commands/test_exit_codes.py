@@ -1,4 +1,4 @@
-"""Exit codes that programs rely on: verdicts without a reader, errors that nobody has foreseen."""
+"""Exit codes that programs rely on: verdicts without a reader, and errors that were not foreseen."""
 
 from __future__ import annotations
 

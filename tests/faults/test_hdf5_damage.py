@@ -312,7 +312,7 @@ def test_p7_an_endless_loop_in_hdf5_is_answered_and_ends_its_child(
         group = source.root.child("g")
         assert "cannot be read" in str(group.attributes()["text"])
         ended = [record for record in caplog.records if "computed for too long" in record.getMessage()]
-        assert len(ended) == 3, "all attributes of a page, those of the group, this one"
+        assert len(ended) == 4, "the texts of a page, all attributes of a page, those of the group, this one"
         for _ in range(5):
             assert "cannot be read" in str(group.attributes()["text"])
             assert [child.name for child in group.children()] == list(whole["g"])

@@ -22,14 +22,7 @@ from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW_PICTURE
 from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.group_page import NAME as PAGE
 from fsbridge.layouts.files.group_page import Rows, group_page
-from fsbridge.layouts.files.groups import (
-    STORE_DOCUMENT,
-    Around,
-    OpenGroup,
-    SourceTree,
-    group_document,
-    known_attributes,
-)
+from fsbridge.layouts.files.groups import STORE_DOCUMENT, Around, OpenGroup, SourceTree, group_document, known_attributes
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
