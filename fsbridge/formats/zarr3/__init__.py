@@ -112,13 +112,20 @@ class Zarr3Hierarchy:
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """Return `attributes`, empty for a directory without a document."""
-        document = self.keyed.documents.read(key / DOCUMENT)
+        document = self._group_document(key)
         return {} if document is None else attributes(document.fields)
 
     def group_documents(self, key: Key) -> Mapping[str, JSON]:
         """Return `zarr.json`."""
-        document = self.keyed.documents.read(key / DOCUMENT)
+        document = self._group_document(key)
         return {} if document is None else {DOCUMENT: document.values}
+
+    def _group_document(self, key: Key) -> Document | None:
+        """Return the document of a group. Raises the error of one that describes no node of Zarr v3, as `open` found it."""
+        document = self.keyed.documents.read(key / DOCUMENT)
+        if document is not None:
+            _describes_array(document.fields)
+        return document
 
     def unfinished(self, key: Key) -> None:
         """Return None, because each document says what it describes."""
