@@ -790,16 +790,20 @@ def encrypting(tmp_path: Path) -> Iterator[int]:
 
 
 def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        closed = listening.getsockname()[1]
-    for place, said in (
-        (f"https://localhost:{encrypting}", "this machine does not trust the server's certificate; SSL_CERT_FILE may name"),
-        (f"http://127.0.0.1:{closed}", "nothing listens at the server's address"),
-    ):
-        for url, endpoint in ((f"{place}/z", ""), ("s3://bucket/z", place)):
-            options = Remote(anonymous=True, region="us-east-1", endpoint=endpoint)
-            with pytest.raises(Unreachable, match=said):
-                ObjectStore(Client(parse_url(url), options), Ages(1.0, 60.0)).begin()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # no other process gets this port meanwhile
+        closed = silent.getsockname()[1]
+        for place, said in (
+            (
+                f"https://localhost:{encrypting}",
+                "this machine does not trust the server's certificate; SSL_CERT_FILE may name",
+            ),
+            (f"http://127.0.0.1:{closed}", "nothing listens at the server's address"),
+        ):
+            for url, endpoint in ((f"{place}/z", ""), ("s3://bucket/z", place)):
+                options = Remote(anonymous=True, region="us-east-1", endpoint=endpoint)
+                with pytest.raises(Unreachable, match=said):
+                    ObjectStore(Client(parse_url(url), options), Ages(1.0, 60.0)).begin()
     text = (
         'HTTP error: error sending request\n\nDebug source:\nConnectError("dns error", Custom {})'  # no server is asked here
     )
