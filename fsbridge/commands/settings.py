@@ -8,6 +8,7 @@ is printed (`config.py`).
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import pwd
 import tomllib
@@ -47,11 +48,22 @@ class Settings(NamedTuple):
 
 
 def user_file() -> str:
-    """Return the path of the user's settings file: in $XDG_CONFIG_HOME, else in $HOME/.config."""
+    """Return the path of the user's settings file: in $XDG_CONFIG_HOME, else in $HOME/.config.
+
+    A $HOME that the user may not enter is another user's: runuser, setpriv and `docker run --user` leave it as it was.
+    """
     given, home = (os.environ.get(name, "") for name in ("XDG_CONFIG_HOME", "HOME"))
     if given.startswith("/"):
         return f"{given}/fsbridge/config.toml"
-    return f"{home}/.config/fsbridge/config.toml" if home.startswith("/") else own_file()
+    return f"{home}/.config/fsbridge/config.toml" if home.startswith("/") and _may_enter(home) else own_file()
+
+
+def _may_enter(folder: str) -> bool:
+    try:
+        os.stat(f"{folder}/.")
+    except OSError as error:
+        return error.errno != errno.EACCES
+    return True
 
 
 def own_file() -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import forking
 import pytest
@@ -91,6 +93,22 @@ def test_variables_tell_where_the_users_file_is_but_not_to_the_helper(
         monkeypatch.setenv(name, value)
         sizes.append(size())
     assert (sizes, taken) == ([1, 2, 3], [3, 3, 3])
+
+
+def test_a_home_that_the_user_may_not_enter_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the user who has become this one by runuser or setpriv."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert settings.user_file() == f"{tmp_path}/.config/fsbridge/config.toml"
+    stat = os.stat
+
+    def refuse(path: str, *rest: Any, **more: Any) -> os.stat_result:
+        if str(path).startswith(str(tmp_path)):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert settings.user_file() == settings.own_file()
 
 
 def test_lists(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
