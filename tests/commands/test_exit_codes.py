@@ -48,7 +48,7 @@ def spoilt(path: Path) -> Path:
         ("status", 0),
     ],
 )
-def test_a_verdict_that_nobody_hears_is_not_0(line: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_without_a_reader_is_not_0(line: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`verify STORE | true` ends at the first line, before it knows that all is well."""
     spoilt(tmp_path)
     zarr.create_array(tmp_path / "holes.zarr", shape=(3,), chunks=(1,), dtype="i4")
@@ -100,7 +100,7 @@ def test_an_unforeseen_error_in_a_thread_of_diff_is_exit_code_2(tmp_path: Path, 
 
 
 class Unread(io.StringIO):
-    """Standard error whose reader has gone."""
+    """Standard error without a reader."""
 
     def write(self, _: str) -> int:
         raise BrokenPipeError(32, "Broken pipe")
@@ -110,7 +110,7 @@ class Unread(io.StringIO):
     ("line", "code"),
     [("diff {}/nope {}/a.zarr", 2), ("diff {}/bad.zarr {}/a.zarr", 2), ("verify {}/good.zarr", 2), ("ls {}/nope", 1)],
 )
-def test_errors_that_nobody_reads_keep_their_exit_code(line: str, code: int, tmp_path: Path) -> None:
+def test_errors_without_a_reader_keep_their_exit_code(line: str, code: int, tmp_path: Path) -> None:
     spoilt(tmp_path)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(Unread()):
         assert cli.main(["fsbridge", *line.replace("{}", str(tmp_path)).split()]) == code

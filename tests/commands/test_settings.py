@@ -96,7 +96,7 @@ def test_variables_tell_where_the_users_file_is_but_not_to_the_helper(
 
 
 def test_a_home_that_the_user_may_not_enter_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is that of the user who has become this one by runuser or setpriv."""
+    """As after runuser or setpriv, which leave HOME as it was."""
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert settings.user_file() == f"{tmp_path}/.config/fsbridge/config.toml"
