@@ -70,14 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _said(error: SetupError) -> int:
-    """Print an error, if anybody reads standard error, and return its exit code."""
+    """Print an error, if standard error has a reader, and return its exit code."""
     with contextlib.suppress(OSError, ValueError):
         print(f"fsbridge: {error}", file=sys.stderr)
     return error.exit_code
 
 
 def _unexpected(error: Exception) -> SetupError:
-    """Return what is said about an exception that nobody has foreseen."""
+    """Return what is said about an exception that was not foreseen."""
     if isinstance(error, MemoryError):
         return SetupError("there is not enough memory", "a smaller --cache-size may help", SYSTEM)
     if isinstance(error, FsbridgeError | OSError):

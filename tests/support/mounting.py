@@ -30,10 +30,6 @@ STOP = 10.0
 """Seconds from SIGTERM to the daemon's end; P10 promises two on an idle machine."""
 
 
-HEARS_CTRL_C = ("env", "--default-signal=INT")
-"""Before a command: tests may have been started in the background, where shells have programs ignore it."""
-
-
 def command(*arguments: str | os.PathLike[str]) -> list[str]:
     """Return the command line of the installed `fsbridge`, the script beside this Python or else the module.
 

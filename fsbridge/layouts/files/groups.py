@@ -28,15 +28,11 @@ from fsbridge.layouts.files.images import images, level_names, listed_levels
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.pyramids import described
 from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.members import GROUPS_ABOVE
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.links import follow
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
-
-_GROUPS_ABOVE = 3
-"""Number of groups above an array with attributes that may describe its axes: OME's multi-scales have paths of up to three
-names.
-"""
 
 _MOST_MEMBERS = 1000
 """Members of a group among which levels are looked for."""
@@ -75,7 +71,7 @@ class SourceTree:
     def groups_above(self, names: Sequence[str]) -> list[GroupAbove]:
         """Return the group at `names` and those above it, the nearest first."""
         found: list[GroupAbove] = []
-        for level in range(len(names), max(-1, len(names) - 1 - _GROUPS_ABOVE), -1):
+        for level in range(len(names), max(-1, len(names) - 1 - GROUPS_ABOVE), -1):
             try:
                 node = self.at(names[:level])
                 group = None if isinstance(node, Link) or as_array(node) else cast(Group, node)
