@@ -1,7 +1,7 @@
 """Landlock (landlock(7)): from now on this thread, and whatever it starts, may open nothing but what a set of rules names.
 
-Not here: which threads are confined to what (`confinement.py` for the daemon's threads, `children/server.py` for child
-processes). Only the standard library. Looking (stat, O_PATH) and what is open already are never restricted.
+Not here: which threads are confined to what (`threads/confinement.py` for the daemon's threads, `children/server.py` for
+child processes). Only the standard library. Looking (stat, O_PATH) and what is open already are never restricted.
 """
 
 from __future__ import annotations

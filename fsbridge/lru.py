@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 from weakref import WeakSet
 
-from fsbridge.forking import make_lock
+from fsbridge.threads.forking import make_lock
 
 
 class Droppable(Protocol):

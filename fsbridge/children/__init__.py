@@ -16,7 +16,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from fsbridge.deadlines import Deadline
+from fsbridge.threads.deadlines import Deadline
 
 MAX_JSON_BYTES = 64 << 20
 """Most bytes of JSON. The attributes of one object have at most a quarter of it, and names come in pages."""

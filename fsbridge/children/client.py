@@ -21,7 +21,6 @@ from typing import Any, TypeAlias
 from fsbridge import children as protocol
 from fsbridge.asking import before_waiting
 from fsbridge.children.starting import START_SECONDS, NoRoom, Program, StartFailed, starter
-from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import (
     AccessDenied,
     CorruptData,
@@ -35,6 +34,7 @@ from fsbridge.errors import (
     Unreachable,
     Unsupported,
 )
+from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 GRACE_SECONDS = 5
 """Seconds after the deadline at which a child ends itself, if the daemon has not done it."""

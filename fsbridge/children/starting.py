@@ -19,10 +19,10 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import fsbridge
-from fsbridge import confinement
 from fsbridge.children.server import FORGET, MESSAGE_BYTES, NO, REAP, START
 from fsbridge.errors import SHORTAGES
-from fsbridge.forking import PerProcess, make_lock
+from fsbridge.threads import confinement
+from fsbridge.threads.forking import PerProcess, make_lock
 
 START_SECONDS = 30.0
 """Seconds to start Python and import h5py: 0.3 on an idle machine, much more on a busy one."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fsbridge.asking import before_waiting
 from fsbridge.children.client import ChildDied, ChildEndless, ChildGone, ChildProcess, ChildTooSlow, Supply
-from fsbridge.deadlines import Deadline, Stopwatch
+from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 log = logging.getLogger(__name__)
 

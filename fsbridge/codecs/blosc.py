@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, Read, native
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.forking import make_lock
+from fsbridge.threads.forking import make_lock
 
 HEADER = struct.Struct("<BBBBIII")
 U32 = struct.Struct("<I")

@@ -24,7 +24,7 @@ from fsbridge.codecs.checksums import hdf5_fletcher32
 from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim, hdf5_shuffle
 from fsbridge.codecs.streams import Output, bzip2, zlib_stream
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.forking import make_lock
+from fsbridge.threads.forking import make_lock
 
 ATOMIC, BIG_ENDIAN = 1, 1
 INTEGER, FLOAT = 0, 1

@@ -18,7 +18,7 @@ import numpy as np
 from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.forking import make_lock
+from fsbridge.threads.forking import make_lock
 
 U32 = struct.Struct("<I")
 MAX_DOCUMENT_BYTES = 32 << 20

@@ -23,11 +23,11 @@ from fsbridge.commands.diagnosis import Diagnosis, findings
 from fsbridge.commands.output import show
 from fsbridge.commands.sources import FAILED, CommandLine
 from fsbridge.config import Config
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import FsbridgeError, NotFound, printable
+from fsbridge.threads.deadlines import Stopwatch
 
 if TYPE_CHECKING:
-    from fsbridge.cache import ChunkCache
+    from fsbridge.decoded.cache import ChunkCache
     from fsbridge.metadata import Index
     from fsbridge.model import Array, Group, Node
 
@@ -79,7 +79,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 
 def _trial(config: Config) -> Iterator[Diagnosis]:
     """Open the source of `config`. Yields one finding for that, and one for each codec."""
-    from fsbridge.cache import ChunkCache
+    from fsbridge.decoded.cache import ChunkCache
     from fsbridge.formats.open import open_source
 
     begun = Stopwatch()

@@ -71,8 +71,8 @@ def run(program: str, argv: Sequence[str]) -> int:
         hdf5_plugins=arguments.folders(args.hdf5_plugins),
         remote=arguments.remote(args),
     )
+    from fsbridge.commands.contents import document, read, table
     from fsbridge.errors import printable
-    from fsbridge.info import document, read, table
 
     name, rows = read(config)
     broken = sum(row.reason is not None for row in rows)

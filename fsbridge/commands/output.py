@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import Any
 
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import SetupError, printable
+from fsbridge.threads.deadlines import Stopwatch
 
 SYSTEM = 2
 """The exit code of mount(8) for errors of the system."""

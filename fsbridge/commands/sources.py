@@ -21,7 +21,7 @@ from fsbridge.commands.output import ReaderGone
 from fsbridge.commands.settings import options_of, settings, spelled
 from fsbridge.config import Config, parse_place
 from fsbridge.errors import FsbridgeError, SetupError, printable
-from fsbridge.parallel import apart
+from fsbridge.threads.parallel import apart
 
 if TYPE_CHECKING:
     from fsbridge.unmounted import VirtualTree

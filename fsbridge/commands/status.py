@@ -16,7 +16,6 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.list import duration
 from fsbridge.commands.output import SYSTEM, show, size, write
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import printable
 from fsbridge.mount.running import (
     GONE,
@@ -30,6 +29,7 @@ from fsbridge.mount.running import (
     running,
     serving,
 )
+from fsbridge.threads.deadlines import Stopwatch
 
 CLEAR = "\x1b[H\x1b[J"
 

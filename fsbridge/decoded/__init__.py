@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
-from fsbridge.cache import ChunkCache
-from fsbridge.deadlines import Deadline
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, settled
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.metadata import Index
 from fsbridge.model import Array, ChunkInfo
+from fsbridge.threads.deadlines import Deadline
 
 _TICK_SECONDS = 0.02
 """Seconds between two looks at a chunk that has just changed."""

@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from operator import itemgetter
 
 from fsbridge.asking import WouldWait, before_waiting, context, without_waiting
-from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, ChunkInfo, OpenChunk, open_chunk

@@ -23,7 +23,7 @@ from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Child, GroupAbilities, Node, Source, SourceAbilities
 from fsbridge.store import ROOT, Key, Member, Store
-from fsbridge.workers import HungMembers
+from fsbridge.threads.workers import HungMembers
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
 from fsbridge.links import follow
 from fsbridge.metadata import JSON, Exact, Format
 from fsbridge.model import Array, Brief, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
-from fsbridge.parallel import each
+from fsbridge.threads.parallel import each
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
 """Members opened to learn whether they are groups: most in parallel (remote stores only), and most in one batch."""

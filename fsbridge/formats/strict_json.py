@@ -15,8 +15,8 @@ import numpy as np
 
 from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, TooLarge
-from fsbridge.forking import make_lock
 from fsbridge.metadata import JSON, MAX_RANK
+from fsbridge.threads.forking import make_lock
 
 MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""

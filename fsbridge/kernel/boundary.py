@@ -24,8 +24,8 @@ import trio
 
 from fsbridge import errors
 from fsbridge.config import Config
-from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import FsbridgeError
+from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 P = ParamSpec("P")
 R = TypeVar("R")

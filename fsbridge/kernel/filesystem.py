@@ -20,7 +20,6 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 
 from fsbridge.asking import WouldWait, oldest, without_waiting
 from fsbridge.config import Config
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.boundary import Counters, Reporter, guarded, silent
@@ -33,6 +32,7 @@ from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.readahead import NoReadAhead, ReadAhead
 from fsbridge.kernel.records import HELD, Record, opened
 from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, possible_target
+from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
 T = TypeVar("T")

@@ -17,11 +17,11 @@ import trio
 
 from fsbridge.asking import as_of, before_waiting, context, oldest
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.pages import Scattered
 from fsbridge.kernel.records import HELD, Parked, Record, opened
+from fsbridge.threads.deadlines import Deadline
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ for the same file are refused at once, and jobs in the same directory get less t
 store would wait for a deadline of its own, and occupy another thread.
 
 Not here: which lanes there are (`jobs.py`), what a job does, what its failure means to the kernel (`boundary.py`), threads
-for work that no request waits for (`workers.py`).
+for work that no request waits for (`threads/workers.py`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import trio
 
-from fsbridge import confinement
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import AccessDenied, FsbridgeError, TimedOut
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Stopwatch
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from types import SimpleNamespace, TracebackType
 import pyfuse3
 import trio
 
-from fsbridge.deadlines import Deadline
+from fsbridge.threads.deadlines import Deadline
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from fsbridge.errors import SetupError
 
 if TYPE_CHECKING:
-    from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
+    from fsbridge.decoded.cache import ChunkCache
     from fsbridge.layouts.directories import Layout
     from fsbridge.model import Source, Together
     from fsbridge.tree import Directory

@@ -14,13 +14,13 @@ from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
 
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Note, Opener, SourceMember, openers, without_dead_ends
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target, listed_documents, model_name
 from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.tree import AnyNode, Attrs, Entry, NodeAbilities, Space
 
 BATCH_ENTRIES = 1000

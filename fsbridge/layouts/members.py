@@ -18,15 +18,15 @@ from typing import NoReturn, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.asking import as_of, context, oldest, used
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedArray
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.nodes import RenderedDocuments
 from fsbridge.links import dead_end
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Array, Child, Group, Link, Node, Together, as_array
-from fsbridge.parallel import each
+from fsbridge.threads.parallel import each
 
 T = TypeVar("T")
 

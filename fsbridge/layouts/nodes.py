@@ -1,7 +1,7 @@
 """Nodes that every layout has: documents made in memory, and links. Also the cache of documents, and members' file names.
 
 A member's name is escaped if a document of the layout has the same name. Not here: what a document says, which ones there
-are, names that no file system can show (`tree.escape`), names of the files of whole arrays (`files/names.py`).
+are, names that no file system can show (`tree.escape`), names of the files of whole arrays (`files/arrays/names.py`).
 """
 
 from __future__ import annotations

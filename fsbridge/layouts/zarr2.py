@@ -2,7 +2,7 @@
 
 `.zmetadata` has all documents of the hierarchy. It is complete, or an error that says why it cannot be, because readers rely
 on it: zarr-python 3 opens it by default and treats a member that it does not name as absent. Not here: chunk files
-(`layouts/chunks.py`).
+(`chunks.py`).
 """
 
 from __future__ import annotations

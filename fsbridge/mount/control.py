@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fsbridge import confinement
 from fsbridge.config import LEVELS, Config
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import SetupError, printable
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Stopwatch
 
 if TYPE_CHECKING:  # the asking commands import this module, too
-    from fsbridge.cache import ChunkCache
+    from fsbridge.decoded.cache import ChunkCache
     from fsbridge.kernel.boundary import Failure
     from fsbridge.kernel.filesystem import Filesystem
     from fsbridge.mount.logs import AccessLog

@@ -23,9 +23,8 @@ from functools import partial
 import pyfuse3
 import trio
 
-from fsbridge import confinement
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import SetupError
 from fsbridge.kernel.boundary import SILENCE_SECONDS
 from fsbridge.kernel.filesystem import Filesystem
@@ -34,6 +33,7 @@ from fsbridge.kernel.session import quick_requests
 from fsbridge.mount import preflight
 from fsbridge.mount.control import Report
 from fsbridge.mount.preflight import FAILED, SYSTEM
+from fsbridge.threads import confinement
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 The command returns when the mounted root answers. The order matters: the fork comes before threads and stores (neither
 survives a fork), the checks before the fork (their words go to the terminal), and nothing on the event loop's thread ever
 touches the mount (it would wait for itself). What threads may open is decided here, too: the store, the software, and files
-that requests to remote stores need. Not here: how threads are confined to that (`confinement.py`), what child processes
-need (told by the code that starts them), requests (`kernel/filesystem.py`), the checks (`preflight.py`), serving
+that requests to remote stores need. Not here: how threads are confined to that (`threads/confinement.py`), what child
+processes need (told by the code that starts them), requests (`kernel/filesystem.py`), the checks (`preflight.py`), serving
 (`daemon.py`).
 
 SIGTERM and SIGINT detach the mount at once, whatever is open or hangs. In the foreground SIGHUP does the same, because the
@@ -31,15 +31,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 from fsbridge import __version__
 from fsbridge.config import Config
-from fsbridge.confinement import Needs
 from fsbridge.errors import FsbridgeError, SetupError, printable
 from fsbridge.lru import drop_all
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, INTERNAL, INTERRUPTED, SYSLOG, SYSTEM
+from fsbridge.threads.confinement import Needs
 from fsbridge.tree import Directory
 
 if TYPE_CHECKING:
-    from fsbridge.cache import ChunkCache
+    from fsbridge.decoded.cache import ChunkCache
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Tree:
 
 def open_tree(config: Config) -> Tree:
     """Open the source of `config` and make the tree of its layouts."""
-    from fsbridge.cache import ChunkCache
+    from fsbridge.decoded.cache import ChunkCache
     from fsbridge.formats.open import open_source
     from fsbridge.layouts import root_directory
 
@@ -217,11 +217,11 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
     `ready` gets the warnings that were logged while the store was opened.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
-    from fsbridge import confinement
     from fsbridge.codecs.native import give_freed_memory_back, keep_freed_memory, warm_up
     from fsbridge.mount.control import Control
     from fsbridge.mount.daemon import Daemon
     from fsbridge.mount.logs import Log, Warnings, open_log
+    from fsbridge.threads import confinement
 
     keep_freed_memory()
     record = Log(config)

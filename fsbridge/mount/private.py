@@ -20,11 +20,11 @@ from types import FrameType
 from typing import NoReturn
 
 from fsbridge.config import Config
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import SetupError
 from fsbridge.mount import preflight
 from fsbridge.mount.lifecycle import mount
 from fsbridge.mount.preflight import INTERNAL, MNT_DETACH, SYSTEM
+from fsbridge.threads.deadlines import Deadline
 
 NO_SUCH_PROGRAM, CANNOT_RUN, BY_SIGNAL = 127, 126, 128
 """Exit codes of a shell: no such program, not executable, and what is added to the number of a fatal signal."""

@@ -19,10 +19,10 @@ from shlex import quote
 from typing import Any, TypeVar
 
 from fsbridge import __version__
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import SetupError, printable
 from fsbridge.mount.control import folders, is_private, short_address
 from fsbridge.mount.preflight import FAILED, SYSTEM, Mounted, mounted_at, mounts
+from fsbridge.threads.deadlines import Deadline
 
 ANSWER_SECONDS = 0.6
 """Seconds within which all daemons must answer, so that the command takes less than a second."""

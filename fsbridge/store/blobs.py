@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from fsbridge import confinement
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.store import Key, Stat, Store
 from fsbridge.store.local.status import stat_of
+from fsbridge.threads import confinement
 
 WINDOW_BYTES = 64 * 1024
 """Least bytes of a request: enough for a member's header, its name and often all of its data."""

@@ -14,13 +14,13 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar, cast
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotADirectory, NotFound, SetupError, Stale, TooDeep
-from fsbridge.forking import PerProcess
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.model import Source
+from fsbridge.threads.forking import PerProcess
 from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle, Kind, Space, Symlink
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 Also `fsspec.open("fsbridge://PATH", source=...)`, `fsspec.open("fsbridge://SOURCE//PATH")`, and chained URLs as
 `fsbridge://PATH::s3://BUCKET/STORE`, where PATH may be empty. Paths are those below a mount's root; errors are the mount's,
-as OSErrors. Not here: the tree (`__init__.py`), what a forked process does (`forking.py`).
+as OSErrors. Not here: the tree (`__init__.py`), what a forked process does (`threads/forking.py`).
 """
 
 from __future__ import annotations

@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.layouts.files.arrays.selection import Pick, Selection, whole
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.files.selection import Pick, Selection, whole
 from fsbridge.model import Array
+from fsbridge.threads.workers import Workers
 from fsbridge.unmounted import VirtualTree
 from fsbridge.unmounted.units import UNIT_BYTES, WorkSources
-from fsbridge.workers import Workers
 
 BAND_ITEMS = 1 << 24
 """Most elements of variable length in memory at a time."""

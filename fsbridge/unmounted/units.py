@@ -20,10 +20,10 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from zlib import crc32
 
 from fsbridge.config import Config
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
 from fsbridge.links import follow
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.threads.deadlines import Deadline
 from fsbridge.tree import escape, unescape
 from fsbridge.unmounted import VirtualTree, split
 

@@ -21,9 +21,9 @@ from fake_model import FakeArray, FakeGroup, fake_array
 from forking import environment
 from mounting import command, fsbridge
 
+from fsbridge.commands.contents import Row, shorten, table, walk
 from fsbridge.commands.info import run
 from fsbridge.errors import CorruptData, SetupError, Unsupported
-from fsbridge.info import Row, shorten, table, walk
 from fsbridge.metadata import DataType
 from fsbridge.model import Child, Link, Node
 

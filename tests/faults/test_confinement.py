@@ -26,9 +26,10 @@ from mounting import Mount
 from test_replaced_stores import answer, write
 from waiting import until
 
-from fsbridge import confinement, landlock
-from fsbridge.confinement import Needs
+from fsbridge import landlock
 from fsbridge.kernel.jobs import DATA_THREADS, METADATA_THREADS
+from fsbridge.threads import confinement
+from fsbridge.threads.confinement import Needs
 
 LANDLOCK = landlock.version() > 0
 
@@ -153,8 +154,8 @@ def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_
     script = """
         import sys, threading
         from pathlib import Path
-        from fsbridge import confinement
-        from fsbridge.confinement import Needs
+        from fsbridge.threads import confinement
+        from fsbridge.threads.confinement import Needs
         from fsbridge.errors import Stale
 
         root = Path(sys.argv[1])
@@ -218,8 +219,9 @@ def test_p7_threads_keep_their_rules_while_the_store_may_not_be_looked_at(tmp_pa
     """A ticket for a network disk may run out: the refusal stands, and afterwards all is as it was."""
     script = """
         import os, sys, threading
-        from fsbridge import confinement, landlock
-        from fsbridge.confinement import Needs
+        from fsbridge.threads import confinement
+        from fsbridge import landlock
+        from fsbridge.threads.confinement import Needs
 
         said = []
 
@@ -255,8 +257,8 @@ def test_p7_threads_that_cannot_be_started_now_are_started_later(tmp_path: Path)
     """At a container's limit of processes, jobs and children waited for ever for threads that never came."""
     script = """
         import sys, threading
-        from fsbridge import confinement
-        from fsbridge.confinement import Needs
+        from fsbridge.threads import confinement
+        from fsbridge.threads.confinement import Needs
 
         start, room = threading.Thread.start, threading.Event()
         said, over, refused = [], threading.Semaphore(0), threading.Semaphore(0)
@@ -299,8 +301,8 @@ def test_p7_a_thread_that_ends_before_it_begins_is_started_again(tmp_path: Path)
     """Without memory a thread never began, and its starter, the event loop too, waited for it for ever."""
     script = """
         import sys, threading
-        from fsbridge import confinement
-        from fsbridge.confinement import Needs
+        from fsbridge.threads import confinement
+        from fsbridge.threads.confinement import Needs
 
         begin, lost = threading.Thread._bootstrap, []
 

@@ -11,8 +11,8 @@ import trio
 from faulty_store import FaultyStore, Plan
 from small_stores import FORMATS, absent, files
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import NotFound, TimedOut
 from fsbridge.formats.open import Opening
 from fsbridge.kernel.jobs import Jobs

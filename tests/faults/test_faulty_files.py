@@ -26,8 +26,8 @@ from faulty_mount import OPERATIONS, FaultyMount
 from small_stores import Found, absent, files
 from tree_walker import content
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.formats.open import open_source
 from fsbridge.kernel.jobs import Jobs

@@ -34,7 +34,6 @@ from waiting import until
 from fsbridge import children as protocol
 from fsbridge.children import client, server, starting, supervisor
 from fsbridge.config import Config
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut, TooLarge
 from fsbridge.formats.hdf5 import file, filters, versions
 from fsbridge.formats.hdf5.arrays import HDF5Array
@@ -43,6 +42,7 @@ from fsbridge.formats.hdf5.versions import LocalDataFile
 from fsbridge.formats.shared import Shared
 from fsbridge.model import Link
 from fsbridge.store.local.status import stat_of
+from fsbridge.threads.deadlines import Stopwatch
 
 MUTATIONS = 200
 """Damaged copies; 2,000 were run once per kind of file when this was written."""

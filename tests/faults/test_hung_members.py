@@ -19,10 +19,10 @@ import zarr
 from mounting import READY, Mount, mounted
 from waiting import until
 
-from fsbridge import workers
 from fsbridge.store import Key
 from fsbridge.store.local.status import MountPoints, known_status
-from fsbridge.workers import HungMembers
+from fsbridge.threads import workers
+from fsbridge.threads.workers import HungMembers
 
 
 class Hanging:

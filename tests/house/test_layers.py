@@ -24,61 +24,39 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"commands"},
-    {"info"},
     {"mount", "unmounted"},
     {"layouts"},
     {"kernel"},
     {"formats"},
     {"decoded"},
-    {"cache"},
     {"children", "tree", "codecs", "store"},
     {"links"},
     {"model"},
     {"metadata"},
-    {"workers"},
-    {"confinement"},
-    {"config", "memory", "parallel"},
+    {"config"},
+    {"lru"},
+    {"threads"},
+    {"asking", "landlock"},
     {"errors"},
-    {"landlock", "lru"},
-    {"asking"},
-    {"deadlines", "forking"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
 _MODEL = {"metadata", "model"}
 
 SEES = {
-    "kernel": {"asking", "tree", "config", "confinement", "errors", "cache", "workers"},
-    "layouts": _MODEL
-    | {"asking", "tree", "decoded", "cache", "config", "confinement", "errors", "links", "workers", "lru", "parallel"},
-    "formats": _MODEL
-    | {
-        "asking",
-        "store",
-        "codecs",
-        "children",
-        "config",
-        "confinement",
-        "errors",
-        "links",
-        "workers",
-        "lru",
-    }
-    | {"parallel"},
-    "children": {"asking", "confinement", "errors", "landlock"},
+    "kernel": {"asking", "tree", "config", "errors", "decoded"},
+    "layouts": _MODEL | {"asking", "tree", "decoded", "config", "errors", "links", "lru"},
+    "formats": _MODEL | {"asking", "store", "codecs", "children", "config", "errors", "links", "lru"},
+    "children": {"asking", "errors", "landlock"},
     "codecs": {"errors"},
-    "store": {"asking", "config", "confinement", "errors", "workers", "lru", "parallel"},
-    "memory": {"errors"},
-    "decoded": {"asking", "tree", "metadata", "model", "cache", "config", "errors"},
-    "cache": {"config", "errors", "memory"},
+    "store": {"asking", "config", "errors", "lru"},
+    "decoded": {"asking", "tree", "metadata", "model", "config", "errors"},
     "links": {"errors", "model"},
     "model": {"metadata"},
     "metadata": {"errors"},
     "tree": {"errors"},
     "cli": {"commands", "errors", "mount"},
-    "unmounted": _MODEL
-    | {"cache", "config", "decoded", "errors", "formats", "layouts", "links", "store", "tree", "workers"},
-    "info": {"formats", "layouts", "links", "metadata", "model", "store", "config", "errors", "parallel", "tree"},
+    "unmounted": _MODEL | {"decoded", "config", "errors", "formats", "layouts", "links", "store", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 
@@ -145,6 +123,12 @@ def _imports(module: Path) -> Iterator[tuple[str, int]]:
                 yield f"{start}.{alias.name}", node.lineno
 
 
+def imports_of_own(module: Path) -> set[str]:
+    """Return the modules of fsbridge that `module` imports names from."""
+    from_modules = {node.module for node in nodes(module) if isinstance(node, ast.ImportFrom) and node.module}
+    return {name for name in from_modules if name.startswith("fsbridge")}
+
+
 def direct(node: ast.stmt) -> Iterator[tuple[str, int]]:
     """Return what a statement imports when its module is imported."""
     if isinstance(node, ast.Import):
@@ -182,7 +166,7 @@ def test_imports_go_down() -> None:
             where = f"{name_of(module)}:{line} imports {name}"
             assert rank(own) < rank(other), f"{where}: that is upward or sideways"
             besides = {part for folder, seen in SEES_BESIDES.items() if where.startswith(f"{folder}/") for part in seen}
-            assert other in {"deadlines", "forking"} | SEES.get(own, {other}) | besides, (
+            assert other in {"threads"} | SEES.get(own, {other}) | besides, (
                 f"{where}: the seam between them is another layer"
             )
 
@@ -271,11 +255,19 @@ def test_p5_no_code_from_data() -> None:
                 assert node.func.id not in {"eval", "exec", "__import__", "get_codec"}, f"{name_of(module)}:{node.lineno}"
 
 
-def test_modules_say_what_they_are_and_stay_small() -> None:
+def test_modules_say_what_they_are() -> None:
     for module in MODULES:
-        text = module.read_text()
-        assert ast.get_docstring(ast.parse(text)), f"{name_of(module)} must begin by saying what it is"
-        assert len(text.splitlines()) <= 400, f"split {name_of(module)}"
+        assert ast.get_docstring(ast.parse(module.read_text())), f"{name_of(module)} must begin by saying what it is"
+
+
+def test_large_modules_and_hubs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lists modules of more than 600 lines, and those that import more than 15, for people to judge: it fails for none."""
+    sizes = {name_of(module): len(module.read_text().splitlines()) for module in MODULES}
+    hubs = {name_of(module): len(imports_of_own(module)) for module in MODULES}
+    with capsys.disabled():
+        for name in sizes:
+            if sizes[name] > 600 or hubs[name] > 15:
+                print(f"\nlarge: fsbridge/{name}.py has {sizes[name]} lines and imports {hubs[name]} modules", end="")
 
 
 def test_modules_that_are_named_exist() -> None:

@@ -24,10 +24,10 @@ from conftest import MountFunction
 from exact_files import WRITERS, h5py_links, h5py_rare, h5py_types, netcdf
 from h5py import h5d, h5p, h5s, h5t
 
-from fsbridge.cache import ChunkCache
 from fsbridge.children import client
 from fsbridge.children.elements import ID, MEMORY, function
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory

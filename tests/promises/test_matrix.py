@@ -30,8 +30,8 @@ from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.formats.open import NAMES
 from fsbridge.formats.registry import FORMATS
 from fsbridge.layouts import LAYOUTS
+from fsbridge.layouts.files.arrays.names import SLICES
 from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, SUFFIXES
-from fsbridge.layouts.files.names import SLICES
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import AnyNode
 

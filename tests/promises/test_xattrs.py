@@ -14,8 +14,8 @@ import pytest
 import zarr
 from mounting import Mount
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.tree import Directory

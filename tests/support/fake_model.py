@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts import root_directory
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Format, Index

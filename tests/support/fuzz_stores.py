@@ -164,8 +164,8 @@ def read_all(directory: Any, budget: Iterator[int], depth: int = 0) -> int:
 
 
 def child(kind: str, seed: int, count: int) -> None:
-    from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
+    from fsbridge.decoded.cache import ChunkCache
     from fsbridge.errors import FsbridgeError
     from fsbridge.formats.open import open_source
     from fsbridge.layouts import root_directory

@@ -396,7 +396,7 @@ class Run:
     def _tree(self, path: Path, layout: str) -> dict[bytes, Any]:
         from small_stores import files
 
-        from fsbridge.cache import ChunkCache
+        from fsbridge.decoded.cache import ChunkCache
         from fsbridge.formats.open import open_source
         from fsbridge.layouts import root_directory
 

@@ -325,8 +325,8 @@ def failing_reads(soak: Soak) -> str:
     """One read of a hundred fails in the store."""
     from faulty_store import FaultyStore, Plan
 
-    from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
+    from fsbridge.decoded.cache import ChunkCache
     from fsbridge.formats.open import Opening
     from fsbridge.layouts import root_directory
     from fsbridge.store.local import LocalStore

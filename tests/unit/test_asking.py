@@ -17,8 +17,8 @@ from waiting import Clock
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait
-from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES, Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, NotFound, Stale
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory

@@ -7,7 +7,7 @@ import threading
 import time
 
 from fsbridge.asking import Kept, as_of, carried, context, from_now, oldest, used
-from fsbridge.parallel import each
+from fsbridge.threads.parallel import each
 
 
 def test_outside_of_a_question_nothing_remembered_will_do() -> None:

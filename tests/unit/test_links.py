@@ -10,8 +10,8 @@ import pytest
 from fake_model import FakeGroup, fake_array, tree
 from tree_walker import walk
 
+from fsbridge.commands.contents import walk as rows_of
 from fsbridge.errors import CorruptData, NotFound, TooDeep
-from fsbridge.info import walk as rows_of
 from fsbridge.links import dead_end, follow
 from fsbridge.model import Link
 

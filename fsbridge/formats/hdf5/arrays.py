@@ -18,7 +18,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.formats.hdf5 import answers, pages
@@ -30,9 +29,10 @@ from fsbridge.formats.hdf5.pages import Path
 from fsbridge.formats.hdf5.types import numpy_type, shown
 from fsbridge.formats.shared import SharedPart
 from fsbridge.metadata import JSON, ExactMember, Index, Origin
-from fsbridge.parallel import Answer
 from fsbridge.store import Stat
-from fsbridge.workers import Workers
+from fsbridge.threads import confinement
+from fsbridge.threads.parallel import Answer
+from fsbridge.threads.workers import Workers
 
 FIRST_DATASETS, MOST_DATASETS = 4, 32
 """Datasets that are prefetched: at first, and at most after some growth."""

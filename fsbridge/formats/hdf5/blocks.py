@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fsbridge.asking import Locks
 from fsbridge.codecs import native
 from fsbridge.config import MIB
-from fsbridge.deadlines import Deadline
 from fsbridge.formats.hdf5.file import IdleTimer
 from fsbridge.formats.shared import SharedPart
 from fsbridge.lru import LRU
-from fsbridge.parallel import each
+from fsbridge.threads.deadlines import Deadline
+from fsbridge.threads.parallel import each
 
 BLOCK = 32 * 1024
 """Bytes of a block. At 30 ms latency a request for a block takes as long as one for a byte."""

@@ -18,7 +18,6 @@ import numpy as np
 from fsbridge.codecs import CodecChain
 from fsbridge.codecs.objects import vlen_utf8
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.forking import cached_property
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import MAX_FILTERS
 from fsbridge.formats.hdf5.dataset import DatasetVersion
@@ -28,6 +27,7 @@ from fsbridge.formats.hdf5.types import ShownType
 from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.metadata import MAX_EXTENT, ChunkGrid, Index
 from fsbridge.model import ChunkAbilities, ChunkInfo
+from fsbridge.threads.forking import cached_property
 
 Column = np.ndarray[Any, np.dtype[np.uint64]]
 

@@ -16,17 +16,18 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.asking import WouldWait
 from fsbridge.children.client import ChildDied, ChildProcess
 from fsbridge.children.supervisor import AVOIDED_SECONDS, Supervisor
 from fsbridge.config import Config
-from fsbridge.deadlines import Deadline, Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
 from fsbridge.formats.shared import Shared, SharedPart
 from fsbridge.store import Stat
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 T = TypeVar("T")
 

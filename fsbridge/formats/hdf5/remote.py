@@ -14,13 +14,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from fsbridge.children.client import Supply
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
 from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, BlockMemory, Blocks
 from fsbridge.formats.shared import Shared
-from fsbridge.parallel import each
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.remote.store import ObjectStore
+from fsbridge.threads.deadlines import Deadline
+from fsbridge.threads.parallel import each
 
 PART_BYTES = 4 << 20
 """Bytes of one request for data."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.asking import WouldWait
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
@@ -24,6 +24,7 @@ from fsbridge.formats.hdf5 import file_search
 from fsbridge.store import Stat
 from fsbridge.store.local import descriptors
 from fsbridge.store.local.status import SECOND_NS, stat_of
+from fsbridge.threads import confinement
 
 Result = TypeVar("Result")
 

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from fsbridge.codecs import Overflow, streams
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
-from fsbridge.forking import cached_property
 from fsbridge.formats.icechunk import flatbuffers
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.metadata import JSON, Index
 from fsbridge.store import ROOT, Key, Stored
+from fsbridge.threads.forking import cached_property
 
 MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
 HEADER_BYTES = 39

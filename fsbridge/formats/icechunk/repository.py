@@ -32,7 +32,7 @@ from fsbridge.formats.icechunk.records import (
 from fsbridge.formats.strict_json import Fields, parse_object
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, Store, Stored
-from fsbridge.workers import Workers
+from fsbridge.threads.workers import Workers
 
 SNAPSHOTS_BYTES = 32 * MIB
 """Bytes of snapshots that are kept."""

@@ -16,7 +16,6 @@ from itertools import islice
 import numpy as np
 
 from fsbridge.asking import before_waiting
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys, PlacedChunkFiles, stored_once
@@ -24,6 +23,7 @@ from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, Flat
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Pairs
 from fsbridge.store import Key, Stat, Store
+from fsbridge.threads.deadlines import Stopwatch
 
 FIRST_DIRECTORIES = 256
 """Most chunk directories that `first` searches. More are needed only if that many of them are empty."""

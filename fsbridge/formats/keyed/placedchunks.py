@@ -21,8 +21,8 @@ from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, 
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
-from fsbridge.parallel import each
 from fsbridge.store import ROOT, WHOLE, Key, OpenedObject, Range, Stat, Store
+from fsbridge.threads.parallel import each
 
 SPREAD_NAMES = 64
 """`ChunkKeys.spread` returns at least this many names, if the grid has so many.

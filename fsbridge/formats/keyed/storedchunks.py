@@ -17,13 +17,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge import confinement
 from fsbridge.asking import before_waiting, context, oldest, used
 from fsbridge.config import MIB
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import NotFound, TimedOut, anew
 from fsbridge.lru import register
 from fsbridge.store import Key, Stat, Store
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Stopwatch
 
 STORED_BYTES = 96 * MIB
 """Memory for the listings of all directories (12 million chunks). The last used one is kept, whatever its size."""

@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 from fsbridge.asking import before_waiting, oldest, used
 from fsbridge.codecs import Buffer, CodecChain
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.zarr3.shard_index import Span, shard_positions
 from fsbridge.formats.zarr3.shards import HeldShard, Shards
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import ChunkAbilities, ChunkInfo, OpenChunk
 from fsbridge.store import BATCH_NAMES, Key
+from fsbridge.threads.deadlines import Stopwatch
 
 
 class InnerGrid:

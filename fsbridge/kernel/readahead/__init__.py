@@ -2,7 +2,7 @@
 
 So read-ahead changes when an answer comes, and never which answer: with `NoReadAhead` (`--no-read-ahead`) a mount shows the
 same. Everything here belongs to the event loop's thread. Not here: which files, listings and directories are wanted next
-(`files.py`, `directories.py`), how they are made (`workers.py`).
+(`files.py`, `directories.py`), how they are made (`threads/workers.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Abandoned, Subject
 from fsbridge.kernel.readahead.directories import Walks
 from fsbridge.kernel.readahead.files import REMOTE, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
+from fsbridge.threads.workers import Workers
 from fsbridge.tree import AnyNode, Space
-from fsbridge.workers import Workers
 
 READY_BATCHES = 2
 """Batches of a listing that are kept ready, which is some thousand entries."""

@@ -3,7 +3,7 @@
 What directories contain is read for many siblings in one job. A store on a disk mostly computes: its directories are read
 when a visitor comes to one that was not read, because a thread beside the event loop would only slow that down. A remote
 store mostly waits: its directories are read before a visitor comes to them. Not here: what was read
-(`kernel/directories.py`), read-ahead within a long listing (`__init__.py`) and of files (`files.py`).
+(`directories.py`), read-ahead within a long listing (`__init__.py`) and of files (`files.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TypeAlias, cast
 
 import trio
 
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.directories import Directories, read_directory, read_numbered, read_record, read_tree
@@ -24,8 +23,9 @@ from fsbridge.kernel.handles import READING_CHUNKS, Reading
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.records import HELD, Record
+from fsbridge.threads.deadlines import Stopwatch
+from fsbridge.threads.workers import Workers
 from fsbridge.tree import Directory
-from fsbridge.workers import Workers
 
 MAX_WALKS = 64
 """Number of directories in which visitors are followed from member to member at the same time."""

@@ -2,9 +2,9 @@
 
 Such a program reads an array's chunk files one after the other, or one long file from front to back.
 
-Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives prefetched
-chunks a share of its budget and forgets them first), the kernel's own read-ahead within one file. Errors here are dropped:
-the request that really asks for the bytes meets them.
+Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `decoded/cache.py` gives
+prefetched chunks a share of its budget and forgets them first), the kernel's own read-ahead within one file. Errors here
+are dropped: the request that really asks for the bytes meets them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from fsbridge.deadlines import Deadline
 from fsbridge.kernel.handles import OpenFile
+from fsbridge.threads.deadlines import Deadline
+from fsbridge.threads.workers import Workers
 from fsbridge.tree import AnyNode, Space
-from fsbridge.workers import Workers
 
 THREADS = os.cpu_count() or 1
 """Threads that make files ready: decoding needs one per processor."""

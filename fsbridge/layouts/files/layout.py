@@ -1,7 +1,7 @@
 """The layout `files` over the machinery of all layouts: a group is a directory, an array is files beside it.
 
-Not here: what is in the files (`nodes.py`), what stands around an array (`groups.py`), names (`names.py`), which file
-types fit (`filetypes/__init__.py`).
+Not here: what is in the files (`arrays/nodes.py`), what stands around an array (`groups/surroundings.py`), names
+(`arrays/names.py`), which file types fit (`filetypes/__init__.py`).
 """
 
 from __future__ import annotations
@@ -14,26 +14,33 @@ from typing import cast
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale, is_lasting
 from fsbridge.layouts.directories import PathDirectory
-from fsbridge.layouts.files.array_files import ArrayFiles, file_of, level_of, no_array, pyramid_preview
-from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
-from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, level_of, no_array, pyramid_preview
+from fsbridge.layouts.files.arrays.extents import View
+from fsbridge.layouts.files.arrays.listing import listed_briefly, listed_files, named_group_files, unsized
+from fsbridge.layouts.files.arrays.names import SLICES, ParsedName, full_store_name, readings, store_name
+from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile
+from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared, Surroundings
+from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, listed, reasons
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW_PICTURE
 from fsbridge.layouts.files.filetypes.tiff import OME
-from fsbridge.layouts.files.group_page import NAME as PAGE
-from fsbridge.layouts.files.group_page import Rows, group_page
-from fsbridge.layouts.files.groups import STORE_DOCUMENT, Around, OpenGroup, SourceTree, group_document, known_attributes
+from fsbridge.layouts.files.groups.images import images
+from fsbridge.layouts.files.groups.pyramids import PyramidFile
+from fsbridge.layouts.files.groups.surroundings import (
+    STORE_DOCUMENT,
+    Around,
+    OpenGroup,
+    SourceTree,
+    group_document,
+    known_attributes,
+)
+from fsbridge.layouts.files.groups.tables import has_order, table_of
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
-from fsbridge.layouts.files.images import images
-from fsbridge.layouts.files.listing import listed_briefly, listed_files, named_group_files, unsized
-from fsbridge.layouts.files.names import SLICES, ParsedName, full_store_name, readings, store_name
-from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
-from fsbridge.layouts.files.plates import PICTURE, plate_file, plate_of
-from fsbridge.layouts.files.pyramids import PyramidFile
-from fsbridge.layouts.files.selection import whole
-from fsbridge.layouts.files.tables import has_order, table_of
+from fsbridge.layouts.files.looks.group_page import NAME as PAGE
+from fsbridge.layouts.files.looks.group_page import Rows, group_page
+from fsbridge.layouts.files.looks.plates import PICTURE, plate_file, plate_of
 from fsbridge.layouts.members import Opener, child_or_none, has_child
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target
 from fsbridge.metadata import JSON, ArrayMetadata, Axis, Format

@@ -7,7 +7,7 @@ A block file has the path of a chunk's block, a header, and big-endian elements,
 With reversed axes, directories begin with `x`, while the store's keys begin with `z`. All stored chunks of an array are then
 listed once and sorted so that every directory can be answered from them. They are kept for as long as a listing may be old.
 Whether one block is stored is asked of the store. Not here: the document's contents (`documents.py`), chunk files
-(`layouts/chunks.py`).
+(`chunks.py`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Axes (`Spacing`) come from the attributes of groups above the array and from the
 an array's `resolution` by its `downsamplingFactors`, so with factors `resolution` is that of the first level.
 
 Documents are pure functions; `spacing` reads the store. Not here: the blocks (the package's face), what attributes mean
-(`layouts/axes.py`).
+(`axes.py`).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from fsbridge.store.local.descriptors import LIST, LOOK, named
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
 from fsbridge.store.local.moments import LocalGlimpse, Moment
 from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
-from fsbridge.workers import HungMembers
+from fsbridge.threads.workers import HungMembers
 
 log = logging.getLogger(__name__)
 

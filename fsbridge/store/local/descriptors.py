@@ -23,11 +23,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.asking import WouldWait, context
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.errors import AccessDenied, NameTooLong, NotFound, Stale
 from fsbridge.store.local.status import Status, look_open
+from fsbridge.threads import confinement
 
 log = logging.getLogger(__name__)
 

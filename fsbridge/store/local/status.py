@@ -14,9 +14,9 @@ import time
 from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from fsbridge import confinement
-from fsbridge.deadlines import Stopwatch
 from fsbridge.store import Member, Stat
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Stopwatch
 
 _FLAGS = 0x100 | 0x800 | 0x4000
 """AT_SYMLINK_NOFOLLOW, AT_NO_AUTOMOUNT, AT_STATX_DONT_SYNC."""

@@ -14,12 +14,13 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.asking import context
 from fsbridge.config import Config
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, compact
 from fsbridge.store.remote.client import Object, Response, bare, is_weak, unquoted
+from fsbridge.threads import confinement
 
 MAX_MEMBERS = 400_000
 """Members of all listings together, about 100 bytes each. The least recently used listings are dropped first."""

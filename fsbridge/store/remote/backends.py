@@ -17,11 +17,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from fsbridge import __version__, confinement
+from fsbridge import __version__
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, SetupError, Unreachable
 from fsbridge.store.remote.library import library
 from fsbridge.store.remote.urls import Location, region_of
+from fsbridge.threads import confinement
 
 if TYPE_CHECKING:
     from obstore.auth.boto3 import Boto3CredentialProvider

@@ -22,13 +22,14 @@ from shlex import quote
 
 import google_crc32c
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.config import MIB
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE, Range, Stored
 from fsbridge.store.remote.answers import stat_of
 from fsbridge.store.remote.client import Object, is_weak
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Stopwatch
 
 log = logging.getLogger(__name__)
 

@@ -17,15 +17,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.config import Remote
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unlistable, Unreachable
-from fsbridge.parallel import Answer, apart
 from fsbridge.store.remote.backends import backend, bucket_url
 from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Withheld, broke_off, translate
 from fsbridge.store.remote.odd_keys import OddKey, OddKeys
 from fsbridge.store.remote.urls import Location, endpoint_of
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Deadline
+from fsbridge.threads.parallel import Answer, apart
 
 if TYPE_CHECKING:
     from obstore import GetResult

@@ -17,7 +17,7 @@ import obstore
 import obstore.store
 
 from fsbridge.errors import SetupError
-from fsbridge.forking import PerProcess
+from fsbridge.threads.forking import PerProcess
 
 _NAME, _LIBRARY = "obstore", "obstore._obstore"
 

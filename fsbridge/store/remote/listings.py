@@ -19,12 +19,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable, Unreachable
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat
 from fsbridge.store.remote.answers import MAX_MEMBERS, Ages, Arriving, Levels, ListedLevel, split
 from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
+from fsbridge.threads import confinement
 
 PARTS = 8
 """LISTs at a time. Each may ask for up to a page more than it needs."""

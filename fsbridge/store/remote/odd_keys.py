@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_plus, urlencode
 from xml.etree.ElementTree import Element, ParseError, fromstring
 
-from fsbridge import confinement
 from fsbridge.config import MIB, Remote
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut, Unreachable
 from fsbridge.store.remote.backends import certificates, signed
 from fsbridge.store.remote.faults import Refused
 from fsbridge.store.remote.urls import Location
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Deadline
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.config import MIB
-from fsbridge.deadlines import Stopwatch
 from fsbridge.store import ROOT, Key, Range, Stat
 from fsbridge.store.remote.client import Object
-from fsbridge.workers import Workers
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Stopwatch
+from fsbridge.threads.workers import Workers
 
 T = TypeVar("T")
 

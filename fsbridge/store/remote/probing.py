@@ -10,13 +10,14 @@ import logging
 import secrets
 import urllib.parse
 
-from fsbridge import asking, confinement
+from fsbridge import asking
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError
-from fsbridge.parallel import Answer
 from fsbridge.store import ROOT
 from fsbridge.store.remote.client import PAGE_KEYS, Client
 from fsbridge.store.remote.faults import REGION, Refused, Unusable, WrongRegion, in_region
 from fsbridge.store.remote.listings import Listings
+from fsbridge.threads import confinement
+from fsbridge.threads.parallel import Answer
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ import trio.testing
 from handlers import passes
 from waiting import eventually, until
 
-from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import HUNG_MEMBERS, Lane, Returns, Subject, _Job
-from fsbridge.workers import Workers
+from fsbridge.threads import confinement
+from fsbridge.threads.workers import Workers
 
 LATE = 60.0
 

@@ -11,8 +11,8 @@ import pytest
 from fake_model import fake_array
 
 from fsbridge.layouts.axes import axes_of, regular
-from fsbridge.layouts.files.arrays import Surroundings
-from fsbridge.layouts.files.selection import parse_region
+from fsbridge.layouts.files.arrays.open_array import Surroundings
+from fsbridge.layouts.files.arrays.selection import parse_region
 from fsbridge.layouts.units import converted, fold, symbol
 from fsbridge.metadata import Axis
 

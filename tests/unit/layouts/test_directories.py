@@ -13,8 +13,8 @@ from fake_model import FakeArray, FakeGroup, FakeSource, fake_array, tree
 from tree_walker import content, walk
 
 from fsbridge.asking import as_of
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import NotFound, SetupError, Stale
 from fsbridge.layouts import LAYOUTS, parse_layouts, root_directory, zarr3
 

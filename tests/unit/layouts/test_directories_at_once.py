@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from asked import at_once
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import Stale
 from fsbridge.formats.hdmf import HdmfGroup
 from fsbridge.formats.open import open_source

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData
-from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.metadata import ArrayMetadata, Index
 
 

@@ -21,7 +21,7 @@ from typing import Protocol, TypeAlias, cast, runtime_checkable
 from fsbridge.config import MIB
 from fsbridge.decoded import ArrayVersion, DecodedChunk
 from fsbridge.errors import NotFound
-from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import ChunkInfo, Chunks, Together
 

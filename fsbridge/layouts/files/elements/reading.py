@@ -1,7 +1,7 @@
 """The reading engine: any range of a file's elements, assembled from the chunks that it touches.
 
-Not here: how chunks get into memory (`supply.py`), a file's own bytes (`nodes.py`). Where no chunk is stored, the elements
-have the fill value; a damaged chunk is an error for exactly the reads that touch it.
+Not here: how chunks get into memory (`supply.py`), a file's own bytes (`arrays/nodes.py`). Where no chunk is stored, the
+elements have the fill value; a damaged chunk is an error for exactly the reads that touch it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
+from fsbridge.layouts.files.arrays.selection import Selection, Span, band, boxes, runs
 from fsbridge.layouts.files.elements.chunk_bytes import bits, decode_items, fill_item, native_order
 from fsbridge.layouts.files.elements.pieces import Piece
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.files.selection import Selection, Span, band, boxes, runs
 from fsbridge.metadata import ArrayMetadata, Index
 
 _GROUP_PART = 4

@@ -13,9 +13,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 
-from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
+from fsbridge.threads import confinement
 
 LEAVING_SECONDS = 2.0
 """Seconds to wait for space that is being freed: for gigabytes, a local disk needs some tenths of a second."""

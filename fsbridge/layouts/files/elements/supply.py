@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedChunk
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
+from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.layouts.files.elements.chunk_bytes import Arrangement, copy_part, kept_order, native_order
 from fsbridge.layouts.files.elements.pieces import (
     REMEMBERED_CHUNKS,
@@ -34,9 +35,8 @@ from fsbridge.layouts.files.elements.pieces import (
     stored_chunks,
 )
 from fsbridge.layouts.files.elements.spill import Spill, SpillFile
-from fsbridge.layouts.files.selection import Selection
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.workers import Workers
+from fsbridge.threads.workers import Workers
 
 _WINDOWS_PART = 4
 """Part of the cache (a quarter) that is reserved for windows of files if a chunk takes more than half of the cache."""

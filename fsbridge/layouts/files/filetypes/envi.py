@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, plain
 from fsbridge.layouts.files.filetypes.geometry import is_channel, is_geographic, number, offset, spacing
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.extents import MAX_SIZE, Plan, Unfit, View
+from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Plan, Unfit, View
 
 if TYPE_CHECKING:
     from typing import Any

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.units import converted, meters, seconds, text
 
 if TYPE_CHECKING:

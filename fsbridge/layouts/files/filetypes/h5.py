@@ -5,7 +5,7 @@ Not here: how the file is made (`layouts/files/h5/`).
 
 from __future__ import annotations
 
-from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, nbytes
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 

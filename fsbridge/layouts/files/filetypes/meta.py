@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fsbridge.layouts.files.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, plain
 from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing, volume
 

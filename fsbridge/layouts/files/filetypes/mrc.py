@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes
 from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsbridge.layouts.files.extents import FileMap, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed
 from fsbridge.layouts.files.filetypes.geometry import is_channel, is_space, is_time, offset, spacing, volume
 from fsbridge.layouts.units import meters, seconds

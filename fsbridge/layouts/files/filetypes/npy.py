@@ -7,7 +7,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.extents import FileMap, Unfit, View, whole_file
+from fsbridge.layouts.files.arrays.extents import FileMap, Unfit, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType
 
 if TYPE_CHECKING:

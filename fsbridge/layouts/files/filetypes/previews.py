@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 from fsbridge.config import MIB
-from fsbridge.layouts.files.extents import Generated, View
+from fsbridge.layouts.files.arrays.extents import Generated, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit
-from fsbridge.layouts.files.previews import DECODED_BYTES
+from fsbridge.layouts.files.looks.previews import DECODED_BYTES
 
 _WORK_BYTES = 16 * MIB
 """Most bytes of memory for drawing: each pixel of each channel is a number of 8 bytes, in several arrays."""
@@ -18,10 +18,10 @@ _WORK_BYTES = 16 * MIB
 
 def preview_png(view: View) -> Generated:
     """Return the plan of a PNG with the picture of one plane, or with curves."""
-    from fsbridge.layouts.files.previews.curves import curves
-    from fsbridge.layouts.files.previews.drawing import figure_png
-    from fsbridge.layouts.files.previews.picture import picture
-    from fsbridge.layouts.files.previews.sampling import is_table
+    from fsbridge.layouts.files.looks.previews.curves import curves
+    from fsbridge.layouts.files.looks.previews.drawing import figure_png
+    from fsbridge.layouts.files.looks.previews.picture import picture
+    from fsbridge.layouts.files.looks.previews.sampling import is_table
 
     made = curves(view, figure_png) if is_table(view) else picture(view)
     return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
@@ -29,8 +29,8 @@ def preview_png(view: View) -> Generated:
 
 def preview_svg(view: View) -> Generated:
     """Return the plan of an SVG with curves."""
-    from fsbridge.layouts.files.previews.curves import curves
-    from fsbridge.layouts.files.previews.drawing import svg
+    from fsbridge.layouts.files.looks.previews.curves import curves
+    from fsbridge.layouts.files.looks.previews.drawing import svg
 
     made = curves(view, svg)
     return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
@@ -43,13 +43,13 @@ def _chunk_bytes(view: View) -> int:
 
 
 def _check(view: View) -> None:
-    from fsbridge.layouts.files.previews.sampling import drawable  # imported late, because it imports this package
+    from fsbridge.layouts.files.looks.previews.sampling import drawable  # imported late, because it imports this package
 
     drawable(view)
 
 
 def _is_picture(view: View) -> int:
-    from fsbridge.layouts.files.previews.sampling import is_table
+    from fsbridge.layouts.files.looks.previews.sampling import is_table
 
     return not is_table(view)
 

@@ -2,7 +2,7 @@
 
 Levels with as many planes as the first one are sub-images of its pages (SubIFDs), which readers recognise as a pyramid.
 Other levels, as in N5 that halves z too, begin a new Image. The IFDs are written here, because tifffile would
-write all tiles. Not here: which arrays are levels (`images.py`), how tiles are read (`pyramids.py`).
+write all tiles. Not here: which arrays are levels (`groups/images.py`), how tiles are read (`groups/pyramids.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsbridge.forking import cached_property
-from fsbridge.layouts.files.extents import MAX_SIZE, Unfit, View
+from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Unfit, View
 from fsbridge.layouts.files.filetypes.filetype import narrowed
 from fsbridge.layouts.files.filetypes.geometry import color_axis, color_order
 from fsbridge.layouts.files.filetypes.tiff import CLASSIC_BYTES, OME, letters_of, ome_metadata
+from fsbridge.threads.forking import cached_property
 
 if TYPE_CHECKING:
     from typing import Any

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import CorruptData, TooLarge
-from fsbridge.layouts.files.extents import Generated, Labels, Unfit, View
+from fsbridge.layouts.files.arrays.extents import Generated, Labels, Unfit, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, elements, texts
 
 if TYPE_CHECKING:

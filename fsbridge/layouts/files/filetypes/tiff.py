@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, View
+from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
 from fsbridge.layouts.files.filetypes.geometry import (
     Tag,

@@ -10,12 +10,12 @@ import logging
 import threading
 from collections.abc import Callable
 
-from fsbridge import confinement
 from fsbridge.asking import before_waiting
-from fsbridge.deadlines import Stopwatch
 from fsbridge.errors import FsbridgeError, TimedOut, anew
+from fsbridge.layouts.files.arrays.made import Room
 from fsbridge.layouts.files.h5.walk import Walk, Walked
-from fsbridge.layouts.files.made import Room
+from fsbridge.threads import confinement
+from fsbridge.threads.deadlines import Stopwatch
 
 log = logging.getLogger(__name__)
 

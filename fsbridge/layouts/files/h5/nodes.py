@@ -13,15 +13,15 @@ from fsbridge.asking import Kept, before_waiting, holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import UsedChunks
 from fsbridge.errors import FsbridgeError, NotFound, Stale
-from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.arrays.made import Room
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.selection import Selection
+from fsbridge.layouts.files.arrays.source import WINDOW_BYTES, ElementSource
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.specification import stored
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walked
-from fsbridge.layouts.files.made import Room
-from fsbridge.layouts.files.selection import Selection
-from fsbridge.layouts.files.source import WINDOW_BYTES, ElementSource
 from fsbridge.layouts.nodes import SingleFile
 from fsbridge.tree import Attrs, Buffer, Entry
 

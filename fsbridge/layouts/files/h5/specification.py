@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.conventions import FILL_VALUE, missing_value
-from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.h5.dimensions import Labelled
 from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.layouts.units import meters

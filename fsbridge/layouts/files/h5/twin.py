@@ -19,8 +19,9 @@ import numpy as np
 from fsbridge.children.client import ChildDied
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
+from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, View
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.selection import whole as everything
 from fsbridge.layouts.files.h5.dimensions import (
     COORDINATE_VALUES,
     NETCDF_ATTRIBUTES,
@@ -32,7 +33,6 @@ from fsbridge.layouts.files.h5.dimensions import (
 )
 from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, labelled, stored
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
-from fsbridge.layouts.files.selection import whole as everything
 from fsbridge.metadata import JSON, Axis, Exact
 from fsbridge.model import Array, Group
 

@@ -9,10 +9,10 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.layouts.files.arrays import VARIABLE_BYTES, OpenArray
-from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.arrays.extents import View
+from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
-from fsbridge.layouts.files.groups import Around, OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.surroundings import Around, OpenGroup, known_attributes
 from fsbridge.layouts.files.h5 import dimensions
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written

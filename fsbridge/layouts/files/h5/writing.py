@@ -12,12 +12,12 @@ from functools import partial
 from queue import Full, Queue
 from typing import Any, NamedTuple
 
-from fsbridge import confinement
 from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
 from fsbridge.children.starting import Program
 from fsbridge.errors import CorruptData, TimedOut, anew
 from fsbridge.layouts.files.h5.child import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.metadata import JSON
+from fsbridge.threads import confinement
 
 WRITER = Program(
     "fsbridge.layouts.files.h5.writer",

@@ -15,8 +15,8 @@ import pytest
 from asked import at_once
 from waiting import until
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.filters import FilterPipeline
 from fsbridge.formats.open import open_source

@@ -28,7 +28,6 @@ from waiting import Clock, until
 
 from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
-from fsbridge.deadlines import Deadline
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, Unsupported
 from fsbridge.formats.hdf5 import blocks, file, remote
 from fsbridge.formats.hdf5.arrays import HDF5Array
@@ -37,6 +36,7 @@ from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.model import Link
 from fsbridge.store import Key
 from fsbridge.store.remote.store import ObjectStore
+from fsbridge.threads.deadlines import Deadline
 
 pytestmark = pytest.mark.usefixtures("kept")
 

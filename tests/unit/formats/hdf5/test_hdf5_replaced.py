@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from hdf5_model import array, opened, values
 
-from fsbridge.cache import ChunkCache
 from fsbridge.children.client import ChildDied, ChildGone, ChildProcess
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.formats.hdf5 import versions
 from fsbridge.formats.hdf5.file import HDF5File

@@ -26,9 +26,9 @@ from model_reader import read_array
 from mounting import fsbridge
 from paths import DATA
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB, Config, Remote
 from fsbridge.decoded import DecodedArray
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.icechunk import IcechunkSource, flatbuffers
 from fsbridge.formats.icechunk.flatbuffers import Table

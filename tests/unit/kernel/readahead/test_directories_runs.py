@@ -12,8 +12,8 @@ from fake_model import FakeArray, FakeSource, fake_array
 from handlers import Steps, inode_of, walked
 from waiting import Clock
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.readahead import directories
 from fsbridge.kernel.readahead.directories import Runs

@@ -17,8 +17,8 @@ from fsbridge.kernel import directories, handles
 from fsbridge.kernel.readahead import directories as walks
 from fsbridge.kernel.readahead.directories import Walks, _Walk
 from fsbridge.kernel.records import Parked
+from fsbridge.threads.workers import Workers
 from fsbridge.tree import Entry
-from fsbridge.workers import Workers
 
 
 def test_a_directory_costs_one_job_and_none_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,9 @@ from fillers import BIG, filler
 from handlers import CTX, inode_of, with_filesystem
 from waiting import Clock, eventually, until
 
-from fsbridge.cache import ChunkCache
 from fsbridge.codecs import native
 from fsbridge.config import Config, Remote
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.open import open_source
 from fsbridge.kernel.filesystem import Filesystem
@@ -47,8 +47,8 @@ from fsbridge.kernel.readahead.files import (
 from fsbridge.layouts import root_directory
 from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
+from fsbridge.threads.workers import Workers
 from fsbridge.tree import AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered
-from fsbridge.workers import Workers
 
 
 def unexpected(error: Exception) -> None:
@@ -399,7 +399,7 @@ def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
 
 
 def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.workers.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("fsbridge.threads.workers.IDLE_SECONDS", 0.05)
     before = threading.active_count()
     pool, done = Workers("test", 2, unexpected), threading.Semaphore(0)
     for _ in range(20):

@@ -20,8 +20,8 @@ from tree_walker import content, walk, written
 from zarr.codecs import TransposeCodec
 
 from fsbridge.asking import as_of
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import NotFound, SetupError, Stale, Unsupported
 from fsbridge.layouts import n5 as layout
 from fsbridge.layouts import root_directory

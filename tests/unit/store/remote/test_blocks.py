@@ -13,7 +13,6 @@ from fake_s3 import BUCKET, CHUNK, FakeS3
 from test_remote_store import LARGE, A, opened
 from waiting import Clock
 
-from fsbridge import confinement
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE
@@ -22,6 +21,7 @@ from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Object
 from fsbridge.store.remote.store import ObjectStore, object_store
 from fsbridge.store.remote.urls import identity, parse_url
+from fsbridge.threads import confinement
 
 FOUND = Object("a/c/0", 10, 10**18, "etag")
 DATA = b"0123456789"

@@ -11,13 +11,13 @@ from fsbridge import asking
 from fsbridge.asking import WouldWait
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key
 from fsbridge.store.remote.answers import Ages
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.prefetching import PrefetchedStats
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
+from fsbridge.threads.parallel import each
 
 A, B = Key("a/c/0"), Key("a/c/1")
 

@@ -17,9 +17,9 @@ import zarr.codecs
 from fsbridge.codecs.blosc import HEADER, Blosc
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Stale
+from fsbridge.layouts.files.arrays.selection import parse_region, whole
 from fsbridge.layouts.files.elements import pieces
 from fsbridge.layouts.files.elements.pieces import Slabs, cutting
-from fsbridge.layouts.files.selection import parse_region, whole
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import File, Handle

@@ -14,18 +14,18 @@ import pytest
 from fake_model import FakeArray, FakeChunks, fake_array
 from waiting import until
 
-from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedArray
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, Stale, TooLarge
+from fsbridge.layouts.files.arrays.selection import Selection, band, boxes, parse_region, whole
 from fsbridge.layouts.files.elements import chunk_bytes, reading
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.files.selection import Selection, band, boxes, parse_region, whole
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo
-from fsbridge.workers import Workers
+from fsbridge.threads.workers import Workers
 
 VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
 

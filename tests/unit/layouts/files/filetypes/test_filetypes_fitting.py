@@ -9,9 +9,9 @@ import pytest
 
 from fsbridge.formats.dtypes import BYTES, STRING, data_type
 from fsbridge.layouts.files import filetypes
-from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.arrays.extents import View
+from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
-from fsbridge.layouts.files.selection import whole
 from fsbridge.metadata import ArrayMetadata, Axis, ChunkGrid, DataType
 
 NUMPY = [

@@ -14,13 +14,13 @@ import SimpleITK
 import tifffile
 
 from fsbridge.formats.dtypes import data_type
-from fsbridge.layouts.files.extents import FileMap, View
+from fsbridge.layouts.files.arrays.extents import FileMap, View
+from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes.meta import mha
 from fsbridge.layouts.files.filetypes.mrc import mrc
 from fsbridge.layouts.files.filetypes.nii import nii
 from fsbridge.layouts.files.filetypes.nrrd import nrrd
 from fsbridge.layouts.files.filetypes.tiff import ome, tif
-from fsbridge.layouts.files.selection import whole
 from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis, ChunkGrid
 
 AXES = (

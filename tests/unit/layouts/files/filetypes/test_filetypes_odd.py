@@ -13,7 +13,7 @@ import tifffile
 from fake_model import FakeGroup, fake_array, tree
 from tree_walker import content
 
-from fsbridge.layouts.files.extents import Recorder
+from fsbridge.layouts.files.arrays.extents import Recorder
 from fsbridge.tree import Directory
 
 VALUES = np.arange(24, dtype="u2").reshape(2, 3, 4)

@@ -18,22 +18,22 @@ import pytest
 import zarr
 from waiting import until
 
-from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import FsbridgeError, Stale, TimedOut
 from fsbridge.formats.open import open_source
 from fsbridge.formats.zarr3 import Zarr3Hierarchy
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.files import made as made_files
-from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.arrays import made as made_files
+from fsbridge.layouts.files.arrays.made import Room
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.source import ElementSource
 from fsbridge.layouts.files.h5 import nodes
 from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.nodes import H5Group, H5Handle
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin
 from fsbridge.layouts.files.h5.walk import Walk, Walked
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
-from fsbridge.layouts.files.made import Room
-from fsbridge.layouts.files.source import ElementSource
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group
 from fsbridge.store import Key
@@ -171,7 +171,7 @@ def test_p11_a_failure_in_the_background_keeps_nothing_of_its_waiting_callers(mo
 
 def test_p6_a_large_file_holds_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are opened again when they are read, and few stay open."""
-    monkeypatch.setattr("fsbridge.layouts.files.arrays._KEPT_ARRAYS", 2)
+    monkeypatch.setattr("fsbridge.layouts.files.arrays.open_array._KEPT_ARRAYS", 2)
     monkeypatch.setattr(nodes, "_READ_PARTS", 4)
     monkeypatch.setattr(nodes, "_OPEN_PARTS", 2)
 
@@ -193,7 +193,7 @@ def test_p9_an_array_that_was_forgotten_meanwhile_is_the_same_or_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few of very many arrays stay known; a reader that goes on in an open file must not get another version."""
-    monkeypatch.setattr("fsbridge.layouts.files.arrays._KEPT_ARRAYS", 2)
+    monkeypatch.setattr("fsbridge.layouts.files.arrays.open_array._KEPT_ARRAYS", 2)
     monkeypatch.setattr(nodes, "_READ_PARTS", 2)
     monkeypatch.setattr(nodes, "_OPEN_PARTS", 1)
     store = written(tmp_path, groups=2, arrays=4)

@@ -1,0 +1,225 @@
+"""Descriptions of a file's contents: where its own bytes lie, where the array's elements lie, and what it is made from.
+
+Frozen, no I/O. This module imports no library, because `fsbridge --help` names the file types, which import it. Not here:
+how elements are read (`elements/`), what a file type writes where (`filetypes/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from fsbridge.threads.forking import cached_property
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fsbridge.layouts.axes import Coordinate
+    from fsbridge.layouts.files.arrays.selection import Selection
+    from fsbridge.layouts.files.groups.images import Image
+    from fsbridge.metadata import JSON, ArrayMetadata, Axes
+
+MAX_SIZE = 2**63 - 1
+"""Most bytes of a file in Linux."""
+
+
+class Unfit(Exception):
+    """The file type cannot hold the array. The text says why; `NAME.json` shows it."""
+
+
+def no_coordinate(name: str) -> None:
+    """Return None, because a view without a `coordinate` of its own has no arrays beside it."""
+
+
+@dataclass(frozen=True)
+class View:
+    """An array, or a region of it, as a file type is to show it.
+
+    `dtype`: of one element in the decoded bytes; None if numpy has no such type. `axes`: one per dimension of the region,
+    in the array's order. `x_first`: the array's first dimension is x (N5), else its last one is. `fortran`: in memory the
+    first dimension is the fastest. `image`: the image that the array is a level of. `labels`: each element is the number
+    of an object. `greatest`: a number that no element exceeds, if one is known. `coordinate`: finds a coordinate beside
+    the array.
+    """
+
+    name: str
+    metadata: ArrayMetadata
+    selection: Selection
+    axes: Axes
+    x_first: bool
+    image: Image | None = None
+    labels: bool = False
+    greatest: int | None = None
+    coordinate: Coordinate = field(default=no_coordinate, compare=False)
+
+    @property
+    def file_name(self) -> str:
+        """The array's name as the mount shows it, without a suffix."""
+        from fsbridge.tree import escape
+
+        return escape(self.name).decode("utf-8", "surrogateescape")
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        return self.metadata.dtype.numpy if self.metadata.dtype.itemsize else None
+
+    @cached_property
+    def missing(self) -> int | float | None:
+        """The number that stands for missing elements."""
+        from fsbridge.layouts.conventions import missing_value
+
+        return missing_value(self.metadata)
+
+    @cached_property
+    def packing(self) -> tuple[float, float] | None:
+        """Factor and offset that turn stored numbers into the quantity; None if nothing is packed."""
+        from fsbridge.layouts.conventions import packing
+
+        return packing(self.metadata)
+
+    @cached_property
+    def unit(self) -> str | None:
+        """The unit of the elements."""
+        from fsbridge.layouts.conventions import element_unit
+
+        return element_unit(self.metadata)
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        return self.metadata.shown_attributes()
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the region, in the array's order."""
+        return self.selection.shape
+
+    @cached_property
+    def fortran(self) -> bool:
+        """True if the elements lie in memory with the first dimension fastest (more than one dimension, all reversed)."""
+        order = self.metadata.order
+        return order is not None and len(order) > 1 and list(order) == list(range(len(order)))[::-1] and len(self.shape) > 1
+
+    @property
+    def natural(self) -> tuple[int, ...]:
+        """The region's dimensions, slowest first: reversed if the source is in Fortran order, else as they are."""
+        dimensions = tuple(range(len(self.shape)))
+        return dimensions[::-1] if self.fortran else dimensions
+
+    @property
+    def picture(self) -> tuple[int, ...]:
+        """The region's dimensions, slowest first, as picture formats want them: x is the last."""
+        dimensions = tuple(range(len(self.shape)))
+        return dimensions[::-1] if self.x_first else dimensions
+
+    @property
+    def picture_shape(self) -> tuple[int, ...]:
+        """Extents in the order of `picture`."""
+        return tuple(self.shape[i] for i in self.picture)
+
+    @property
+    def picture_axes(self) -> Axes:
+        """Axes in the order of `picture`."""
+        return tuple(self.axes[i] for i in self.picture)
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """All elements of the region, one after the other, from `offset` on.
+
+    `order`: dimensions of the region, slowest first. `dtype`: the type in the file, which is the source's own type
+    whenever the header can state it.
+    """
+
+    offset: int
+    order: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FileMap:
+    """A file of exactly `size` bytes: its own `pieces` (offset, bytes), the elements, and zeros everywhere else."""
+
+    size: int
+    elements: Elements | None = None
+    pieces: tuple[tuple[int, bytes], ...] = ()
+
+
+class Labels(NamedTuple):
+    """The labels of a table: the array's name, and coordinates by dimension of the region.
+
+    `values` has one coordinate for each index of a dimension; dimensions without a coordinate array are not in it.
+    """
+
+    name: str
+    values: Mapping[int, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A file that is made as a whole when it is opened. `size` in bytes; None: unknown until the file is made.
+
+    `make` gets the region's elements with its dimensions in the order `order`, the coordinates of those dimensions in
+    `labelled` that have any, and a limit in bytes above which it raises TooLarge. `sample`: the part of the elements that
+    `make` gets if it needs only this part. `work`: bytes of memory that `make` then takes besides.
+    """
+
+    make: Callable[[NDArray[Any], Labels, int], bytes | bytearray]
+    order: tuple[int, ...]
+    size: int | None = None
+    sample: Selection | None = None
+    work: int = 0
+    labelled: tuple[int, ...] = ()
+
+
+Plan: TypeAlias = FileMap | Generated
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A writable file object for writers of headers. It keeps what is written, and no bytes for gaps that are skipped."""
+
+    pieces: dict[int, bytes] = field(default_factory=dict)
+    position: int = 0
+    end: int = 0
+
+    def write(self, data: Any) -> int:
+        """Keep `data` at the present position."""
+        content = bytes(data)
+        if content:
+            self.pieces[self.position] = content + self.pieces.get(self.position, b"")[len(content) :]
+        self.position += len(content)
+        self.end = max(self.end, self.position)
+        return len(content)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move the position, also beyond the end."""
+        self.position = offset + (0, self.position, self.end)[whence]
+        return self.position
+
+    def tell(self) -> int:
+        """The present position."""
+        return self.position
+
+    def flush(self) -> None:
+        """Do nothing, because nothing is buffered."""
+
+    def merged(self) -> tuple[tuple[int, bytes], ...]:
+        """Return the bytes written, the last ones at each place, as pieces that do not overlap, by offset."""
+        merged: list[tuple[int, bytearray]] = []
+        for offset, content in sorted(self.pieces.items()):
+            if merged and offset <= merged[-1][0] + len(merged[-1][1]):
+                start, data = merged[-1]
+                data[offset - start : offset - start + len(content)] = content
+            else:
+                merged.append((offset, bytearray(content)))
+        return tuple((offset, bytes(data)) for offset, data in merged)
+
+
+def whole_file(view: View, header: bytes, order: tuple[int, ...], dtype: np.dtype[Any]) -> FileMap:
+    """A header, then all elements."""
+    size = len(header) + view.selection.size * dtype.itemsize
+    return FileMap(size, Elements(len(header), order, dtype), ((0, header),) if header else ())

@@ -1,0 +1,122 @@
+"""Memory of files that are made as a whole when they are opened (`.csv`, `.png`).
+
+One limit applies to all open files together, another one to all files being made.
+
+Not here: how such a file is made (`nodes.py`), what is in it (`filetypes/`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from fsbridge.config import MIB
+from fsbridge.errors import OutOfBudget
+from fsbridge.layouts.nodes import BytesHandle
+from fsbridge.threads.deadlines import Stopwatch
+
+
+@dataclass(frozen=True, slots=True)
+class MadeHandle(BytesHandle):
+    """An open file that was made as a whole. `closed` is called when it is closed."""
+
+    closed: Callable[[], None]
+
+    def close(self) -> None:
+        self.closed()
+
+
+STALLED_SECONDS = 10.0
+"""Seconds without progress after which a file that is being made no longer counts: its store may hang, and must not block
+others.
+"""
+
+_AGAIN_SECONDS = 0.5
+
+
+class Room:
+    """The room for files that are being made: `most` bytes, or files, at a time. Thread-safe.
+
+    A file for which there will never be enough room is made while no other one is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._changed = threading.Condition()
+        self._at_work: dict[object, _AtWork] = {}
+
+    @contextmanager
+    def taken(self, needed: int, progress: Callable[[], int] = int) -> Iterator[None]:
+        """Return a context for making a file, which takes `needed` of the room. Entering it waits until that much is free.
+
+        `progress` returns another number whenever making the file has got on.
+        """
+        own = object()
+        with self._changed:
+            while (others := self._taken()) and others + needed > self._most:
+                self._changed.wait(_AGAIN_SECONDS)
+            self._at_work[own] = _AtWork(needed, progress)
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._at_work[own]
+                self._changed.notify_all()
+
+    def _taken(self) -> int:
+        return sum(one.needed for one in self._at_work.values() if not one.stalled())
+
+
+class _AtWork:
+    """One file that is being made."""
+
+    def __init__(self, needed: int, progress: Callable[[], int]) -> None:
+        self.needed = needed
+        self._progress = progress
+        self._seen = progress()
+        self._watch = Stopwatch()
+
+    def stalled(self) -> bool:
+        """True if there has been no progress for long."""
+        now = self._progress()
+        if now != self._seen:
+            self._seen = now
+            self._watch.restart()
+        return self._watch.seconds >= STALLED_SECONDS
+
+
+class MadeFiles:
+    """The files of a mount that are made as a whole. Thread-safe.
+
+    Open files take at most half of the cache; with more, other requests might wait until a program closes one. Files being
+    made take at most the same amount again, unless there is only one.
+    """
+
+    def __init__(self, cache_size: int) -> None:
+        self._most = cache_size // 2
+        self.room = Room(self._most)
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[int, int]] = {}  # by content: how many handles have it, bytes
+
+    def handle(self, content: memoryview, version: Hashable) -> MadeHandle:
+        """Return a handle of a finished file; OutOfBudget if the open files take too much memory."""
+        key = id(content.obj)  # unique while a handle has the content
+        with self._lock:
+            handles, size = self._open.get(key, (0, len(content)))
+            held = sum(size for _, size in self._open.values())
+            if not handles and held + size > self._most:
+                raise OutOfBudget(
+                    f"open files that are made in memory take {held} bytes, and {size} more are too many: close some, "
+                    f"or --cache-size {-(-2 * (held + size) // MIB)}M permits it"
+                )
+            self._open[key] = handles + 1, size
+        return MadeHandle(content, version, partial(self._closed, key))
+
+    def _closed(self, key: int) -> None:
+        with self._lock:
+            handles, size = self._open.pop(key)
+            if handles > 1:
+                self._open[key] = handles - 1, size

@@ -1,0 +1,245 @@
+"""The files of an array, and their handles.
+
+A file consists of a header and elements, or is made as a whole when it is opened. `NAME.json` describes the array.
+
+Not here: which files there are (`layout.py`), what headers say (`filetypes/`), how elements are read (`source.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from hashlib import blake2b
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.layouts.files.arrays.description import description
+from fsbridge.layouts.files.arrays.extents import FileMap, Generated, Plan, Unfit, View
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.selection import Selection
+from fsbridge.layouts.files.arrays.source import ElementSource
+from fsbridge.layouts.files.filetypes import FILE_TYPES
+from fsbridge.layouts.nodes import BytesHandle, SingleFile
+from fsbridge.tree import Attrs, Buffer, Entry
+
+SAMPLE_SECONDS = 10.0
+"""Seconds that a request waits for a preview to be made."""
+
+CELL_BYTES = 32
+"""Bytes that a number takes in a text, at most."""
+
+
+def planned(view: View, suffix: str) -> Plan:
+    """Return what the file of that type consists of; NotFound if the type cannot hold the array.
+
+    Raises the error of attributes that cannot be read, unless the file has nothing but the elements.
+    """
+    one = FILE_TYPES[suffix]
+    if not one.bare:
+        view.metadata.shown_attributes()
+    try:
+        if not one.quick:
+            before_waiting()
+        return one.planned(view)
+    except Unfit as error:
+        raise NotFound(f"{view.name}.{suffix}: {error}") from None
+
+
+class DescriptionFile(SingleFile):
+    """`NAME.json`. If a listing gives the size, the bytes are only made when they are read.
+
+    Its version is that of the array when it was first found. Changes of other arrays that describe its axes do not count.
+    """
+
+    __slots__ = ("_again", "_collisions", "_size", "array", "version")
+
+    def __init__(
+        self,
+        array: OpenArray,
+        collisions: Sequence[str],
+        again: Callable[[], DescriptionFile | None],
+        size: int | None = None,
+    ) -> None:
+        """`again` finds the present file (None: it is gone), because an open must see the present store."""
+        self.array = array
+        self.version: Hashable = described_version(array.identity, collisions)
+        self._collisions = collisions
+        self._again = again
+        self._size = len(self._content()) if size is None else size
+
+    def _content(self) -> bytes:
+        return description(self.array.view(), self._collisions)
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", self._size, self.array.array.mtime_ns)
+
+    def measured(self) -> Attrs:
+        return self.attrs()
+
+    def open(self) -> BytesHandle:
+        """Open it; Stale when the array is no longer what this file describes."""
+        found = self._again()
+        if found is None or found.version != self.version:
+            raise Stale("the array's description has changed since the file was looked up")
+        return BytesHandle(found._content(), self.version)
+
+
+def described_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
+    """Return the version of the `NAME.json` of an array with that `OpenArray.identity`."""
+    return ("json", identity, *collisions)
+
+
+def file_version(suffix: str, selection: Selection | None, version: Hashable) -> Hashable:
+    """Return the version of an `ArrayFile` of an array with that `OpenArray.version`."""
+    return (suffix, selection, version)
+
+
+class ArrayFile(SingleFile):
+    """An array, or a region of it, as a file of one type. Another version of the array has another inode."""
+
+    __slots__ = ("_array_version", "_plan", "array", "selection", "suffix", "version", "view")
+
+    def __init__(
+        self,
+        array: OpenArray,
+        suffix: str,
+        selection: Selection | None = None,
+        name: str | None = None,
+        version: Hashable = None,
+    ) -> None:
+        """Raise NotFound if the file type cannot hold the array.
+
+        `name`: the file's name without its suffix; `version`: that of the array, if it is not the present one.
+        """
+        self.array = array
+        self.suffix = suffix
+        self.selection = selection
+        self._array_version = array.version if version is None else version
+        self.version: Hashable = file_version(suffix, selection, self._array_version)
+        self.view = array.view(selection, name)
+        self._plan = planned(self.view, suffix)
+
+    def entry(self, name: bytes, mtime_ns: int) -> Entry:
+        """Return the file as a member of a listing."""
+        return Entry(name, Attrs("file", self._plan.size, mtime_ns), lambda: self, self.version)
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", self._plan.size, self.array.mtime_ns())
+
+    def measured(self) -> Attrs:
+        size = self._plan.size
+        if size is None:
+            assert isinstance(self._plan, Generated)
+            size = len(self._made(self._plan)[0])
+        return Attrs("file", size, self.array.mtime_ns())
+
+    def open(self) -> MapHandle | BytesHandle:
+        """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
+        if isinstance(self._plan, Generated):
+            content, digest = self._made(self._plan)
+            return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)
+        present = self.array.current(self._array_version)
+        if self._plan.elements is None:
+            return MapHandle(self._plan, self.version)
+        reader, supply = self.array.reader(present, self.view.selection, self._plan.elements.order)
+        source = ElementSource(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
+        return MapHandle(self._plan, self.version, source)
+
+    def settle(self) -> None:
+        self.array.settle()
+
+    @property
+    def size_seconds(self) -> float:
+        sampled = isinstance(self._plan, Generated) and self._plan.sample is not None
+        return SAMPLE_SECONDS if sampled else super().size_seconds
+
+    def _made(self, plan: Generated) -> tuple[memoryview, bytes]:
+        """Return the bytes of a file that is made as a whole, and what identifies the coordinates in it.
+
+        The bytes count against the cache while a handle has them.
+        """
+        before_waiting()
+        array, limit, cache = self.array, self.array.shared.generated_limit, self.array.chunks.cache
+        present, itemsize = array.current(self._array_version), self.view.metadata.dtype.itemsize
+        selection = self.view.selection if plan.sample is None else plan.sample
+        labels = array.labels(self.view, plan.labelled)
+        beside = [(dimension, values.dtype.str, values.tobytes()) for dimension, values in labels.values.items()]
+        digest = blake2b(repr(beside).encode()).digest() if beside else b""
+        key = present, self.suffix, self.selection, self.view.name, digest
+        found = cache.peek(key)
+        if found is not None:
+            return found, digest
+        taken = selection.size * max(1, itemsize)
+        if taken > limit:
+            raise TooLarge(f"{self.view.name}.{self.suffix} needs over {limit} bytes of memory; take a region")
+
+        def make() -> bytes | bytearray:
+            content = plan.make(elements.pop(), labels, limit)  # popped, because they may be as large as the file
+            if len(content) > limit:
+                raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, and the limit is {limit}")
+            return content
+
+        most = plan.size or plan.work or (min(limit, selection.size * max(CELL_BYTES, 2 * itemsize)) if itemsize else limit)
+        with array.shared.made.room.taken(taken + 2 * most):
+            found = cache.peek(key)  # another request may have made it meanwhile
+            if found is None:
+                # Read the elements before reserving the file's memory, which evicts chunks: reading then needs no room.
+                elements = [array.elements(present, selection, plan.order, limit)]
+                found = cache.get_all(key, make, min(most, cache.budget // 2))
+            return found, digest
+
+
+class MapHandle:
+    """An open file that consists of bytes of its own and of elements."""
+
+    __slots__ = ("_pieces", "_source", "_start", "_stop", "size", "version")
+
+    def __init__(self, plan: FileMap, version: Hashable, source: ElementSource | None = None) -> None:
+        self.size = plan.size
+        self.version = version
+        self._pieces = plan.pieces
+        self._source = source
+        self._start = 0 if plan.elements is None else plan.elements.offset
+        self._stop = self._start if source is None else self._start + source.size
+
+    @property
+    def window(self) -> int:
+        """Bytes that are prefetched at a time."""
+        return 0 if self._source is None else self._source.window
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        """Return the bytes if they are the file's own or have been assembled already; else None."""
+        stop = min(offset + size, self.size)
+        if offset < self._stop and stop > self._start:
+            if self._source is None or offset < self._start or stop > self._stop:
+                return None
+            return self._source.peek(offset - self._start, stop - self._start)
+        return self.read(offset, size)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """Return the bytes. Those that are neither the file's own nor elements are zero."""
+        stop = min(offset + size, self.size)
+        if offset >= stop:
+            return b""
+        source = self._source
+        if source is not None and offset >= self._start and stop <= self._stop:
+            return source.read(offset - self._start, stop - self._start)
+        out = bytearray(stop - offset)
+        for begin, content in self._pieces:
+            low, high = max(offset, begin), min(stop, begin + len(content))
+            if low < high:
+                out[low - offset : high - offset] = content[low - begin : high - begin]
+        low, high = max(offset, self._start), min(stop, self._stop)
+        if source is not None and low < high:
+            out[low - offset : high - offset] = source.read(low - self._start, high - self._start)
+        return memoryview(out)
+
+    def prefetch(self, start: int, stop: int) -> None:
+        """Assemble the elements in that range."""
+        low, high = max(start, self._start), min(stop, self._stop)
+        if self._source is not None and low < high:
+            self._source.prefetch(low - self._start, high - self._start)
+
+    def close(self) -> None:
+        """Close the reader of the elements, so that the disk space of what it spilled is free again."""
+        if self._source is not None:
+            self._source.close()

@@ -1,0 +1,375 @@
+"""`OpenArray`: one version of an array as its files share it, with its axes; and what all files of one mount share.
+
+Not here: which files there are (`layout.py`), their bytes (`nodes.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.asking import holding
+from fsbridge.config import MIB, Config
+from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
+from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
+from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
+from fsbridge.layouts.conventions import greatest, zarr2_attributes
+from fsbridge.layouts.files.arrays.extents import Labels, View
+from fsbridge.layouts.files.arrays.made import MadeFiles
+from fsbridge.layouts.files.arrays.selection import Selection, whole
+from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.spill import Spill
+from fsbridge.layouts.files.elements.supply import ChunkSupply
+from fsbridge.layouts.files.groups.images import Image, image_of, is_labels
+from fsbridge.layouts.members import Context
+from fsbridge.lru import LRU
+from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.model import Array, Group
+from fsbridge.threads.forking import cached_property
+from fsbridge.threads.workers import Workers
+
+COORDINATE_VALUES = 65536
+"""Most elements of a coordinate that is read. A longer coordinate gives its unit, but no spacing."""
+
+_WHOLE_BYTES = 256 * MIB
+"""Most bytes of elements in memory at once. A limit is needed because a document can declare elements of a GB each (P6)."""
+
+_KEPT_ARRAYS = 256
+"""Arrays kept although the kernel no longer refers to them, so that a second look-up gives the same object."""
+
+_NAMED_ARRAYS = 4096
+"""Arrays that were listed without being opened and are remembered, so that the next listing shows the same files."""
+
+_LABEL_GROUPS = 2
+"""Number of groups above an array that may describe its labels. Paintera has the levels in a group below that one."""
+
+VARIABLE_BYTES = 64 * MIB
+"""Most bytes of elements of variable length in memory, which are Python objects."""
+
+GENERATED_BYTES = 64 * MIB
+"""Most bytes of a file that is made as a whole when it is opened."""
+
+
+class Shared:
+    """What all files of one mount share."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.helpers = Workers("helper", (os.cpu_count() or 1) - 1)
+        self.spill = Spill(config.spill_dir, config.spill_size)
+        self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
+        self.made = MadeFiles(config.cache_size)
+        self.alike: LRU[Hashable, tuple[ArrayMetadata, Axes, object]] = LRU(_KEPT_ARRAYS)
+        """Cache of `listing.py`: what it found for one array holds for all that share its metadata and axes."""
+        self.numbers = itertools.count(1)
+        """A number for each version of an array, and of its chunks, that is met."""
+        self._lock = threading.Lock()
+        self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
+        self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
+        self._named: dict[tuple[str, ...], tuple[Hashable, int]] = {}  # version and number of arrays that are not open
+
+    def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings) -> OpenArray:
+        """The array at the path `names`: the same object while its version is the same, so that files keep their pages."""
+        with self._lock:
+            known = self._known.get(names)
+            if known is None or known.array.version != array.version:
+                version, number = self._named.pop(names, (None, 0))
+                number = number if version == array.version else next(self.numbers)
+                known = self._known[names] = OpenArray(self, context, names, name, array, above, number)
+                self._recent.append(known)
+            return known
+
+    def present(self, array: OpenArray) -> OpenArray:
+        """Return the array that was opened last at the path of `array`: itself, unless its metadata has changed."""
+        with self._lock:
+            return self._known.get(array.names, array)
+
+    def named(self, names: tuple[str, ...], version: Hashable) -> tuple[Hashable, Hashable]:
+        """Return what `OpenArray.identity` and `version` are for a version of the array at the path `names`, open or not."""
+        with self._lock:
+            known = self._known.get(names)
+            if known is not None and known.array.version == version:
+                return known.identity, known.version
+            if self.config.immutable:
+                return version, version
+            named = self._named.get(names)
+            if named is None or named[0] != version:
+                if len(self._named) >= _NAMED_ARRAYS:
+                    self._named.clear()
+                named = self._named[names] = version, next(self.numbers)
+            return named[1], named
+
+
+class GroupAbove(NamedTuple):
+    """A group above an array. `group` is None if it could not be read, and so has no attributes."""
+
+    attributes: Attributes
+    group: Group | None
+
+
+class Variable(NamedTuple):
+    """Elements and attributes of a coordinate, or of its bounds."""
+
+    values: NDArray[np.generic]
+    attributes: Attributes
+
+
+class Surroundings:
+    """The context of a group's members: attributes of the groups above them, and coordinate arrays beside them."""
+
+    def __init__(self, above: Callable[[], Sequence[GroupAbove]], member: Callable[[str], Array], context: Context) -> None:
+        """`above`: the group and those above it, the nearest first; `member` raises NotFound."""
+        self._look_above = above
+        self._member = member
+        self._context = context
+        self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
+        self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
+        self._lock = threading.RLock()  # one for each group, because a look-up may hang
+        self._above: Sequence[GroupAbove] | None = None
+        self._impartial: bool | None = None
+
+    @property
+    def groups(self) -> Sequence[Attributes]:
+        """Attributes of the group and of those above it, the nearest first."""
+        return [above.attributes for above in self._groups_above()]
+
+    def _groups_above(self) -> Sequence[GroupAbove]:
+        with holding(self._lock):
+            if self._above is None:
+                self._above = self._look_above()
+            return self._above
+
+    @property
+    def impartial(self) -> bool:
+        """True if the groups above describe all members alike, so that members that share metadata share axes."""
+        if self._impartial is None:
+            self._impartial = all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
+        return self._impartial
+
+    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool, shared: bool = True) -> Axes:
+        """The axes of the member at the path `names`, in its own order.
+
+        They are found once for members that share their metadata, unless a group above may describe single members.
+        """
+        with holding(self._lock):
+            if not (shared and self.impartial):
+                return axes_of(metadata, self.groups, names, x_first, self.coordinate)
+            key = id(metadata), x_first  # unique while we hold the object
+            known = self._axes.get(key) or self._axes.put(
+                key, (metadata, axes_of(metadata, self.groups, (), x_first, self.coordinate))
+            )
+            return known[1]
+
+    def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+        """Return a 1-D array of the group: its values (None if they are not numbers, or too many), and its attributes."""
+        if name not in self._coordinates:
+            self._coordinates[name] = self._read(name)
+        return self._coordinates[name]
+
+    def variable(self, name: str) -> Variable | None:
+        """Return a 1-D or 2-D array of numbers in the group; None if there is none, or it has too many elements."""
+        try:
+            array = self._member(name)
+            values = None if len(array.metadata.shape) not in (1, 2) else self._values(array)
+            return None if values is None else Variable(values, zarr2_attributes(array.metadata))
+        except PASSING:
+            raise
+        except FsbridgeError:
+            return None  # an unreadable coordinate is an error only where it is shown itself
+
+    def _values(self, array: Array) -> NDArray[np.generic] | None:
+        """Return all elements of an array in C order; None if they are not numbers, or too many to read."""
+        metadata = array.metadata
+        dtype, shape = metadata.dtype.numpy, metadata.shape
+        if dtype is None or dtype.kind not in "iuf" or metadata.varlength or math.prod(shape) > 2 * COORDINATE_VALUES:
+            return None
+        selection, order = whole(shape), range(len(shape))
+        version = self._context.decoded(array).whole()
+        supply = ChunkSupply(FoundChunks(version), selection, order, Workers("helper", 0), Spill("/", 0))
+        reader = ElementReader(metadata, selection, order, supply, self._context.cache.budget)
+        return reader.read(0, selection.size).view(dtype).reshape(shape)
+
+    def _read(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+        try:
+            array = self._member(name)
+            metadata = array.metadata
+            if len(metadata.shape) > 1:
+                return None
+            values = None if metadata.shape > (COORDINATE_VALUES,) else self._values(array)
+            return None if values is None else values.astype(np.float64).reshape(-1), metadata.shown_attributes()
+        except PASSING:
+            raise  # else a header would lack the coordinate for good
+        except FsbridgeError:
+            return None  # an unreadable coordinate is an error only where it is shown itself
+
+
+class OpenArray:
+    """An array with one version of its metadata, and what its files need besides: axes, regions, elements. Thread-safe."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        context: Context,
+        names: tuple[str, ...],
+        name: str,
+        array: Array,
+        above: Surroundings,
+        number: int,
+    ) -> None:
+        """`number`: unique to this version of the array, and the same that listings have used for it."""
+        self.shared = shared
+        self.names = names
+        self.name = name
+        """What its files are called."""
+        self.array = array
+        self.metadata = array.metadata
+        self.above = above
+        self.x_first = context.format_at(names).first_axis_fastest
+        self._context = context
+        self._lock = threading.Lock()
+        self._whole: ArrayVersion | None = None
+        self._found: tuple[ArrayVersion | None, Known] = None, OrderedDict()
+        self._number = self._version = number
+        self._view: View | None = None
+
+    @cached_property
+    def chunks(self) -> DecodedArray:
+        """The array's chunks, which other layouts show too; for a listing they are not needed."""
+        return self._context.decoded(self.array, self.names)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal identities mean that the metadata and all that is known about the axes are the same (does not block)."""
+        return self.array.version if self.shared.config.immutable else self._number
+
+    @property
+    def version(self) -> Hashable:
+        """Equal versions mean that the files had the same bytes each time they were opened (does not block)."""
+        return self.array.version if self.shared.config.immutable else (self.array.version, self._version)
+
+    def current(self, version: Hashable) -> ArrayVersion:
+        """Return the present version of the array and its chunks; Stale if it is no longer `version`."""
+        found = self.chunks.whole()
+        with self._lock:
+            if self._whole is not found:
+                known, self._whole = self._whole, found
+                if known is not None and not self.shared.config.immutable:
+                    self._version = next(self.shared.numbers)
+        if self.version != version:
+            raise Stale("chunks of the array have changed since they were read")
+        return found
+
+    def used_chunks(self, version: Hashable) -> UsedChunks | None:
+        """Return the chunks that readers of `version` have used, for `resume`; None if none were used.
+
+        Stale if any has changed.
+        """
+        with self._lock:
+            present, same = self._whole, self.version == version
+        if not same:
+            raise Stale("chunks of the array have changed since they were read")
+        return None if present is None or self.shared.config.immutable else present.used_chunks()
+
+    def resume(self, version: Hashable, used_chunks: UsedChunks | None) -> None:
+        """Continue with an array that was dropped from memory; Stale if one of its used chunks has changed."""
+        present = self.current(version)
+        if used_chunks is not None:
+            present.resume(used_chunks)
+
+    def settled(self) -> Hashable:
+        """The version of the array as it is now; Stale when its metadata is no longer this version's."""
+        try:
+            self.current(self.version)
+        except Stale:
+            self.current(self.version)  # passes if only chunks have changed: the version is new
+        return self.version
+
+    def settle(self) -> None:
+        """Find out the present version of the array that is at this path by now (`tree.NodeAbilities.settle`)."""
+        self.shared.present(self).settled()
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The array's axes, in its own order."""
+        return self.above.axes(self.metadata, self.names, self.x_first)
+
+    @cached_property
+    def image(self) -> Image | None:
+        """The image that the array is a level of, if a group above says so."""
+        return None if self.above.impartial else image_of(self.above.groups, self.names)
+
+    def mtime_ns(self) -> int:
+        """Return the later mtime of metadata and directory of chunks, which a chunk rewritten in place may not change."""
+        try:
+            return max(self.array.mtime_ns, self.array.chunks.mtime_ns())
+        except FsbridgeError:  # the time of the chunks is not known
+            return self.array.mtime_ns
+
+    def view(self, selection: Selection | None = None, name: str | None = None) -> View:
+        """Return the array, or a region of it, as file types see it."""
+        if selection is None and name is None and self._view is not None:
+            return self._view
+        chosen, around = selection or whole(self.metadata.shape), self.above
+        labels = not around.impartial and is_labels(around.groups)
+        above = () if around.impartial else around.groups[:_LABEL_GROUPS]
+        axes, most, beside = chosen.axes(self.axes), greatest(self.metadata, above), around.coordinate
+        view = View(name or self.name, self.metadata, chosen, axes, self.x_first, self.image, labels, most, beside)
+        if selection is None and name is None:
+            self._view = view
+        return view
+
+    def labels(self, view: View, dimensions: Sequence[int]) -> Labels:
+        """Return the coordinates of the given dimensions of a view, where another array of numbers has them."""
+        found: dict[int, NDArray[np.generic]] = {}
+        for dimension in dimensions:
+            name, number = view.axes[dimension].name, view.selection.kept[dimension]
+            if name is None or "/" in name or name == self.name or self.metadata.shape[number] > COORDINATE_VALUES:
+                continue
+            variable = self.above.variable(name)
+            if variable is not None and variable.values.shape == (self.metadata.shape[number],):
+                pick = view.selection.picks[number]
+                found[dimension] = variable.values[[pick.start + pick.step * i for i in range(pick.length)]]
+        return Labels(self.name, found)
+
+    def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:
+        """Return a reader of a region in a memory order; TooLarge if there is no room for a band of chunks."""
+        kept = selection.kept
+        dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
+        full = (*dropped, *(kept[i] for i in order))
+        with self._lock:
+            if self._found[0] is not version:
+                self._found = version, OrderedDict()
+            known = self._found[1]
+        found = FoundChunks(version, known, self._context.together)
+        supply = ChunkSupply(found, selection, full, self.shared.helpers, self.shared.spill)
+        return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
+
+    def elements(
+        self, version: ArrayVersion, selection: Selection, order: Sequence[int], most: int = VARIABLE_BYTES
+    ) -> NDArray[Any]:
+        """Return all elements of a region, dimensions in `order`, for files that are made as a whole.
+
+        TooLarge above `_WHOLE_BYTES`, or `most` bytes of elements of variable length.
+        """
+        nbytes = selection.size * self.metadata.dtype.itemsize
+        if nbytes > _WHOLE_BYTES:
+            raise TooLarge(f"the elements have {nbytes} bytes, and a file that is made as a whole holds {_WHOLE_BYTES}")
+        reader, supply = self.reader(version, selection, order)
+        try:
+            if not self.metadata.dtype.itemsize:
+                return reader.objects(most)
+            found = reader.read(0, selection.size)
+            dtype = self.metadata.dtype.numpy
+            return found.view(dtype if dtype is not None else found.dtype).reshape(reader.shape)
+        finally:
+            supply.close()

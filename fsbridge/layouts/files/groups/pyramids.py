@@ -1,0 +1,185 @@
+"""`GROUP.ome.tif`: the file of an image pyramid, and its open form, which makes only those tiles that are read.
+
+Not here: what its header says (`filetypes/pyramid.py`), which arrays are its levels (`images.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound, Stale
+from fsbridge.layouts.files.arrays.extents import Unfit
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.selection import Span
+from fsbridge.layouts.files.arrays.source import Misfit, conversion
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.supply import ChunkSupply
+from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
+from fsbridge.layouts.nodes import SingleFile
+from fsbridge.metadata import JSON
+from fsbridge.tree import Attrs, Buffer, Entry
+
+
+def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
+    """Return the plan of the file of these images; Unfit if TIFF cannot hold them."""
+    return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
+
+
+def described(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
+    """Return the entry of `GROUP.json` for the file: the levels of each image, or why there is no file."""
+    try:
+        plan = pyramid_of(images)
+    except Unfit as error:
+        return {"not_possible": str(error)}
+    paths = ("/".join(array.names[len(group) :]) for levels in images for array in levels)
+    return {
+        "images": [
+            {
+                "name": levels[0].view.file_name if levels[0].view.image is None else levels[0].view.image.name,
+                "levels": [{"path": next(paths), "shape": list(level.view.shape)} for level in levels],
+            }
+            for levels in plan.images
+        ]
+    }
+
+
+class PyramidFile(SingleFile):
+    """All levels of an image in one file. Its version consists of its arrays' versions and of its description."""
+
+    def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
+        """`again` makes a node of the present file, to detect changes at an open. NotFound if TIFF cannot hold the image."""
+        before_waiting()  # because the header needs a library
+        if not images:
+            raise NotFound(f"{name}: the group is no image of several levels")
+        try:
+            self._plan = pyramid_of(images)
+        except Unfit as error:
+            raise NotFound(f"{name}: {error}") from None
+        self._arrays = [array for levels in images for array in levels]
+        self._again = again
+        self._versions = tuple(array.version for array in self._arrays)
+        digest = blake2b(self._plan.description, digest_size=16).digest()
+        self.version: Hashable = ("ome.tif", digest, self._versions)
+
+    def entry(self, name: bytes) -> Entry:
+        """Return the file as a member of a listing."""
+        return Entry(name, self.attrs(), lambda: self, self.version)
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", self._plan.size, max(array.mtime_ns() for array in self._arrays))
+
+    def measured(self) -> Attrs:
+        return self.attrs()
+
+    def settle(self) -> None:
+        for array in self._arrays:
+            array.settle()
+
+    def open(self) -> PyramidHandle:
+        """Open the file; Stale if an array or its description has changed."""
+        if self._again().version != self.version:
+            raise Stale("the image has changed")
+        levels = []
+        for array, version, level, start in zip(
+            self._arrays, self._versions, self._plan.levels, self._plan.starts, strict=True
+        ):
+            reader, supply = array.reader(array.current(version), level.view.selection, level.order)
+            levels.append(_Tiles(start, level, reader, supply))
+        return PyramidHandle(self._plan, self.version, levels)
+
+
+class _Tiles:
+    """The tiles of one level as bytes of the file, which begin at offset `start`."""
+
+    def __init__(self, start: int, level: Level, reader: ElementReader, supply: ChunkSupply) -> None:
+        self.start = start
+        self.stop = start + level.nbytes
+        self.supply = supply
+        self._level = level
+        self._reader = reader
+        assert level.view.dtype is not None
+        self._convert = conversion(level.view.dtype, level.dtype)
+
+    def read_into(self, out: memoryview, first: int) -> None:
+        """Fill `out` with the bytes from `first` on. Parts of tiles beyond the picture are zero."""
+        level = self._level
+        (height, width), (down, across), size = level.tile, level.grid, level.row_bytes
+        position = first
+        while position < first + len(out):
+            number, inside = divmod(position, level.tile_bytes)
+            end = min(first + len(out), (number + 1) * level.tile_bytes)
+            rows = inside // size, -(-(end - number * level.tile_bytes) // size)
+            plane, place = divmod(number, down * across)
+            block = self._block(plane, place // across * height, place % across * width, rows)
+            begin = inside - rows[0] * size
+            out[position - first : end - first] = block.reshape(-1).view(np.uint8).data[begin : begin + end - position]
+            position = end
+
+    def _block(self, plane: int, top: int, left: int, rows: tuple[int, int]) -> np.ndarray[Any, Any]:
+        """Return some rows of the tile with its corner at `top`, `left`."""
+        level, width = self._level, self._level.tile[1]
+        block = np.zeros((rows[1] - rows[0], width, level.samples), level.dtype)
+        low, high = top + rows[0], min(top + rows[1], level.shape[-2])
+        right = min(left + width, level.shape[-1])
+        if low < high:
+            leading = np.unravel_index(plane, level.shape[:-2]) if level.shape[:-2] else ()
+            box: tuple[Span, ...] = (*((int(i), int(i) + 1) for i in leading), (low, high), (left, right))
+            box = box if level.samples == 1 else (*box, (0, level.samples))
+            found = self._reader.read_box(box)
+            shown = found.view(level.dtype) if self._convert is None else self._converted(found, box)
+            block[: high - low, : right - left] = shown.reshape(high - low, right - left, level.samples)
+        return block
+
+    def _converted(self, found: np.ndarray[Any, Any], box: Sequence[Span]) -> np.ndarray[Any, Any]:
+        assert self._convert is not None
+        try:
+            return self._convert(found)
+        except Misfit as error:
+            inside = np.unravel_index(error.position, found.shape)
+            raise error.named(
+                self._reader.index([low + int(at) for (low, _), at in zip(box, inside, strict=True)])
+            ) from None
+
+
+class PyramidHandle:
+    """An open pyramid: its head is in memory, tiles are made when they are read."""
+
+    window = 0
+
+    def __init__(self, plan: Pyramid, version: Hashable, levels: Sequence[_Tiles]) -> None:
+        self.size = plan.size
+        self.version = version
+        self._head = plan.head()
+        self._levels = levels
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        """Return the bytes if they are in the head, which is in memory; else None."""
+        stop = min(offset + size, self.size)
+        return memoryview(self._head)[offset:stop] if stop <= len(self._head) else None
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """Return the bytes. Gaps between the head and the levels are zero."""
+        stop = min(offset + size, self.size)
+        if offset >= stop:
+            return b""
+        out = bytearray(stop - offset)
+        head = self._head[offset:stop]
+        out[: len(head)] = head
+        for level in self._levels:
+            low, high = max(offset, level.start), min(stop, level.stop)
+            if low < high:
+                level.read_into(memoryview(out)[low - offset : high - offset], low - level.start)
+        return memoryview(out)
+
+    def prefetch(self, start: int, stop: int) -> None:
+        """Prefetch nothing, because readers of tiles jump."""
+
+    def close(self) -> None:
+        """Close the readers, which frees the disk space of spilled chunks."""
+        for level in self._levels:
+            level.supply.close()

@@ -1,0 +1,297 @@
+"""`GROUP.csv`: the one-dimensional arrays of a group that share a dimension, as the columns of one table.
+
+The group says which columns there are (`colnames` of NWB's tables, `column-order` of AnnData's frames); else they are the
+arrays along the dimension that most of them have. No column is left out: one that a table cannot hold makes the file an
+error that names it. Not here: `NAME.csv` of one array (`filetypes/text.py`), names of such files (`layout.py`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
+from fsbridge.layouts.conventions import missing_values
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.filetypes.filetype import elements, texts
+from fsbridge.layouts.files.filetypes.text import MAX_TEXTS, cells_of, rows_of
+from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.nodes import SingleFile
+from fsbridge.metadata import JSON
+from fsbridge.model import Array, Group, Link, Node, as_array
+from fsbridge.tree import Attrs
+
+if TYPE_CHECKING:
+    from fsbridge.layouts.files.arrays.made import MadeHandle
+
+MAX_COLUMNS = 1024
+MAX_CELLS = 1 << 22
+"""Most cells of a table: its elements are in memory while it is made."""
+_BATCH_CELLS = 1 << 14
+"""Most cells that are converted to text at a time. Each takes some hundred bytes of memory."""
+
+_CELL_BYTES = 32
+"""Bytes that a number takes in a text, at most."""
+
+_ORDERS = ("colnames", "column-order")
+"""Attributes that list columns: NWB's DynamicTable (hdmf-common schema 1.8) and AnnData's dataframe 0.2.0."""
+
+
+class Cells(NamedTuple):
+    """The cells of a column, with its elements in memory. `of(slice)` returns the texts of some rows."""
+
+    name: str
+    rows: int
+    of: Callable[[slice], list[str]]
+
+
+class Column(NamedTuple):
+    """A member that is one column, or several with a common prefix in their names. `read` reads their elements."""
+
+    name: str
+    arrays: tuple[OpenArray, ...]
+    read: Callable[[Reader], list[Cells]]
+
+
+class Reader:
+    """Reads the elements of a table's arrays. TooLarge once their texts have more than `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def __call__(self, array: OpenArray) -> NDArray[Any]:
+        selection = whole(array.metadata.shape)
+        values = array.elements(array.current(array.version), selection, range(len(selection.shape)), self._left)
+        if values.dtype.kind == "O":
+            self._left -= sum(map(len, values.reshape(-1).tolist()))
+        return values
+
+
+def has_order(attributes: Mapping[str, JSON]) -> bool:
+    """Return whether a group says that it is a table, so that a listing can show its file without opening its arrays."""
+    return any(isinstance(attributes.get(name), list) for name in _ORDERS)
+
+
+def table_of(directory: OpenGroup) -> TableFile:
+    """Return the table of a group; NotFound if it has none, with the reason."""
+    return TableFile(directory, _columns(directory))
+
+
+class TableFile(SingleFile):
+    """The table file. Its version consists of the versions of all its columns."""
+
+    def __init__(self, directory: OpenGroup, columns: Sequence[Column]) -> None:
+        self._directory = directory
+        self._columns = columns
+        self._arrays = [array for column in columns for array in column.arrays]
+        self.version: Hashable = ("table", *((column.name, *(a.version for a in column.arrays)) for column in columns))
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", None, max(array.mtime_ns() for array in self._arrays))
+
+    def measured(self) -> Attrs:
+        return Attrs("file", len(self._made()), self.attrs().mtime_ns)
+
+    def open(self) -> MadeHandle:
+        """Open the table; Stale if a column has changed, or columns were added or removed."""
+        before_waiting()
+        if table_of(self._directory).version != self.version:
+            raise Stale(f"{self._directory.path.member}: the table's columns have changed")
+        return self._arrays[0].shared.made.handle(self._made(), self.version)
+
+    def settle(self) -> None:
+        for array in self._arrays:
+            array.settle()
+
+    def _made(self) -> memoryview:
+        before_waiting()
+        shared, cache = self._arrays[0].shared, self._arrays[0].chunks.cache
+        key = self.version, tuple([array.current(array.version) for array in self._arrays])
+        sizes = [(array.view().selection.size, array.metadata.dtype.itemsize or _CELL_BYTES) for array in self._arrays]
+        limit, taken = shared.generated_limit, sum(count * size for count, size in sizes)
+        most = min(limit, sum(count * max(_CELL_BYTES, 2 * size) for count, size in sizes))
+        found = cache.peek(key)
+        if found is not None:
+            return found
+        if taken > limit:
+            raise TooLarge(f"{self._directory.path.member}: a table of over {limit} bytes is too large to make")
+        with shared.made.room.taken(taken + 2 * most):
+            found = cache.peek(key)
+            if found is None:  # the elements are read first, because making room for the text evicts chunks
+                reader = Reader(limit)
+                read = [cells for column in self._columns for cells in column.read(reader)]
+                found = cache.get_all(key, lambda: self._text(read, limit), min(most, cache.budget // 2))
+            return found
+
+    def _text(self, read: Sequence[Cells], limit: int) -> bytearray:
+        lengths = {cells.rows for cells in read}
+        if len(lengths) != 1:
+            raise CorruptData(f"{self._directory.path.member}: columns have different lengths: {sorted(lengths)}")
+        content, step = bytearray(rows_of([[cells.name for cells in read]])), max(1, _BATCH_CELLS // len(read))
+        for start in range(0, read[0].rows, step):
+            content += rows_of(zip(*(cells.of(slice(start, start + step)) for cells in read), strict=True))
+            if len(content) > limit:
+                raise TooLarge(f"{self._directory.path.member}: a table of over {limit} bytes is too large to make")
+        return content
+
+
+def _columns(directory: OpenGroup) -> list[Column]:
+    """Return the columns of a group's table, the index first."""
+    group, attributes = directory.group, directory.group.attributes()
+    place = directory.path.member
+    for order in _ORDERS:
+        names = attributes.get(order)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            index = attributes.get("_index") if order == "column-order" else "id"
+            wanted = [str(name) for name in ([index, *names] if isinstance(index, str) else names)]
+            if order == "colnames" and _child(group, "id") is None:
+                wanted = wanted[1:]
+            break
+    else:
+        wanted = _along_one_dimension(directory)
+    if not wanted:
+        raise NotFound(f"{place}: the group has no one-dimensional arrays that form a table")
+    if len(wanted) > MAX_COLUMNS:
+        raise NotFound(f"{place}: the table would have more than {MAX_COLUMNS} columns")
+    columns = [_column(directory, name) for name in dict.fromkeys(wanted)]
+    views = [array.view() for column in columns for array in column.arrays]
+    for most, kind, count in ((MAX_CELLS, "cells", elements), (MAX_TEXTS, "texts", texts)):
+        if sum(map(count, views)) > most:
+            raise NotFound(f"{place}: the table would have more than {most} {kind}; read the arrays one by one")
+    return columns
+
+
+def _along_one_dimension(directory: OpenGroup) -> list[str]:
+    """Return the one-dimensional arrays along the dimension that most of them have; its coordinates are first.
+
+    Arrays without dimension names are a table only if the group has no other arrays: equal lengths may be chance.
+    """
+    found: dict[Hashable, list[str]] = {}
+    arrays = 0
+    for number, child in enumerate(directory.group.children()):
+        if number == MAX_COLUMNS:
+            return []
+        node = None if child.link is not None else directory.group.child(child.name)
+        array = None if node is None or isinstance(node, Link) else as_array(node)
+        arrays += array is not None
+        if array is not None and len(array.metadata.shape) == 1:
+            axis = directory.opened(child.name, array).axes[0].name
+            found.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
+    (axis, _), names = cast(
+        "tuple[tuple[str | None, int], list[str]]",
+        max(found.items(), key=lambda item: len(item[1]), default=((None, 0), [])),
+    )
+    if len(names) < 2 or (axis is None and len(names) < arrays):
+        return []
+    return sorted(names, key=lambda name: name != axis)
+
+
+def _child(group: Group, name: str) -> Node | None:
+    try:
+        return group.child(name)
+    except NotFound:
+        return None
+
+
+def _column(directory: OpenGroup, name: str) -> Column:
+    """Return the column that the member `name` is: an array, a ragged one with its index, or a group of AnnData's."""
+    place = f"{directory.path.member}/{name}"
+    node = _child(directory.group, name)
+    if node is None:
+        raise NotFound(f"{place}: the group lists this column, but does not have it")
+    if isinstance(node, Link):
+        raise NotFound(f"{place}: the column is a link; read it by itself")
+    array = as_array(node)
+    if array is None:
+        return _encoded(directory, name, cast(Group, node), place)
+    opened = directory.opened(name, array)
+    index = _child(directory.group, f"{name}_index")
+    ends = None if index is None or isinstance(index, Link) else as_array(index)
+    if ends is not None:
+        return _ragged(name, opened, directory.opened(f"{name}_index", ends), directory.group, place)
+    _fits(array, place, 2)
+
+    def read(values_of: Reader) -> list[Cells]:
+        values, missing = values_of(opened), missing_values(array.metadata)
+        if values.dtype.names is not None:
+            return [_cells(f"{name}.{field}", values[field]) for field in values.dtype.names]
+        if values.ndim == 1:
+            return [_cells(name, values, missing)]
+        return [_cells(f"{name}.{i}", values[:, i], missing) for i in range(values.shape[1])]
+
+    return Column(name, (opened,), read)
+
+
+def _cells(name: str, values: NDArray[Any], missing: Sequence[int | float] = ()) -> Cells:
+    return Cells(name, len(values), lambda rows: cells_of(values[rows], missing))
+
+
+def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: str) -> Column:
+    """Return a column with a list in each cell: `NAME_index` has the end of each row's elements (hdmf's VectorIndex)."""
+    if _child(group, f"{name}_index_index") is not None:
+        raise NotFound(f"{place}: the column has lists of lists; read it by itself")
+    _fits(data.array, place, 1)
+    _fits(index.array, f"{place}_index", 1)
+
+    def read(values_of: Reader) -> list[Cells]:
+        elements, ends = values_of(data), np.append(0, values_of(index).astype(np.int64))
+        if (ends[1:] < ends[:-1]).any() or ends[-1] > len(elements):
+            raise CorruptData(f"{place}_index: the ends of rows do not ascend, or are beyond the {len(elements)} elements")
+
+        def lists(rows: slice) -> list[str]:
+            bounds = ends[rows.start : rows.stop + 1].tolist()
+            values = cells_of(elements[bounds[0] : bounds[-1]])
+            if elements.dtype.kind not in "iufb":
+                values = [json.dumps(value, ensure_ascii=False) for value in values]
+            first = bounds[0]
+            return ["[" + ", ".join(values[low - first : high - first]) + "]" for low, high in pairwise(bounds)]
+
+        return [Cells(name, len(ends) - 1, lists)]
+
+    return Column(name, (data, index), read)
+
+
+def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Column:
+    """Return a column that AnnData keeps as a group: categories with codes (-1: missing), or values with a mask."""
+    below = cast(OpenGroup, directory.directory(name, group).present())
+    kind = group.attributes().get("encoding-type")
+    parts = {"categorical": ("codes", "categories")}.get(str(kind), ("values", "mask"))
+    if kind not in ("categorical", "nullable-integer", "nullable-boolean", "nullable-string-array"):
+        raise NotFound(f"{place}: the group is no column of a known encoding")
+    arrays = tuple([below.opened(part, below.member_array(part)) for part in parts])
+    for array in arrays:
+        _fits(array.array, place, 1)
+
+    def read(values_of: Reader) -> list[Cells]:
+        first, second = (values_of(array) for array in arrays)
+        if kind != "categorical":
+            if len(first) != len(second):
+                raise CorruptData(f"{place}: there are {len(first)} values, but {len(second)} elements in the mask")
+
+            def masked(rows: slice) -> list[str]:
+                return [
+                    "" if gone else cell for cell, gone in zip(cells_of(first[rows]), second[rows].tolist(), strict=True)
+                ]
+
+            return [Cells(name, len(first), masked)]
+        words, codes = [*cells_of(second), ""], first.astype(np.int64)  # -1 (missing) picks the last word, which is empty
+        if ((codes < -1) | (codes >= len(second))).any():
+            raise CorruptData(f"{place}: the codes name a category that does not exist")
+        return [Cells(name, len(codes), lambda rows: [words[code] for code in codes[rows].tolist()])]
+
+    return Column(name, arrays, read)
+
+
+def _fits(array: Array, place: str, most: int) -> None:
+    metadata = array.metadata
+    if not 1 <= len(metadata.shape) <= most:
+        raise NotFound(f"{place}: the column has {len(metadata.shape)} dimensions; read it by itself")
+    if metadata.refused or (metadata.dtype.numpy is None and metadata.dtype.serializer == "bytes"):
+        raise NotFound(f"{place}: text cannot show elements of type {metadata.dtype.native}")

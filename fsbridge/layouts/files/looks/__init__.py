@@ -1,0 +1,1 @@
+"""What people look at: pages, previews, plates. Not exact values."""

@@ -1,0 +1,322 @@
+"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): their metadata, `PLATE.companion.ome` and `plate.png`.
+
+The companion file is the OME-XML that places the files `A/1/0.ome.tif` as wells and fields; Bio-Formats opens it as one
+plate. The picture has the wells in their places: each is the preview of the coarsest level of its first field. Both are
+made from the present wells and fields. Not here: the files of fields (`groups/pyramids.py`), previews of arrays
+(`previews/picture.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import NAMESPACE_OID, uuid5
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound, Stale, TooLarge, Unsupported
+from fsbridge.layouts.files.arrays.extents import Unfit
+from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
+from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
+from fsbridge.layouts.files.filetypes.pyramid import Pyramid
+from fsbridge.layouts.files.filetypes.tiff import OME, xml_text
+from fsbridge.layouts.files.groups.images import images, listed_levels
+from fsbridge.layouts.files.groups.pyramids import pyramid_of
+from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.looks.previews.png import png, samples
+from fsbridge.layouts.nodes import BytesHandle, DocumentFile, SingleFile
+from fsbridge.layouts.units import text
+from fsbridge.metadata import JSON
+from fsbridge.tree import AnyNode, Attrs, escape
+
+COMPANION = "companion.ome"
+PICTURE = "plate.png"
+
+MOST_SIDE = 64
+"""Most rows, and most columns, of a plate. A plate of 1,536 wells has 32 by 48."""
+MOST_FIELDS = 4096
+"""Most fields of a plate that are opened for its OME-XML."""
+
+_OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+
+
+@dataclass(frozen=True, slots=True)
+class Well:
+    """A well of a plate. `path`: names of the groups that lead to it from the plate."""
+
+    path: tuple[str, ...]
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plate:
+    """A plate of wells. `rows`, `columns`: their names."""
+
+    name: str | None
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    wells: tuple[Well, ...]
+
+
+def plate_of(attributes: Mapping[str, JSON]) -> Plate | None:
+    """Return the plate that a group is; None if it is no plate, or if its metadata make no sense."""
+    written = _part(attributes, "plate")
+    if written is None:
+        return None
+    rows, columns = (_names(written.get(side)) for side in ("rows", "columns"))
+    listed = written.get("wells")
+    if not rows or not columns or not isinstance(listed, list):
+        return None
+    wells = []
+    for one in listed:
+        path = _path(one.get("path")) if isinstance(one, dict) else None
+        if path is None or not isinstance(one, dict):
+            return None
+        row, column = one.get("rowIndex"), one.get("columnIndex")
+        if row is None and column is None and len(path) == 2 and path[0] in rows and path[1] in columns:  # before 0.4
+            row, column = rows.index(path[0]), columns.index(path[1])
+        if not (_is_index(row, len(rows)) and _is_index(column, len(columns))):
+            return None
+        assert isinstance(row, int)
+        assert isinstance(column, int)
+        wells.append(Well(path, row, column))
+    places = [(well.row, well.column) for well in wells]
+    return Plate(text(written.get("name")), rows, columns, tuple(wells)) if len(places) == len({*places}) else None
+
+
+def fields_of(attributes: Mapping[str, JSON]) -> list[tuple[str, ...]]:
+    """Return the paths of the images of a well, from its group."""
+    written = _part(attributes, "well") or {}
+    listed = written.get("images")
+    found = [_path(one.get("path")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [path for path in found if path is not None]
+
+
+def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tuple[str, Pyramid]]]]) -> bytes:
+    """Return the OME-XML. `name`: of the plate; `fields`: for each well, the path and the plan of each field's file."""
+    if sum(len(images) for _, images in fields) > MOST_FIELDS:
+        raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
+    ElementTree.register_namespace("", _OME)
+    own = uuid5(NAMESPACE_OID, repr((name, [path for _, images in fields for path, _ in images])))
+    root = ElementTree.Element(f"{{{_OME}}}OME", UUID=f"urn:uuid:{own}", Creator="fsbridge")
+    shown = {"ID": "Plate:0", "Name": xml_text(name), "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
+    naming = {f"{side}NamingConvention": _convention(names) for side, names in
+              (("Row", plate.rows), ("Column", plate.columns))}  # fmt: skip
+    shown_plate = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
+    number = 0
+    images: list[ElementTree.Element] = []
+    for well, files in fields:
+        place = f"{well.row}:{well.column}"
+        element = ElementTree.SubElement(
+            shown_plate, f"{{{_OME}}}Well", ID=f"Well:0:{place}", Row=str(well.row), Column=str(well.column)
+        )
+        for field, (path, plan) in enumerate(files):
+            sample = ElementTree.SubElement(
+                element, f"{{{_OME}}}WellSample", ID=f"WellSample:0:{place}:{field}", Index=str(number)
+            )
+            ElementTree.SubElement(sample, f"{{{_OME}}}ImageRef", ID=f"Image:{number}")
+            images.append(_image(path, plan, number))
+            number += 1
+    root.extend(images)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
+    """Return the OME-XML of a file's first image, renumbered as image `number` of the plate."""
+    found = ElementTree.fromstring(plan.description.rstrip(b"\0"))
+    image = found.find(f"{{{_OME}}}Image")
+    assert image is not None
+    for reference in image.findall(f"{{{_OME}}}AnnotationRef"):
+        image.remove(reference)
+    image.set("Name", path.removesuffix(".ome.tif"))
+    for element in image.iter():
+        identity = element.get("ID")
+        if identity is not None:
+            kind, _, rest = identity.partition(":")
+            element.set("ID", ":".join((kind, str(number), *rest.split(":")[1:])))
+        if element.tag == f"{{{_OME}}}TiffData":
+            uuid = ElementTree.SubElement(element, f"{{{_OME}}}UUID", FileName=path)
+            uuid.text = found.get("UUID")
+    return image
+
+
+def _convention(names: Sequence[str]) -> str:
+    return "number" if all(name.isdecimal() for name in names) else "letter"
+
+
+def _part(attributes: Mapping[str, JSON], name: str) -> dict[str, Any] | None:
+    ome = attributes.get("ome")
+    found = (ome if isinstance(ome, dict) else attributes).get(name)
+    return found if isinstance(found, dict) else None
+
+
+def _names(written: JSON) -> tuple[str, ...]:
+    """Return the names of rows or columns; empty if one has no name, or if there are too many."""
+    sides = written if isinstance(written, list) else []
+    found = [text(one.get("name")) if isinstance(one, dict) else None for one in sides]
+    named = tuple(name for name in found if name is not None)
+    return named if len(named) == len(found) <= MOST_SIDE else ()
+
+
+def _path(written: JSON) -> tuple[str, ...] | None:
+    """Split a relative path; None if it is empty or contains `.` or `..`."""
+    parts = tuple((text(written) or "").strip("/").split("/"))
+    return None if any(part in ("", ".", "..") for part in parts) else parts
+
+
+def _is_index(value: JSON, count: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
+
+
+def plate_file(shown: OpenGroup, name: str, store: str) -> AnyNode | None:
+    """Return the plate's file `name`; None if there is no such file. `store`: what the root's files are called."""
+    names = shown.path.member.names
+    called = names[-1] if names else store
+    if name not in (PICTURE, f"{called}.{COMPANION}"):
+        return None
+    plate = plate_of(shown.group.attributes())
+    if plate is None:
+        return None
+    if name == PICTURE:
+        return _picture(shown, plate)
+    return DocumentFile(lambda: _companion_now(shown, called), _companion(shown, plate, called), shown.group.mtime_ns)
+
+
+def _fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
+    """Yield each well and the paths of its images below the plate; no paths if the group of the well is missing."""
+    with shown.path.member.context.together():
+        for well in plate.wells:
+            try:
+                found = fields_of(shown.at(well.path).group.attributes())
+            except NotFound:
+                found = []
+            yield well, [(*well.path, *path) for path in found]
+
+
+def _picture(shown: OpenGroup, plate: Plate) -> PlatePicture:
+    before_waiting()
+    wells: dict[Well, ArrayFile] = {}
+    for well, paths in _fields(shown, plate):
+        for path in paths[:1]:
+            field = shown.at(path)
+            levels = listed_levels(field.group.attributes())
+            if not levels:
+                raise NotFound(f"{'/'.join(path)} is no image")
+            coarsest = field.below(levels[0][-1])
+            wells[well] = ArrayFile(coarsest, PREVIEW.suffix, None, coarsest.name)
+    return PlatePicture(plate, wells, lambda: _picture_now(shown))
+
+
+def _picture_now(shown: OpenGroup) -> PlatePicture:
+    now = shown.path.present()
+    plate = plate_of(now.group.attributes()) if isinstance(now, OpenGroup) else None
+    if plate is None:
+        raise NotFound(f"{shown.path.member} is no plate any more")
+    return _picture(cast(OpenGroup, now), plate)
+
+
+def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
+    before_waiting()
+    count, fields = 0, []
+    for well, paths in _fields(shown, plate):
+        count += len(paths)
+        if count > MOST_FIELDS:
+            raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
+        files = []
+        for path in paths:
+            field = shown.at(path)
+            file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in path) + f".{OME.suffix}"
+            if xml_text(file) != file:
+                raise Unsupported(f"XML cannot hold the name {file!r}")
+            try:
+                files.append((file, pyramid_of(images(field.group.attributes(), field.below))))
+            except (Unfit, IndexError) as error:
+                raise NotFound(f"{file}: {error}") from None
+        fields.append((well, files))
+    return companion(plate.name or name, plate, fields)
+
+
+def _companion_now(shown: OpenGroup, called: str) -> bytes | None:
+    now = shown.path.present()
+    plate = plate_of(now.group.attributes()) if isinstance(now, OpenGroup) else None
+    return None if plate is None else _companion(cast(OpenGroup, now), plate, called)
+
+
+_LARGEST, _WIDEST = 96, 1536
+"""Most pixels across a well, and across all columns."""
+_GAP = 2
+_EMPTY = (128, 128, 128, 40)
+"""Colour of places without a well or without an image: red, green, blue, and how opaque."""
+
+
+class PlatePicture(SingleFile):
+    """The picture of a plate. Its version consists of those of all previews in it."""
+
+    def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
+        """`wells`: the preview of each well with an image. `again` makes the present picture, to detect changes."""
+        before_waiting()
+        self._plate = plate
+        self._wells = wells
+        self._again = again
+        self.version: Hashable = (plate, tuple((well, preview.version) for well, preview in wells.items()))
+
+    size_seconds = SAMPLE_SECONDS
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", None, max((preview.attrs().mtime_ns for preview in self._wells.values()), default=0))
+
+    def measured(self) -> Attrs:
+        return self.attrs()._replace(size=len(self._made()))
+
+    def settle(self) -> None:
+        for preview in self._wells.values():
+            preview.settle()
+
+    def open(self) -> BytesHandle:
+        """Open the picture; Stale if a well has changed."""
+        if self._again().version != self.version:
+            raise Stale("the plate has changed")
+        return BytesHandle(self._made(), self.version)
+
+    def _made(self) -> bytes:
+        before_waiting()
+        plate = self._plate
+        side = max(8, min(_LARGEST, _WIDEST // len(plate.columns)))
+        out = np.zeros((len(plate.rows) * side, len(plate.columns) * side, 4), np.uint8)
+        cells = out.reshape(len(plate.rows), side, len(plate.columns), side, 4).swapaxes(1, 2)
+        cells[:, :, : side - _GAP, : side - _GAP] = _EMPTY
+        for well, preview in self._wells.items():
+            handle = preview.open()
+            try:
+                picture = _fitted(samples(bytes(handle.read(0, handle.size))), side - _GAP)
+            finally:
+                handle.close()
+            cell = cells[well.row, well.column]
+            cell[: side - _GAP, : side - _GAP] = (0, 0, 0, 255)
+            top, left = ((side - _GAP - extent) // 2 for extent in picture.shape[:2])
+            cell[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
+        return png(out, {"Title": plate.name or "plate", "Software": "fsbridge"})
+
+
+def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:
+    """Return red, green, blue and alpha of a picture, scaled to fit into a square."""
+    height, width = pixels.shape[:2]
+    scale = side / max(height, width)
+    rows, columns = (_nearest(extent, scale) for extent in (height, width))
+    small = pixels[rows[:, None], columns]
+    count = small.shape[-1]
+    opaque = np.full((*small.shape[:2], 1), 255, np.uint8) if count in (1, 3) else small[..., -1:]
+    colors = small[..., :1].repeat(3, -1) if count < 3 else small[..., :3]
+    return np.concatenate([colors, opaque], -1)
+
+
+def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
+    """Return for each pixel along one side the index of the nearest element."""
+    places = (np.arange(max(1, round(extent * scale))) + 0.5) / scale
+    return np.minimum(places.astype(np.intp), extent - 1)

@@ -1,0 +1,344 @@
+"""Figures of arrays that are drawn as curves: 1-D, few columns, compounds, or times of events; as positioned shapes. Pure.
+
+A curve is the envelope of the least and greatest element of each of at most 2,000 parts. No plotting library is used,
+because importing one takes half a second. Not here: how shapes are drawn (`drawing.py`), pictures (`picture.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.layouts.conventions import packing
+from fsbridge.layouts.files.arrays.extents import View
+from fsbridge.layouts.files.looks.previews.picture import Preview, markers, real_numbers, spelled
+from fsbridge.layouts.files.looks.previews.sampling import MOST_COLUMNS, Sample, Wish, drawable, is_number, sampled
+from fsbridge.layouts.units import symbol
+
+POINTS = 2000
+"""Parts of a curve, at most."""
+
+Real = Callable[[NDArray[Any]], NDArray[np.float64]]
+"""Converts elements to real numbers, missing ones to NaN."""
+
+LEAST_NORMAL = sys.float_info.min
+"""The least positive double with all its digits. A quotient by half of a smaller one may be infinite."""
+
+_BLOCK = 1 << 20
+"""Elements that are converted to real numbers at a time."""
+
+
+class Curve(NamedTuple):
+    """One panel. `low`, `high`: extremes of each part, NaN if all is missing; `x`: the parts' positions, in any order."""
+
+    title: str
+    x: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+class Events(NamedTuple):
+    """One panel with a row for each unit. `times`: of the marks; `rows`: the row number of each mark."""
+
+    title: str
+    times: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    units: int
+
+
+Kind = Literal["axis", "grid", "curve"]
+
+
+class Line(NamedTuple):
+    """A line from one point to another."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    kind: Kind
+
+
+class Letters(NamedTuple):
+    """A text. `x`: its left end, middle or right end, according to its alignment; `y`: its base line."""
+
+    x: float
+    y: float
+    text: str
+    anchor: Literal["start", "middle", "end"] = "start"
+
+
+class Band(NamedTuple):
+    """The area between two curves, `top` and `bottom`, which share their `x` and lie within a panel."""
+
+    x: NDArray[np.float64]
+    top: NDArray[np.float64]
+    bottom: NDArray[np.float64]
+
+
+class Marks(NamedTuple):
+    """Short vertical lines of one height."""
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    height: float
+
+
+Shape = Line | Letters | Band | Marks
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Panels, one below the other, with a common axis.
+
+    `unit`: of the elements; `note`: which part of the array is shown; `texts`: kept in the file by keyword, not drawn.
+    """
+
+    title: str
+    panels: Sequence[Curve | Events]
+    x_label: str
+    unit: str | None = None
+    note: str | None = None
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 12, 22, 40
+"""Margins in pixels: left for the vertical axis, right for half a number, top for the title, bottom for the axis."""
+
+
+def height_of(figure: Figure, most: int) -> int:
+    """Return the height in pixels that the panels need, at most `most`."""
+    return min(most, _TOP + _BOTTOM + len(figure.panels) * (150 if len(figure.panels) < 3 else 80))
+
+
+def shapes(figure: Figure, width: int, height: int) -> list[Shape]:
+    """Return all that is drawn, in pixels from the upper left corner."""
+    found: list[Shape] = [Letters(4, 14, _titled(figure))]
+    x_ends = _ends([panel.times if isinstance(panel, Events) else panel.x for panel in figure.panels])
+    left, right = _LEFT, width - _RIGHT
+    room = (height - _TOP - _BOTTOM) / len(figure.panels)
+    for number, panel in enumerate(figure.panels):
+        top = _TOP + number * room + (8 if len(figure.panels) > 1 else 0)
+        found += _panel(panel, x_ends, (left, right, top, _TOP + (number + 1) * room - 4))
+    bottom = _TOP + len(figure.panels) * room - 4
+    for tick in ticks(*x_ends, 5):
+        x = _placed(tick, x_ends, left, right)
+        found += [Line(x, bottom, x, bottom + 4, "axis"), Letters(x, bottom + 15, number_text(tick, x_ends), "middle")]
+    found.append(Letters((left + right) / 2, bottom + 29, figure.x_label, "middle"))
+    return found
+
+
+def _titled(figure: Figure) -> str:
+    unit = f" ({figure.unit})" if figure.unit else ""
+    return f"{figure.title}{unit}{', ' + figure.note if figure.note else ''}"
+
+
+def _panel(panel: Curve | Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
+    left, right, top, bottom = box
+    found: list[Shape] = [Line(left, top, left, bottom, "axis"), Line(left, bottom, right, bottom, "axis")]
+    if isinstance(panel, Events):
+        return found + _raster(panel, x_ends, box)
+    y_ends = _ends([panel.low, panel.high])
+    for tick in ticks(*y_ends, 4 if bottom - top > 90 else 2):
+        y = _placed(tick, y_ends, bottom, top)
+        found += [Line(left, y, right, y, "grid"), Letters(left - 5, y + 3, number_text(tick, y_ends), "end")]
+    x = _places(panel.x, x_ends, left, right)
+    found.append(Band(x, _places(panel.high, y_ends, bottom, top), _places(panel.low, y_ends, bottom, top)))
+    return [*found, Letters(left + 4, top + 7, panel.title)] if panel.title else found
+
+
+def _raster(panel: Events, x_ends: tuple[float, float], box: tuple[float, float, float, float]) -> list[Shape]:
+    left, right, top, bottom = box
+    row = (bottom - top) / panel.units
+    x = np.rint(_places(panel.times, x_ends, left, right))
+    cells = np.unique(np.stack([x, panel.rows.astype(np.float64)], axis=1)[np.isfinite(x)], axis=0)
+    label = f"{panel.units} units" if panel.units > 1 else "events"
+    return [Marks(cells[:, 0], top + cells[:, 1] * row, max(1.0, row * 0.8)), Letters(left - 5, top + 10, label, "end")]
+
+
+def envelope(values: NDArray[Any], real: Real, points: int = POINTS) -> tuple[NDArray[np.float64], ...]:
+    """Return the positions of the parts' middles, the least and the greatest element of each; NaN where all are missing.
+
+    Infinite elements are not drawn either.
+    """
+    count = min(points, len(values))
+    edges = np.arange(count + 1, dtype=np.int64) * len(values) // max(1, count)
+    low, high = np.full(count, np.nan), np.full(count, np.nan)
+    begin = 0
+    while begin < count:
+        stop = max(begin + 1, int(np.searchsorted(edges, edges[begin] + _BLOCK, "right")) - 1)
+        found = real(values[edges[begin] : edges[stop]])
+        found[~np.isfinite(found)] = np.nan
+        starts = edges[begin:stop] - edges[begin]
+        low[begin:stop], high[begin:stop] = np.fmin.reduceat(found, starts), np.fmax.reduceat(found, starts)
+        begin = stop
+    return (edges[:-1] + edges[1:] - 1) / 2, low, high
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """Return about `count` round numbers between both ends."""
+    rough = (high - low) / count
+    if not math.isfinite(rough) or rough <= 0:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * times for times in (1, 2, 5, 10) if power * times >= rough * 0.999)
+    if step <= abs(low) * 1e-12 or step <= abs(high) * 1e-12:
+        return [low]
+    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def number_text(value: float, ends: tuple[float, float]) -> str:
+    """Return the text of a number on an axis, with enough digits to differ from its neighbours."""
+    span, largest = ends[1] - ends[0], max(map(abs, ends))
+    if abs(value) < abs(span) * 1e-9:
+        return "0"
+    places = 3 if not 0 < span < math.inf else 3 - math.floor(math.log10(span))
+    if largest < 1e7 and places <= 7:
+        text = f"{value:.{max(0, places)}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    digits = 4 if not 0 < span < math.inf else max(4, math.ceil(math.log10(largest / span)) + 3)
+    return f"{value:.{min(digits, 15)}g}"
+
+
+def _ends(parts: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """Return the least and the greatest finite number, moved apart if they are equal or too close to be divided."""
+    finite = [part[np.isfinite(part)] for part in parts]
+    if not any(len(part) for part in finite):
+        return 0.0, 1.0
+    low = min(float(part.min()) for part in finite if len(part))
+    high = max(float(part.max()) for part in finite if len(part))
+    if high / 2 - low / 2 >= LEAST_NORMAL:
+        return low, high
+    away = abs(low) * 0.01
+    away = away if away >= LEAST_NORMAL else 1.0
+    return low - away, low + away
+
+
+def _places(values: NDArray[np.float64], ends: tuple[float, float], first: float, last: float) -> NDArray[np.float64]:
+    """Convert numbers to pixel positions between `first` and `last`."""
+    half = ends[0] / 2, ends[1] / 2  # halved, because their difference may be infinite
+    return first + (values / 2 - half[0]) / (half[1] - half[0]) * (last - first)
+
+
+def _placed(value: float, ends: tuple[float, float], first: float, last: float) -> float:
+    return float(_places(np.array([value]), ends, first, last)[0])
+
+
+_MOST_UNITS = 64
+"""Most rows in a raster of events."""
+
+
+def curves(view: View, drawn: Callable[[Figure], bytes]) -> Preview:
+    """Return the plan of a figure of an array with one dimension or few columns; Unfit if nothing can be drawn."""
+    drawable(view)
+    kept = {1: min(view.shape[1], MOST_COLUMNS)} if len(view.shape) == 2 else {}
+    shown = {0: Wish(None)} if view.shape else {}
+    sample = sampled(view.metadata, view.selection, shown, {}, kept)
+    how = _DrawnTable(view, sample, drawn)
+    return Preview(sample.selection, tuple(range(len(view.shape))), sample.middle, partial(_draw, how))
+
+
+@dataclass(frozen=True, slots=True)
+class _DrawnTable:
+    view: View
+    sample: Sample
+    drawn: Callable[[Figure], bytes]
+
+
+def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
+    view = how.view
+    elements = elements.reshape(-1, *elements.shape[1:]) if elements.ndim else elements.reshape(1)
+    first = _begin(how)
+    note = None
+    if how.sample.middle:
+        note = f"elements {first:,} to {first + len(elements) - 1:,} of {view.shape[0]:,}"
+    texts = {"Elements": spelled(how.sample.selection)}
+    ends = _units(how, elements)
+    if ends is not None:
+        times = real_numbers(elements, markers(view.metadata), packing(view.metadata))
+        rows = np.searchsorted(ends, np.arange(len(times)), "right")
+        shown = rows < _MOST_UNITS
+        panel = Events("", times[shown], rows[shown], min(len(ends), _MOST_UNITS))
+        return how.drawn(Figure(view.name, [panel], f"time ({view.unit or 's'})", None, note, texts))
+    positions = _positions(how, first)
+    panels = []
+    for title, column, real in _columns(view, elements):
+        x, low, high = envelope(column, real)
+        panels.append(Curve(title, positions(x), low, high))
+    return how.drawn(Figure(view.name, panels, _label(view), view.unit, note, texts))
+
+
+def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any], Real]]:
+    """Yield for each column its title, its elements, and the function that makes them real numbers."""
+    if elements.dtype.names is not None:
+        fields = [name for name in elements.dtype.names if is_number(elements.dtype[name])]
+        for name in fields[:MOST_COLUMNS]:
+            yield name, elements[name], partial(real_numbers, markers=(), packing=None)
+        return
+    real = partial(real_numbers, markers=markers(view.metadata), packing=packing(view.metadata))
+    if elements.ndim == 1:
+        yield "", elements, real
+        return
+    for number in range(elements.shape[1]):
+        yield str(number), elements[:, number], real
+
+
+def _units(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None:
+    """Return the number of the element at which each unit's events end; None if the array has no times of events.
+
+    Such an array is NWB's `spike_times`. Its index says which times belong to which unit.
+    """
+    view = how.view
+    if elements.ndim != 1 or elements.dtype.kind != "f" or not view.name.endswith("spike_times"):
+        return None
+    found = view.coordinate(f"{view.name}_index")
+    if found is None or found[0] is None or how.sample.middle or len(view.shape) != 1:
+        return np.array([len(elements)])
+    ends = found[0].astype(np.int64)
+    rising = len(ends) and ends[-1] <= len(elements) and (np.diff(ends) >= 0).all() and ends[0] >= 0
+    return ends if rising else np.array([len(elements)])
+
+
+def _begin(how: _DrawnTable) -> int:
+    """Return the position in the region of the first element that is shown."""
+    if not how.view.shape:
+        return 0
+    place = how.view.selection.kept[0]
+    region, shown = how.view.selection.picks[place], how.sample.selection.picks[place]
+    return (shown.start - region.start) // region.step
+
+
+def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """Return a function that turns drawn positions into values on the axis of positions.
+
+    They come from the axis's spacing, else from a coordinate's values, else they are positions in the array.
+    """
+    view = how.view
+    if not view.shape:
+        return lambda x: x
+    axis, place = view.axes[0], view.selection.kept[0]
+    region = view.selection.picks[place]
+    if axis.scale is not None:
+        scale, offset = axis.scale, axis.offset
+        return lambda x: offset + (x + first) * scale
+    found = None if axis.name is None or axis.name == view.name else view.coordinate(axis.name)
+    if found is not None and found[0] is not None and len(found[0]) == view.metadata.shape[place]:
+        values = found[0]
+        return lambda x: np.asarray(values[region.start + (np.rint(x).astype(np.int64) + first) * region.step], np.float64)
+    return lambda x: region.start + (x + first) * region.step
+
+
+def _label(view: View) -> str:
+    axis = view.axes[0] if view.axes else None
+    if axis is None:
+        return ""
+    described = axis.scale is not None or axis.unit is not None
+    unit = symbol(axis.unit)
+    return f"{axis.name or ('position' if described else 'index')}{f' ({unit})' if unit else ''}"

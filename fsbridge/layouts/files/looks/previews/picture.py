@@ -1,0 +1,271 @@
+"""The picture of an array of two dimensions or more: which elements it needs, how numbers become colours, and a PNG. Pure.
+
+The plane is that of the axes named y and x, or latitude and longitude, in the middle of all other axes. Channels are added
+up in their colours. Not here: curves (`curves.py`), which elements are looked at (`sampling.py`), reading
+(`arrays/nodes.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.layouts.conventions import missing_values, packing
+from fsbridge.layouts.files.arrays.extents import View
+from fsbridge.layouts.files.arrays.selection import Selection
+from fsbridge.layouts.files.groups.images import Channel
+from fsbridge.layouts.files.looks.previews.png import HEIGHT, lettered, png
+from fsbridge.layouts.files.looks.previews.sampling import (
+    PIXELS,
+    Plane,
+    Sample,
+    Wish,
+    aspect,
+    drawable,
+    plane,
+    sampled,
+    step_of,
+)
+from fsbridge.layouts.json_text import is_finite
+from fsbridge.metadata import ArrayMetadata
+
+LOWEST, HIGHEST = 1.0, 99.0
+"""Percentiles of the elements that are black and white: a few outliers leave the rest visible."""
+
+_VIRIDIS = np.frombuffer(
+    bytes.fromhex(
+        "440154" "48186a" "472d7b" "424086" "3b528b" "33638d" "2c728e" "26828e" "21918c"
+        "1fa088" "28ae80" "3fbc73" "5ec962" "84d44b" "addc30" "d8e219" "fde725"
+    ),
+    np.uint8,
+).reshape(-1, 3)  # fmt: skip
+"""matplotlib's colour map `viridis` at 17 places: equal steps look equal, also in grey and to colour-blind eyes."""
+
+
+def real_numbers(
+    values: NDArray[np.generic], markers: Sequence[float], packing: tuple[float, float] | None
+) -> NDArray[np.float64]:
+    """Return elements as unpacked real numbers: NaN for those equal to a marker, magnitudes for complex ones."""
+    kind = values.dtype.kind
+    if kind in "mM":
+        found = values.view(np.int64).astype(np.float64)
+        found[np.isnat(values)] = np.nan
+        return found
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = np.abs(values).astype(np.float64) if kind == "c" else values.astype(np.float64)
+        for marker in markers:
+            found[values == np.array(marker).astype(values.dtype)] = np.nan
+        return found if packing is None else found * packing[0] + packing[1]
+
+
+def limits(found: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return the values to be shown darkest and brightest; None if no element is finite.
+
+    They are percentiles, or the extremes if most elements are equal. If all are equal, they are 1 apart.
+    """
+    finite = found[np.isfinite(found)]
+    if not finite.size:
+        return None
+    low, high = map(float, np.percentile(finite, (LOWEST, HIGHEST)))
+    if low == high:
+        low, high = float(finite.min()), float(finite.max())
+    return (low, high) if low < high else (low, low + 1.0)
+
+
+def stretched(found: NDArray[np.float64], ends: tuple[float, float] | None) -> NDArray[np.uint8]:
+    """Map numbers between both ends to 0 to 255. Numbers beyond an end get that end's value; NaN gets 0."""
+    if ends is None:
+        return np.zeros(found.shape, np.uint8)
+    low, high = ends
+    scale = 2.0 ** -max(0, int(np.frexp(max(abs(low), abs(high)))[1]) - 1000)  # keeps the difference of both ends finite
+    with np.errstate(invalid="ignore", over="ignore"):
+        level = (found * scale - low * scale) / (high * scale - low * scale)
+        return np.rint(np.nan_to_num(np.clip(level, 0.0, 1.0)) * 255).astype(np.uint8)
+
+
+def viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return red, green and blue for levels of 0 to 255."""
+    places = np.linspace(0, 255, len(_VIRIDIS))
+    table = np.stack([np.interp(np.arange(256), places, _VIRIDIS[:, part]) for part in range(3)], axis=1)
+    found: NDArray[np.uint8] = np.rint(table).astype(np.uint8)[levels]
+    return found
+
+
+def labelled(values: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Return red, green, blue and alpha of labels: unlike colours for neighbouring numbers, 0 is transparent."""
+    found = values.astype(np.uint64)  # -1 becomes the largest number
+    mixed = found * np.uint64(0x9E3779B97F4A7C15)  # the 64-bit golden ratio: neighbouring numbers become distant
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(0xD6E8FEB86659FD93)
+    mixed ^= mixed >> np.uint64(32)
+    out = np.empty((*found.shape, 4), np.uint8)
+    for part in range(3):
+        out[..., part] = 64 + ((mixed >> np.uint64(8 * part)) & np.uint64(255)) * 191 // 255  # 64 and more: none is too dark
+    out[..., 3] = np.where(found == 0, 0, 255)
+    return out
+
+
+def composed(levels: Sequence[NDArray[np.uint8]], colors: Sequence[tuple[int, int, int]]) -> NDArray[np.uint8]:
+    """Return red, green and blue of channels that are added up in their colours."""
+    total = np.zeros((*levels[0].shape, 3), np.uint32)
+    for level, color in zip(levels, colors, strict=True):
+        total += level[..., None].astype(np.uint32) * np.array(color, np.uint32)
+    out: NDArray[np.uint8] = np.minimum(255, (total + 127) // 255).astype(np.uint8)
+    return out
+
+
+def with_alpha(pixels: NDArray[np.uint8], missing: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Return the pixels, with an alpha sample added if any pixel is missing."""
+    if not missing.any():
+        return pixels
+    return np.concatenate([pixels, np.where(missing, 0, 255).astype(np.uint8)[..., None]], axis=-1)
+
+
+_MOST_CHANNELS = 7
+_COLORS = ((255, 0, 255), (0, 255, 0), (0, 255, 255), (255, 255, 0), (255, 0, 0), (0, 0, 255), (255, 255, 255))
+"""Colours for channels without any.
+
+If there are more channels than these and the metadata say nothing of them, only the middle channel is shown.
+"""
+
+_LEGEND_ROWS, _LEGEND_COLUMNS = 22, 160
+"""Height and least width in pixels of the colour legend below a map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a preview is made of: `draw` gets the elements of `selection`, dimensions in `order`, and returns the file."""
+
+    selection: Selection
+    order: tuple[int, ...]
+    middle: bool
+    draw: Callable[[NDArray[Any]], bytes]
+
+
+def picture(view: View) -> Preview:
+    """Return the plan of the PNG; Unfit if nothing can be drawn."""
+    dtype = drawable(view)
+    chosen = plane(view)
+    steps = tuple(step_of(view.axes[i], view.shape[i], view.coordinate) for i in (chosen.rows, chosen.columns))
+    ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], (steps[0], steps[1]))
+    height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
+    colors = view.image.channels if view.image is not None else ()
+    count = 1 if chosen.channels is None else view.shape[chosen.channels]
+    single = chosen.channels is not None and not chosen.color and count > _MOST_CHANNELS and not colors
+    shown = {chosen.rows: Wish(height), chosen.columns: Wish(width)}
+    at = {i: n // 2 for i, n in enumerate(view.shape) if i not in shown and (i != chosen.channels or single)}
+    kept = {} if chosen.channels is None or single else {chosen.channels: min(count, _MOST_CHANNELS)}
+    sample = sampled(view.metadata, view.selection, shown, at, kept)
+    wanted = [*kept, chosen.rows, chosen.columns]
+    remaining = sorted(wanted)
+    flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
+    size = _fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio)
+    drawn = _Drawn(
+        view, chosen, sample, size, flips, view.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
+    )
+    return Preview(sample.selection, tuple(remaining.index(i) for i in wanted), sample.middle, partial(_draw, drawn))
+
+
+def _fitted(rows: int, columns: int, ratio: float) -> tuple[int, int]:
+    """Return height and width, at most `PIXELS`, of a picture of elements that are `ratio` times as high as wide."""
+    height, width = rows * max(1.0, ratio), columns * max(1.0, 1 / ratio)
+    scale = max(1.0, max(height, width) / PIXELS)
+    return max(1, round(height / scale)), max(1, round(width / scale))
+
+
+def _length(sample: Sample, view: View, dimension: int) -> int:
+    """Return the number of elements of the region between the picture's edges along a dimension."""
+    return sample.selection.picks[view.selection.kept[dimension]].length * sample.steps[dimension]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """How elements become pixels. `size`: rows and columns; `flips`: whether rows and columns are reversed."""
+
+    view: View
+    plane: Plane
+    sample: Sample
+    size: tuple[int, int]
+    flips: tuple[bool, bool]
+    labels: bool
+
+
+def _draw(how: _Drawn, elements: NDArray[Any]) -> bytes:
+    view, layers = how.view, elements.reshape(-1, *elements.shape[-2:])
+    layers = layers[:, :: -1 if how.flips[0] else 1, :: -1 if how.flips[1] else 1]
+    texts = {"Title": view.name, "Software": "fsbridge", "Elements": spelled(how.sample.selection)}
+    kind = layers.dtype.kind
+    if how.plane.color:
+        pixels = np.moveaxis(_resized(layers, how.size), 0, -1)
+        return png(np.ascontiguousarray(pixels.astype(np.uint8)), texts)
+    if how.labels and kind in "iu" and len(layers) == 1:
+        return png(labelled(_resized(layers, how.size)[0]), texts | {"Colors": "labels"})
+    numbers = real_numbers(layers, markers(view.metadata), packing(view.metadata))
+    channels = (view.image.channels if view.image is not None else ())[: len(layers)]
+    ends = [_ends(number, kind, _at(channels, i)) for i, number in enumerate(numbers)]
+    texts["Limits"] = "; ".join("none" if end is None else f"{end[0]:.9g} {end[1]:.9g}" for end in ends)
+    if unit := view.unit:
+        texts["Unit"] = unit
+    fitted = _resized(numbers, how.size)
+    levels = [stretched(number, end) for number, end in zip(fitted, ends, strict=True)]
+    missing = np.isnan(fitted).all(axis=0)
+    if how.plane.geographic and len(layers) == 1:
+        pixels = with_alpha(viridis(levels[0]), missing)
+        return png(pixels if ends[0] is None else _with_legend(pixels, ends[0], unit), texts)
+    own = [_at(channels, i).color for i in range(len(levels))]
+    if len(levels) == 1 and own[0] is None:
+        return png(with_alpha(levels[0][..., None], missing), texts)
+    colors = [own[i] or _COLORS[i] for i in range(len(levels))]
+    return png(with_alpha(composed(levels, colors), missing), texts)
+
+
+def _at(channels: Sequence[Channel], number: int) -> Channel:
+    return channels[number] if number < len(channels) else Channel()
+
+
+def _ends(found: NDArray[np.float64], kind: str, channel: Channel) -> tuple[float, float] | None:
+    """Return the values shown as black and white: the channel's own window, else percentiles."""
+    return (0.0, 1.0) if kind == "b" else channel.window or limits(found)
+
+
+def _resized(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+    """Resize layers by taking the nearest element for each pixel."""
+    rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for new, old in zip(size, layers.shape[1:], strict=True))
+    return layers[:, rows[:, None], columns]
+
+
+def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str | None) -> NDArray[np.uint8]:
+    """Return the map with a strip of its colours below it, the values at both ends of the strip, and the unit."""
+    height, width = pixels.shape[:2]
+    wide = max(width, _LEGEND_COLUMNS)
+    out = np.zeros((height + _LEGEND_ROWS, wide, 4), np.uint8)
+    left = (wide - width) // 2
+    out[:height, left : left + width, : pixels.shape[2]] = pixels
+    if pixels.shape[2] == 3:
+        out[:height, left : left + width, 3] = 255
+    out[height:] = 255
+    out[height + 2 : height + 12, 4:-4, :3] = viridis(np.linspace(0, 255, wide - 8).astype(np.uint8))
+    low, high = (lettered(f"{end:.4g}") for end in ends)
+    middle = lettered((unit or "")[: max(0, (wide - 16 - low.shape[1] - high.shape[1]) // 6)])
+    for letters, at in ((low, 4), (high, wide - 3 - high.shape[1]), (middle, (wide - middle.shape[1]) // 2)):
+        out[height + 14 : height + 14 + HEIGHT, at : at + letters.shape[1], :3][letters] = 0
+    return out
+
+
+def markers(metadata: ArrayMetadata) -> list[float]:
+    """Return the finite values that stand for missing elements. NaN and infinities always count as missing."""
+    return [value for value in missing_values(metadata) if is_finite(value)]
+
+
+def spelled(selection: Selection) -> str:
+    """Return a region in numpy's index syntax."""
+    parts = []
+    for pick in selection.picks:
+        stop = pick.start + pick.length * pick.step
+        parts.append(str(pick.start) if pick.dropped else f"{pick.start}:{'' if stop < 0 else stop}:{pick.step}")
+    return f"[{','.join(parts)}]"

@@ -1,0 +1,265 @@
+"""Which elements of an array a preview uses: the dimensions of a picture, and places in few chunks, to decode quickly. Pure.
+
+They are every n-th element of the whole extent or, if that would take too many bytes or chunks, of the middle. Not here:
+how they are drawn (`picture.py`, `curves.py`), how elements are read (`elements/`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsbridge.layouts.files.arrays.extents import Unfit, View
+from fsbridge.layouts.files.arrays.selection import Pick, Selection
+from fsbridge.layouts.files.filetypes.geometry import (
+    color_axis,
+    is_channel,
+    is_geographic,
+    is_latitude,
+    is_longitude,
+    is_space,
+    is_time,
+)
+from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES
+from fsbridge.layouts.units import converted
+from fsbridge.metadata import ArrayMetadata
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from fsbridge.layouts.axes import Coordinate
+    from fsbridge.metadata import Axis
+
+
+MOST_COLUMNS = 16
+"""Most columns of a table that is drawn as curves. A wider one is drawn as a picture."""
+
+_TABLE_ROWS = 8
+"""Rows per column from which on a 2-D array without dimension names counts as a table."""
+
+_KINDS = "biufcmM"
+"""Kinds of elements that can be drawn, as numpy calls them."""
+
+
+class Plane(NamedTuple):
+    """Dimensions of a picture. `geographic`: rows are latitudes, columns longitudes; `color`: the channels are RGB."""
+
+    rows: int
+    columns: int
+    channels: int | None
+    geographic: bool
+    color: bool
+
+
+def drawable(view: View) -> np.dtype[Any]:
+    """Return the type of elements that can be drawn; Unfit for others, and for arrays without any."""
+    dtype = view.dtype
+    fields = [] if dtype is None or dtype.names is None else [dtype[name] for name in dtype.names]
+    if dtype is None or not any(map(is_number, fields or [dtype])):
+        raise Unfit(f"a preview cannot show elements of type {view.metadata.dtype.native}")
+    if fields and len(view.shape) > 1:
+        raise Unfit("compounds are only drawn as curves, which need one dimension")
+    if 0 in view.shape:
+        raise Unfit("the array has no elements to draw")
+    return dtype
+
+
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """True if elements, or those of one field, can be drawn."""
+    return dtype.kind in _KINDS and dtype.subdtype is None
+
+
+def is_table(view: View) -> bool:
+    """True if the array is drawn as curves: it has one dimension, or few columns that are no picture."""
+    if len(view.shape) < 2:
+        return True
+    if len(view.shape) > 2 or view.shape[1] > MOST_COLUMNS or view.x_first:
+        return False
+    if is_time(view.axes[0]):
+        return True
+    named = any(axis.name is not None for axis in view.axes)
+    return not named and view.shape[0] >= _TABLE_ROWS * max(_TABLE_ROWS, view.shape[1])
+
+
+def plane(view: View) -> Plane:
+    """Return the dimensions of the picture of an array of two dimensions or more."""
+    color = color_axis(view)
+    channels = color
+    if channels is None:
+        channels = next((i for i in view.picture if is_channel(view.axes[i]) and view.shape[i] > 1), None)
+    others = [i for i in view.picture if i != channels]
+    if len(others) < 2:
+        others, channels = list(view.picture), None
+    north, east = _only(view, others, is_latitude), _only(view, others, is_longitude)
+    if north is not None and east is not None:
+        return Plane(north, east, channels, True, False)
+    named = {(view.axes[i].name or "").casefold(): i for i in others}
+    if {"y", "x"} <= named.keys():
+        return Plane(named["y"], named["x"], channels, False, color is not None)
+    extended = [i for i in others if view.shape[i] > 1]
+    spaces = [i for i in extended if is_space(view.axes[i])]
+    chosen = next(found for found in (spaces, extended, others) if len(found) >= 2 or found is others)
+    return Plane(chosen[-2], chosen[-1], channels, False, color is not None)
+
+
+def step_of(axis: Axis, length: int, coordinate: Coordinate) -> float | None:
+    """Return the axis' spacing; if it is irregular, the mean spacing of its coordinate; None if it is unknown."""
+    if axis.scale is not None:
+        return axis.scale
+    found = None if axis.name is None or length < 2 else coordinate(axis.name)
+    if found is None or found[0] is None or len(found[0]) != length:
+        return None
+    step = float(found[0][-1] - found[0][0]) / (length - 1)
+    return step if math.isfinite(step) and step else None
+
+
+def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) -> float:
+    """Return the ratio of an element's height to its width; 1 if it is unknown, or too extreme to draw."""
+    row, column = steps
+    if row is None or column is None:
+        return 1.0
+    same = row if rows.unit == columns.unit else None if columns.unit is None else converted(row, rows.unit, columns.unit)
+    if same is None and is_geographic(rows) and is_geographic(columns):
+        same = row  # `degrees_north` and `degrees_east`
+    found = 1.0 if same is None else abs(same / column)
+    return found if 1 / 64 <= found <= 64 else 1.0
+
+
+def _only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int | None:
+    found = [i for i in among if wanted(view.axes[i])]
+    return found[0] if len(found) == 1 else None
+
+
+PIXELS = 512
+"""Width and height of a preview, at most."""
+
+_LEAST_PIXELS, _FEWEST_PIXELS = 128, 32
+"""Least pixels of the longer side for a coarse sample of a whole array. Below, a fine sample of its middle is better.
+
+The second number is for an array of many small chunks, because a fine sample of these shows next to nothing of it.
+"""
+
+
+class Sample(NamedTuple):
+    """The elements of a preview. `steps`: by dimension of the region; `middle`: only the middle of the extent is sampled."""
+
+    selection: Selection
+    steps: tuple[int, ...]
+    middle: bool
+
+
+class Wish(NamedTuple):
+    """What is wanted of one dimension: `most` elements or somewhat more, evenly spread. None: all of them."""
+
+    most: int | None
+
+
+def sampled(
+    metadata: ArrayMetadata,
+    region: Selection,
+    shown: Mapping[int, Wish],
+    at: Mapping[int, int],
+    kept: Mapping[int, int] | None = None,
+) -> Sample:
+    """Return the elements of a region that a preview shows. Unfit where a single chunk is too large.
+
+    `shown`: wishes by dimension of the region; `at`: positions in dimensions that are cut at one position. `kept`: number of
+    elements, from the first on, in dimensions that are not sampled; fewer if single chunks would already be too much.
+    """
+    kept = kept or {}
+    shape, first = region.shape, {dimension: (0, count) for dimension, count in kept.items()}
+    wishes = {dimension: wish.most for dimension, wish in shown.items()}
+    least = _LEAST_PIXELS
+    for factor in (1, 2, 4, 6, 8, 10, 13, 16):
+        whole = {
+            dimension: (0, shape[dimension], _step(shape[dimension], most, factor)) for dimension, most in wishes.items()
+        }
+        finest = max((most // factor for most in wishes.values() if most is not None), default=0)
+        if factor > 1 and finest < least:
+            break
+        found = _selection(region, whole, at, first)
+        count, size = _cost(metadata, found)
+        least = _LEAST_PIXELS if size > DECODED_BYTES else _FEWEST_PIXELS
+        if count <= CHUNKS and size <= DECODED_BYTES:
+            return Sample(found, tuple(whole[i][2] if i in whole else 1 for i in range(len(shape))), False)
+    counts = {dimension: shape[dimension] for dimension in wishes}
+    while True:
+        parts = {}
+        for dimension, most in wishes.items():
+            length = counts[dimension]
+            start = (shape[dimension] - length) // 2
+            parts[dimension] = (start, start + length, _step(length, most, 1))
+        found = _selection(region, parts, at, first)
+        count, size = _cost(metadata, found)
+        if count <= CHUNKS and size <= DECODED_BYTES:
+            return Sample(found, tuple(parts[i][2] if i in parts else 1 for i in range(len(shape))), True)
+        places = [region.kept[dimension] for dimension in counts]
+        single = all(_chunks_of(found.picks[place], metadata.grid.edges[place]) <= 1 for place in places)
+        if single and any(stop > 1 for _, stop in first.values()):
+            first = {dimension: (0, max(1, stop // 2)) for dimension, (_, stop) in first.items()}
+            continue
+        longer = [dimension for dimension, count in counts.items() if count > 1]
+        if not longer:
+            raise Unfit(f"a chunk has more than {DECODED_BYTES} bytes, and a preview decodes no more")
+        longest = max(longer, key=lambda dimension: counts[dimension] / _edge(metadata, region, dimension))
+        counts[longest] = counts[longest] * 3 // 4
+
+
+def _step(count: int, most: int | None, factor: int) -> int:
+    """Return the step that leaves `most` elements or somewhat more; 1 if there are fewer, or no limit."""
+    return 1 if most is None else max(1, count * factor // max(1, most))
+
+
+def _edge(metadata: ArrayMetadata, region: Selection, dimension: int) -> int:
+    edge = metadata.grid.edges[region.kept[dimension]]
+    return max(edge) if isinstance(edge, tuple) else edge
+
+
+def _selection(
+    region: Selection,
+    parts: Mapping[int, tuple[int, int, int]],
+    at: Mapping[int, int],
+    kept: Mapping[int, tuple[int, int]],
+) -> Selection:
+    """Return picks of the array: every `step`-th of [start, stop) for `parts`; `at` and `kept` are those of `sampled`."""
+    picks = list(region.picks)
+    for dimension, place in enumerate(region.kept):
+        pick = picks[place]
+        if dimension in at:
+            picks[place] = Pick(pick.start + at[dimension] * pick.step, 1, 1, True)
+        elif dimension in parts:
+            start, stop, step = parts[dimension]
+            picks[place] = Pick(pick.start + start * pick.step, pick.step * step, -(-(stop - start) // step))
+        elif dimension in kept:
+            start, stop = kept[dimension]
+            picks[place] = Pick(pick.start + start * pick.step, pick.step, stop - start)
+    return Selection(tuple(picks))
+
+
+def _cost(metadata: ArrayMetadata, selection: Selection) -> tuple[int, int]:
+    """Return the number and the bytes of all chunks that hold one of the elements."""
+    chunks = math.prod(_chunks_of(pick, edge) for pick, edge in zip(selection.picks, metadata.grid.edges, strict=True))
+    largest = math.prod(max(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges)
+    return chunks, chunks * largest * max(1, metadata.dtype.itemsize)
+
+
+def _chunks_of(pick: Pick, edge: int | tuple[int, ...]) -> int:
+    """Return the most chunks along one dimension that contain a picked element."""
+    if not pick.length:
+        return 0
+    last = pick.start + (pick.length - 1) * pick.step
+    low, high = min(pick.start, last), max(pick.start, last)
+    if isinstance(edge, tuple):
+        return min(pick.length, _place(edge, high) - _place(edge, low) + 1)
+    return min(pick.length, high // edge - low // edge + 1)
+
+
+def _place(edges: Sequence[int], position: int) -> int:
+    """The number of the chunk that holds a position, in a grid of different edges."""
+    stop = 0
+    for number, edge in enumerate(edges):
+        stop += edge
+        if position < stop:
+            return number
+    return len(edges) - 1

@@ -1,0 +1,1 @@
+"""Running something elsewhere: worker threads, waiting with a deadline, and what a forked process makes again."""

@@ -1,0 +1,768 @@
+"""What a listing of the layout `files` costs and tells: sizes and times of whole arrays, without a look at their chunks."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from fake_model import FakeGroup, fake_array
+from fake_model import tree as fake_tree
+
+from fsbridge.asking import from_now
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut
+from fsbridge.formats.zarr3 import Zarr3Hierarchy
+from fsbridge.kernel.ages import Ages
+from fsbridge.kernel.handles import begun_listing
+from fsbridge.layouts.files import layout
+from fsbridge.layouts.files.arrays import listing
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.filetypes import ALIASES, SUFFIXES
+from fsbridge.mount.lifecycle import Tree, open_tree
+from fsbridge.store import Key
+from fsbridge.store.local import LocalStore
+from fsbridge.tree import Entry, File
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "zarr2 flat": {"zarr_format": 2},
+    "zarr2 nested": {"zarr_format": 2, "chunk_key_encoding": {"name": "v2", "separator": "/"}},
+    "zarr3": {"zarr_format": 3},
+    "zarr3 flat": {"zarr_format": 3, "chunk_key_encoding": {"name": "default", "separator": "."}},
+    "zarr3 sharded": {"zarr_format": 3, "shards": (8, 8)},
+}
+
+
+@pytest.fixture(params=VARIANTS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A group of one array `a` of 4 x 4 chunks, dated to the year 2001 with all that is in it."""
+    options = VARIANTS[request.param]
+    root = tmp_path / "store.zarr"
+    group = zarr.open_group(root, mode="w", zarr_format=options["zarr_format"])
+    more = {name: value for name, value in options.items() if name != "zarr_format"}
+    group.create_array("a", shape=(16, 16), chunks=(4, 4), dtype="<u2", **more)[...] = np.arange(256).reshape(16, 16) + 1
+    for path in (*root.rglob("*"), root):
+        os.utime(path, (10**9, 10**9))
+    return root
+
+
+def listed(root: Path) -> dict[bytes, Entry]:
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0))
+    try:
+        return {entry.name: entry for batch in tree.root.entries() for entry in batch if entry.name != b"store.json"}
+    finally:
+        tree.close()
+
+
+def test_a_listing_looks_at_no_chunk_and_is_what_stat_says(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    for operation in ("list", "names", "mtimes"):
+        original = getattr(LocalStore, operation)
+
+        def noted(self: LocalStore, key: str, *more: Any, original: Any = original, **named: Any) -> Any:
+            looked.append(key)
+            return original(self, key, *more, **named)
+
+        monkeypatch.setattr(LocalStore, operation, noted)
+    found = listed(store)
+    assert set(found) == {b"a.json", b"a.npy"}
+    assert looked == [""], "only the group itself is listed, once"
+    file = found[b"a.npy"]
+    assert file.attrs.size == 128 + 16 * 16 * 2
+    assert callable(file.node)
+    assert cast(File, file.node()).attrs() == file.attrs
+    assert set(looked) == {""}
+
+
+def test_arrays_that_are_alike_have_the_sizes_that_their_files_have(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    for name, attributes in (("a", {}), ("longer", {}), ("with space", {}), ("b", {"unit": "µm"}), ("a.npy", {})):
+        group.create_array(name, shape=(4, 4), chunks=(4, 4), dtype="<u2", attributes=attributes)
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
+    found = all_entries(tree)
+    assert set(found) == {b"%s.%s" % (name, suffix) for name in (b"a", b"longer", b"with space", b"b", b"a.npy")
+                          for suffix in (b"json", b"npy")} - {b"a.npy"}  # fmt: skip
+    for name, entry in found.items():
+        file: Any = tree.root.lookup(name)
+        assert (entry.attrs, entry.version) == (file.attrs(), file.version)
+        handle = file.open()
+        assert len(handle.read(0, handle.size)) == handle.size == entry.attrs.size
+    tree.close()
+
+
+def test_each_name_is_listed_once_where_members_are_called_like_files_of_others(tmp_path: Path) -> None:
+    """A group `x.json` beside an array `x` was listed twice, as a directory and as a file; so were files of links."""
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        for name in ("x", "y", "y.json", "z"):
+            file[name] = np.arange(4)
+        for name in ("x.json", "z.npy", "linked.npy", "linked.json", "v", "v.h5"):
+            file.create_group(name)
+        for name, target in (("linked", "/x"), ("z.json", "/v"), ("fine", "/x"), ("y.npy", "/nowhere"), ("fine.json", "/y")):
+            file[name] = h5py.SoftLink(target)
+    tree = open_tree(Config(str(tmp_path / "s.h5"), "/nowhere", layout="files", files=("npy", "h5")))
+    entries = [entry for batch in tree.root.entries() for entry in batch]
+    names = [entry.name for entry in entries]
+    assert sorted(names) == sorted(set(names))
+    assert {b"x.json", b"z.json", b"y.json", b"linked.json", b"fine.json", b"y.json.json"} <= set(names)
+    for entry in entries:
+        assert entry.attrs.kind == tree.root.lookup(entry.name).attrs().kind, entry.name
+    tree.close()
+
+
+def test_a_description_of_an_array_that_has_changed_is_stale(tmp_path: Path) -> None:
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    array = group.create_array("a", shape=(4, 4), chunks=(4, 4), dtype="<u2")
+    tree = open_tree(
+        Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0)
+    )
+    file: Any = tree.root.lookup(b"a.json")
+    array.attrs["more"] = "than before"
+    with pytest.raises(Stale):
+        file.open()
+    assert b"than before" in bytes(cast(Any, tree.root.lookup(b"a.json")).open().content)
+    tree.close()
+
+
+def test_a_chunk_that_comes_later_shows_in_the_mtime(store: Path) -> None:
+    before = listed(store)[b"a.npy"].attrs.mtime_ns
+    assert before == 10**18
+    chunks = store / "a" / "c" if (store / "a" / "c").is_dir() else store / "a"
+    os.utime(chunks, (2 * 10**9, 2 * 10**9))  # as the directory's own entry, which a new chunk changes
+    assert listed(store)[b"a.npy"].attrs.mtime_ns == 2 * 10**18
+
+
+@pytest.mark.parametrize("scales", [None, (1.0, 2.0)])
+def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_each(
+    scales: tuple[float, ...] | None, tmp_path: Path
+) -> None:
+    def dataset(path: str, scale: float) -> dict[str, Any]:
+        return {"path": path, "coordinateTransformations": [{"type": "scale", "scale": [scale, scale]}]}
+
+    told = [dataset(f"s{level}", scale) for level, scale in enumerate(scales or ())]
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    group.attrs.put({"multiscales": [{"datasets": told}]} if told else {})
+    for level in range(2):
+        group.create_array(f"s{level}", shape=(4, 4), chunks=(4, 4), dtype="<u2")
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
+    for level, name in enumerate((b"s0.json", b"s1.json")):
+        file: Any = tree.root.lookup(name)
+        described = json.loads(bytes(file.open().read(0, file.attrs().size)))
+        assert [axis["scale"] for axis in described["axes"]] == [scales[level] if scales else None] * 2
+    tree.close()
+
+
+@pytest.mark.parametrize("place", ["group", "coordinate"])
+def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file's header would lack it for as long as the array is remembered."""
+    scales = [{"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [3.0]}]}]
+    attributes = {"multiscales": [{"datasets": scales}]} if place == "group" else {}
+    group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3, attributes=attributes)
+    group.create_array("a", shape=(4,), chunks=(4,), dtype="<u2", dimension_names=["x"])
+    group.create_array("x", shape=(4,), chunks=(4,), dtype="<f8")[...] = 3 * np.arange(4)
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
+
+    def busy(*_: object) -> Any:
+        raise TimedOut("no answer")
+
+    def described() -> dict[str, Any]:
+        file: Any = tree.root.lookup(b"a.json")
+        found: dict[str, Any] = json.loads(bytes(file.open().read(0, file.attrs().size)))
+        return found
+
+    with monkeypatch.context() as patched:
+        what = (Zarr3Hierarchy, "group_attributes") if place == "group" else (ElementReader, "read")
+        patched.setattr(*what, busy)
+        with pytest.raises(TimedOut):
+            described()
+        with pytest.raises(TimedOut):
+            all_entries(tree)
+    assert described()["axes"][0]["scale"] == 3.0
+    tree.close()
+
+
+TYPES = [
+    *(f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)),
+    "float32",
+    "float64",
+    "string",
+    "object",
+]
+"""N5's."""
+
+SHAPES: list[list[int]] = [[], [7], [0, 4], [5, 4, 3], [2, 2, 2, 2, 3], [2**21, 2**21, 2**19]]
+
+ALL_FORMATS = tuple(suffix for suffix in SUFFIXES if suffix != "json" and suffix not in ALIASES)
+
+
+def dataset(path: Path, kind: str, shape: list[int], attributes: dict[str, Any] | None = None) -> Path:
+    """An N5 array without blocks, dated to the year 2001."""
+    path.mkdir(parents=True)
+    form = {"dimensions": shape, "blockSize": [4] * len(shape), "dataType": kind, "compression": {"type": "raw"}}
+    (path / "attributes.json").write_text(json.dumps({**form, **(attributes or {})}))
+    return dated(path)
+
+
+def block(path: Path, rank: int, varlength: bool = False) -> None:
+    """A block of one element each way, at the beginning of the grid."""
+    file = path.joinpath(*["0"] * rank)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sizes = b"".join((1).to_bytes(4, "big") for _ in range(rank))
+    head = bytes((0, varlength)) + rank.to_bytes(2, "big") + sizes + (2).to_bytes(4, "big") * varlength
+    file.write_bytes(head + bytes(16 * (1 + varlength)))
+    dated(path)
+
+
+def dated(path: Path) -> Path:
+    for member in (*path.rglob("*"), path):
+        os.utime(member, (10**9, 10**9))
+    return path
+
+
+def all_entries(tree: Tree) -> dict[bytes, Entry]:
+    """List the root as the kernel side does, without the root's own document."""
+    with tree.root.together():
+        batches = list(tree.root.present().entries())
+    return {entry.name: entry for batch in batches for entry in batch if entry.name != b"store.json"}
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """How many members were told of without opening them; `off` ends that."""
+    count, original = SimpleNamespace(briefly=0, off=False), layout.listed_briefly
+
+    def noted(*given: Any) -> list[Entry] | None:
+        found = None if count.off else original(*given)
+        count.briefly += found is not None
+        return found
+
+    monkeypatch.setattr(layout, "listed_briefly", noted)
+    return count
+
+
+FORMATS = {
+    "npy": ("npy",),
+    "pictures": ("raw", "nrrd", "raw.nhdr", "mha", "raw.mhd", "nii", "mrc", "tif", "ome.tif", "envi", "pgm", "png"),
+    "tables": ("npy", "csv"),
+    "all": ALL_FORMATS,
+}
+
+
+def as_if_opened(root: Path, formats: tuple[str, ...], counted: SimpleNamespace) -> int:
+    """Check that a listing says the same with and without opening arrays; return how many it did not open."""
+    config = Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats)
+    counted.briefly, counted.off = 0, False
+    tree = open_tree(config)
+    try:
+        briefly = all_entries(tree)
+        counted.off = True
+        fully = open_tree(config)
+        expected = all_entries(fully)
+        fully.close()
+        assert {name: entry.attrs for name, entry in briefly.items()} == {name: e.attrs for name, e in expected.items()}
+        with from_now():  # as in a request: a look-up lists the group again otherwise
+            for name, entry in briefly.items():
+                if entry.attrs.size is not None and entry.attrs.kind == "file" and callable(entry.node):
+                    for node in (cast(Any, entry.node()), cast(Any, tree.root.lookup(name))):
+                        assert (node.version, node.attrs()) == (entry.version, entry.attrs), name
+    finally:
+        tree.close()
+    return int(counted.briefly)
+
+
+AROUND: dict[str, tuple[bool, dict[str, Any]]] = {
+    "bare": (True, {}),
+    "spacing": (True, {"resolution": [4.0, 4.0, 40.0], "units": ["nm"] * 3, "made by": "a microscope"}),
+    "levels": (False, {"resolution": [4.0, 4.0, 40.0], "scales": [[1, 1, 1], [2, 2, 1]]}),
+}
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("around", AROUND)
+def test_unopened_arrays_are_listed_as_opened_ones(
+    formats: str, around: str, tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    """All types and ranks, several arrays of each, some of them with blocks, neighbours and names that are no plain ones."""
+    root = tmp_path / "s.n5"
+    root.mkdir()
+    (root / "attributes.json").write_text(json.dumps({"n5": "2.5.0", **AROUND[around][1]}))
+    for kind in TYPES if around == "bare" else TYPES[::3]:
+        for shape in SHAPES if kind in (*TYPES[::3], "int16") else SHAPES[3:4]:
+            for number in range(3):
+                path = dataset(root / f"{kind}x{len(shape)}x{math.prod(shape)}-{'long' * number}", kind, shape)
+                if number == 1 and shape and kind == "int16":
+                    block(path, len(shape))
+                if number == 2 and shape and kind == "uint64":
+                    block(path, len(shape), varlength=True)
+    for name in ("a", "b", "LIST", "with space", "\u00b5m", "c.npy", "c", "d[0]", "d", "100%"):
+        dataset(root / name, "uint8", [4, 4, 4], {"of": "a microscope"})
+    for level in range(3):
+        dataset(root / f"s{level}", "uint8", [4, 4, 4])
+    (root / "group").mkdir()
+    (root / "link").symlink_to("a")
+    os.mkfifo(root / "fifo")
+    briefly = as_if_opened(root, FORMATS[formats], counted)
+    assert (briefly > 40) == (AROUND[around][0] and formats != "all"), "else each of them must be opened"
+
+
+def zarr2_arrays(root: Path, form: dict[str, Any], attributes: Any, count: int = 3) -> None:
+    """Arrays alike, the first without chunks; then with one, in a directory and in none, at other times."""
+    for number in range(count):
+        path = root / ("a" * (number + 1) + str(len(os.listdir(root))))
+        path.mkdir()
+        shape = form["shape"]
+        document = {"zarr_format": 2, "chunks": [4] * len(shape), "order": "C", "filters": None, "compressor": None, **form}
+        (path / ".zarray").write_text(json.dumps({"fill_value": 0, **document}))
+        if attributes is not None:
+            (path / ".zattrs").write_text(json.dumps(attributes))
+        if number and shape:
+            (path / ("/" * (number - 1) or ".").join("0" * len(shape))).parent.mkdir(exist_ok=True, parents=True)
+            (path / ("/" * (number - 1) or ".").join("0" * len(shape))).write_bytes(bytes(512))
+        for time, member in enumerate((path / ".zattrs", path, path / ".zarray")):
+            if member.exists():
+                os.utime(member, (10**9 + (time + number) % 3, 10**9))
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_unopened_zarr_v2_arrays_are_listed_as_opened_ones(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Attributes in a document of their own, large ones, separators named or not, codecs and types that are not known."""
+    root = tmp_path / "s.zarr"
+    root.mkdir()
+    (root / ".zgroup").write_text('{"zarr_format": 2}')
+    forms: list[dict[str, Any]] = [
+        *({"shape": [8, 8, 8], "dtype": "<u2", "dimension_separator": separator} for separator in ("/", ".", None)),
+        *({"shape": shape, "dtype": ">f4"} for shape in ([], [9], [5, 7])),
+        {"shape": [5, 7], "dtype": "<i2", "order": "F"},
+        {"shape": [5], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]},
+        {"shape": [5], "dtype": "|O"},
+        {"shape": [5], "dtype": "<u2", "compressor": {"id": "unknown"}},
+        {"shape": [5], "dtype": [["a", "<u2"], ["b", "<f8"]]},
+    ]
+    for form in forms:
+        for attributes in (
+            None,
+            {},
+            {"unit": "nm"},
+            {"_ARRAY_DIMENSIONS": ["t"] * len(form["shape"])},
+            {"long": "x" * 1500},
+        ):
+            zarr2_arrays(root, form, attributes)
+    like = json.dumps(
+        {"zarr_format": 2, "chunks": [4], "fill_value": 0, "compressor": None, "order": "C", "filters": None} | forms[4]
+    )
+    for name, broken in (("z1", "{"), ("z2", "[]"), ("z3", '{"a": 1, "a": 2}')):
+        (root / name).mkdir()
+        (root / name / ".zarray").write_text(like)
+        (root / name / ".zattrs").write_text(broken)
+    (root / "z4/.zattrs").mkdir(parents=True)
+    (root / "z4/.zarray").write_text(like)
+    (root / "z5/.zattrs").mkdir(parents=True)
+    assert (as_if_opened(root, FORMATS[formats], counted) > 20) == (formats != "all")
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_unopened_zarr_v3_arrays_are_listed_as_opened_ones(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Chunk directories of each encoding and at other times, large documents, codecs and types that are not known."""
+    root = tmp_path / "s.zarr"
+    group = zarr.open_group(root, mode="w", zarr_format=3, attributes={"of": "a microscope"})
+    options: list[dict[str, Any]] = [
+        *({"chunk_key_encoding": {"name": name, "separator": by}} for name in ("default", "v2") for by in "./"),
+        *(
+            {"shards": (8, 8), "attributes": attributes}
+            for attributes in ({}, {"x": "y"}, {"x": "y" * 800}, {"x": "y" * 1500})
+        ),
+        {"dimension_names": ("t", "x"), "attributes": {"unit": "nm"}},
+        {"dtype": "<M8[s]"},
+        {"dtype": "str"},
+    ]
+    for kind, chosen in enumerate(options):
+        for number in range(3):
+            name = "a" * number + str(kind)
+            array = group.create_array(name, **{"shape": (16, 16), "chunks": (4, 4), "dtype": "<u2", **chosen})
+            if number and "dtype" not in chosen:
+                array[:4] = 1
+            for time, member in enumerate((root / name / "c", root / name / "zarr.json", root / name)):
+                if member.exists():
+                    os.utime(member, (10**9 + (time + number) % 3, 10**9))
+    for name in ("not-known-1", "not-known-2"):
+        (root / name).mkdir()
+        document = json.loads((root / "0/zarr.json").read_text())
+        document["codecs"].append({"name": "unknown"})
+        (root / name / "zarr.json").write_text(json.dumps(document))
+    for name in ("link-1", "link-2"):
+        (root / name).mkdir()
+        (root / name / "zarr.json").write_bytes((root / "1/zarr.json").read_bytes())
+        (root / name / "c").symlink_to("../a1/c")
+    (root / "file/c").mkdir(parents=True)
+    assert (as_if_opened(root, FORMATS[formats], counted) > 15) == (formats in ("npy", "pictures"))
+
+
+OWN: list[Any] = [
+    *({"number": number, "made by": "a microscope"} for number in range(6)),
+    *({"resolution": [4.0, 4.0, 40.0 + number], "units": ["nm"] * 3} for number in range(3)),
+    {},
+    {"axes": ["x", "y", "c"], "offset": [1, 2, 3]},
+    {"axes": ["x", "y"]},
+    {"pixelResolution": {"unit": "um", "dimensions": [0.5, 0.5, 2]}},
+    {"transform": {"axes": ["z", "y", "x"], "units": ["nm"] * 3, "scale": [4, 5, 6], "translate": [0, 0, -1]}},
+    {"_ARRAY_DIMENSIONS": ["t", "y", "x"]},
+    {"_ARRAY_DIMENSIONS": ["t", ""]},
+    {"element_size_um": [1, 2, 3]},
+    {"isLabelMultiset": True},
+    {"isLabelMultiset": False},
+    {"codecs": [1], "dimension_names": 7, "n5": "1.0.0", "native": {"attributes": {}}},
+    {"sign": "\u00b5\ua66e", '"attributes": {}': '\n  "axes": []', "zero": -0.0, "one": 1, "yes": True, "none": None},
+    {"one": 1.0, "nan": float("nan")},
+    {"long": "x" * 600},
+    {"long": "x" * 3000},
+    None,
+    [],
+    7,
+]
+"""Attributes, most of which arrays may have, that are otherwise alike."""
+
+
+def own_attributes(root: Path, form: str) -> list[str]:
+    """A store of arrays that differ in their attributes only, and their names."""
+    names = [f"a{number}" for number in range(len(OWN))]
+    for name, own in zip(names, OWN, strict=True):
+        path = root / name
+        path.mkdir(parents=True)
+        if form == "n5":
+            document = {"dimensions": [8, 8, 8], "blockSize": [4, 4, 4], "dataType": "uint16"}
+            own = own if isinstance(own, dict) else {"own": own}
+            (path / "attributes.json").write_text(json.dumps({**document, "compression": {"type": "raw"}, **own}))
+        elif form == "zarr2":
+            document = {"zarr_format": 2, "shape": [8] * 3, "chunks": [4] * 3, "dtype": "<u2", "order": "C", "fill_value": 0}
+            (path / ".zarray").write_text(json.dumps({**document, "filters": None, "compressor": None}))
+            (path / ".zattrs").write_text(json.dumps(own))
+        else:
+            document = {"zarr_format": 3, "node_type": "array", "shape": [8] * 3, "data_type": "uint16", "fill_value": 0}
+            document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [4] * 3}}
+            document["chunk_key_encoding"] = {"name": "default"}
+            document["codecs"] = [{"name": "bytes", "configuration": {"endian": "little"}}]
+            (path / "zarr.json").write_text(json.dumps({**document, "attributes": own}))
+        dated(path)
+    return names
+
+
+@pytest.mark.parametrize("formats", ["npy", "pictures"])
+@pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3"])
+def test_unopened_arrays_with_attributes_of_their_own_are_listed_as_opened_ones(
+    form: str, formats: str, tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    own_attributes(tmp_path / "s", form)
+    assert as_if_opened(tmp_path / "s", FORMATS[formats], counted) > 15
+
+
+EXTENTS: list[Any] = [
+    *([n, 8, 8] for n in (8, 9, 7, 1, 0, 4, 5, 2**40, 2**63 - 1, 2**63, 2**70, -1, True, 8.0, "8", None)),
+    *([8, 8, n] for n in (3, 13, 0)),
+    *([n, n] for n in (8, 11)),
+    *([], [8], [9], [8] * 4, [8] * 65, 8, None, "888", {"0": 8}),
+]
+"""Shapes of otherwise equal arrays, if they are any."""
+
+GRIDS: list[Any] = [[4, 4], [4], [], [0, 4, 4], [4, 5, 3], None, 7]
+
+
+def own_shapes(root: Path, form: str) -> list[str]:
+    """A store of arrays that differ in their shapes only, for each of a few shapes of chunks, and their names."""
+    names = []
+    few = [(shape, edges) for edges in GRIDS for shape in ([8] * 3, [9, 8, 8], [0, 8, 8], [8] * 2, [9], [])]
+    for shape, edges in [*((shape, [4] * 3) for shape in EXTENTS), *few]:
+        some = len(names) % 2 == 0
+        names.append(f"a{len(names)}")
+        path = root / names[-1]
+        path.mkdir(parents=True)
+        if form == "n5":
+            document: dict[str, Any] = {"dimensions": shape, "blockSize": edges, "dataType": "uint16"}
+            more = {"axes": ["x", "y", "c"]} if some else {}
+            (path / "attributes.json").write_text(json.dumps({**document, "compression": {"type": "raw"}, **more}))
+        elif form == "zarr2":
+            document = {"zarr_format": 2, "shape": shape, "chunks": edges, "dtype": "<u2", "order": "F", "fill_value": 1}
+            (path / ".zarray").write_text(json.dumps({**document, "filters": None, "compressor": None}))
+            if some:
+                (path / ".zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": ["t", "y", "x"]}))
+        else:
+            document = {"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint16", "fill_value": 1}
+            kind = {"sharded": "regular"}.get(form, form)
+            member = {"regular": "chunk_shape", "rectilinear": "chunk_shapes"}[kind]
+            inline = {"kind": "inline"} if kind == "rectilinear" else {}
+            cut = [[4, 4, 1], 4, [3, 6]] if kind == "rectilinear" and edges == [4, 4, 4] else edges
+            document["chunk_grid"] = {"name": kind, "configuration": {member: cut, **inline}}
+            document["chunk_key_encoding"] = {"name": "default"}
+            codecs: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}]
+            inner = {"chunk_shape": [2, 2, 4], "codecs": codecs, "index_codecs": codecs}
+            document["codecs"] = [{"name": "sharding_indexed", "configuration": inner}] if form == "sharded" else codecs
+            (path / "zarr.json").write_text(json.dumps({**document, "attributes": {"some": some}}))
+        dated(path)
+    return names
+
+
+@pytest.mark.parametrize("formats", ["npy", "pictures"])
+@pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
+def test_unopened_arrays_with_shapes_of_their_own_are_listed_as_opened_ones(
+    form: str, formats: str, tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    own_shapes(tmp_path / "s", form)
+    told = as_if_opened(tmp_path / "s", FORMATS[formats], counted)
+    assert told > 8 or form == "rectilinear"
+
+
+@pytest.mark.parametrize("own", [own_attributes, own_shapes])
+@pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
+def test_arrays_of_one_kind_are_what_each_is_alone(form: str, own: Callable[..., list[str]], tmp_path: Path) -> None:
+    """The common part of documents that differ in attributes and shapes is parsed once."""
+
+    def all_told(tree: Tree, name: str) -> list[Any]:
+        """All that is told of an array; of one that cannot be read, why."""
+        try:
+            found = cast(Any, tree.root.lookup(f"{name}.json".encode()))
+        except FsbridgeError as error:
+            return [str(error)]
+        metadata = found.array.metadata
+        plain = {field.name: repr(getattr(metadata, field.name)) for field in fields(metadata)}
+        chunks = found.array.array.chunks
+        files = getattr(chunks, "files", None) or getattr(chunks, "_files", None)  # of shards, or of whatever N5 has
+        plain["cut"] = repr([metadata.grid.counts, files and files.grid])
+        assert files is not None or form == "n5"
+        lazily = {name: repr(dict(getattr(metadata, name))) for name in ("attributes", "native")}
+        return [bytes(found.open().read(0, found.attrs().size)), {**plain, **lazily}]
+
+    names = own(tmp_path / "s", form)
+    config = Config(source=str(tmp_path / "s"), mountpoint="/nowhere", layout="files", files=("npy",))
+    expected = {}
+    for name in names:
+        alone = open_tree(config)
+        expected[name] = all_told(alone, name)
+        alone.close()
+    together = open_tree(config)
+    for name in (*names, *reversed(names)):
+        assert all_told(together, name) == expected[name], name
+    together.close()
+
+
+def test_attributes_of_arrays_that_are_alike_outlive_the_first_one(tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Large ones are parsed again: of the bytes that all share, not of the document of the array that was opened first."""
+    root, said = tmp_path / "s.n5", {"long": "x" * 1200}
+    for name in ("a", "b"):
+        dataset(root / name, "uint8", [4], said)
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0))
+    assert set(all_entries(tree)) == {b"a.json", b"a.npy", b"b.json", b"b.npy"}
+    (root / "a/attributes.json").write_text(json.dumps({"now": "a group"}))
+    for name in ("c", "d"):
+        dataset(root / name, "uint8", [4], said)
+    counted.briefly = 0
+    assert {b"b.json", b"c.json", b"d.json"} <= set(all_entries(tree))
+    assert counted.briefly >= 1
+    file: Any = tree.root.lookup(b"d.json")
+    described = json.loads(bytes(file.open().read(0, file.attrs().size)))
+    assert described["attributes"] == said
+    tree.close()
+
+
+def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Path) -> None:
+    """Arrays that are alike shared refusals of the first one's name, too: others were hidden whole."""
+    for name in ("a", "with space", "b"):
+        dataset(tmp_path / "s.n5" / name, "uint8", [4, 4])
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("raw.mhd",)))
+    names = {b"a", b"with space", b"b"}
+    assert set(all_entries(tree)) == {b"a.raw.mhd", b"b.raw.mhd"} | {
+        name + end for name in names for end in (b".json", b".raw")
+    }
+    tree.close()
+
+
+def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_it = Zarr3Hierarchy.open
+
+    def failing(self: Zarr3Hierarchy, key: Key) -> Any:
+        if key == "a":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open_it(self, key)
+
+    group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3)
+    for name, dtype in (("a", "<u2"), ("b", "<u4")):  # of different kinds: each is opened
+        group.create_array(name, shape=(4,), chunks=(4,), dtype=dtype)
+    monkeypatch.setattr(Zarr3Hierarchy, "open", failing)
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=("npy",)))
+    assert set(all_entries(tree)) == {b"a", b"b.json", b"b.npy"}
+    tree.close()
+
+
+@pytest.mark.parametrize("error", [OutOfBudget("no memory"), TimedOut("too late"), CorruptData("damaged")])
+def test_p3_an_array_that_could_not_be_opened_when_it_was_listed_is_never_a_directory(error: FsbridgeError) -> None:
+    """It was one once it could be opened, with its files inside; nor is it absent, which a copy would take for removed."""
+
+    class Broken(FakeGroup):
+        def child(self, name: str) -> Any:
+            if name in broken:
+                raise error
+            return super().child(name)
+
+    broken = {"a", "g"}
+    array = fake_array(np.arange(4, dtype="<u2"), (4,))
+    root = fake_tree(Broken({"a": array, "b": array, "g": FakeGroup({})}), layout="files", files=("npy",))
+    found = {entry.name: entry for batch in root.entries() for entry in batch}
+    assert set(found) == {b"a", b"b.json", b"b.npy", b"g", b"store.json"}
+    for name in (b"a", b"g"):
+        assert found[name].attrs.size is None, "so that a visit asks"
+        opener: Any = found[name].node
+        for look in (root.lookup, lambda _, opener=opener: opener()):
+            with pytest.raises(type(error)):
+                look(name)
+    broken.clear()
+    opener = found[b"a"].node
+    for look in (root.lookup, lambda _: opener()):
+        with pytest.raises(Stale):
+            look(b"a")
+    assert [cast(Any, found[b"g"].node)().attrs().kind, root.lookup(b"g").attrs().kind] == ["directory"] * 2
+    assert {entry.name for batch in root.entries() for entry in batch} == {
+        *(b"a.json", b"a.npy", b"b.json", b"b.npy", b"g", b"g.json", b"store.json")
+    }
+    with pytest.raises(NotFound):
+        root.lookup(b"a")
+
+
+def test_p8_attributes_that_no_header_can_hold_hide_nothing(tmp_path: Path) -> None:
+    dataset(tmp_path / "s.n5/a", "uint8", [4, 4], {"resolution": [10**400, 1], "units": ["nm", "\ud800"]})
+    dataset(tmp_path / "s.n5/b", "uint8", [4, 4], {"resolution": [1e-300, 1e300], "units": ["\ud800", "km"]})
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=ALL_FORMATS))
+    shown = set(all_entries(tree))
+    assert {name + end for name in (b"a", b"b") for end in (b".json", b".nrrd", b".nii", b".mrc", b".ome.tif")} <= shown
+    tree.close()
+
+
+def test_p8_planes_that_classic_tiff_cannot_hold_hide_nothing(tmp_path: Path) -> None:
+    """They made the listing of the whole group an input/output error."""
+    dataset(tmp_path / "s.n5/a", "uint8", [65536, 65536, 2])
+    dataset(tmp_path / "s.n5/b", "uint8", [65535, 65536, 2])
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("tif",)))
+    assert set(all_entries(tree)) == {b"a.json", b"b.json", b"b.tif"}
+    with pytest.raises(NotFound):
+        tree.root.lookup(b"a.tif")
+    tree.close()
+
+
+def test_p9_an_array_that_was_replaced_or_removed_since_it_was_listed_is_not_opened(
+    tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    root = tmp_path / "s.n5"
+    for name in ("a", "b", "c", "d"):
+        dataset(root / name, "uint8", [4])
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",)))
+    found = all_entries(tree)
+    assert counted.briefly == 3, "all but the first"
+    listed = [name for name in found if not name.startswith(b"a")]
+    (root / "c/attributes.json").unlink()
+    (root / "c").rmdir()
+    (root / "d/attributes.json").write_text((root / "a/attributes.json").read_text().replace("[4]", "[5]"))
+    for name in listed:
+        opener = found[name].node
+        assert callable(opener)
+        if name.startswith(b"c"):
+            with pytest.raises(NotFound):
+                opener()
+        else:  # the kernel's side opens no other version than the one it has told of
+            assert (opener().version == found[name].version) == name.startswith(b"b")
+    tree.close()
+
+
+def test_files_are_the_same_ones_in_each_listing(tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Otherwise the kernel drops what it has of them, and `find` sees them change beneath it."""
+    for number in range(600):
+        dataset(tmp_path / f"s.n5/{number}", "uint8", [4])
+    tree = open_tree(
+        Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0)
+    )
+    first = {name: entry.version for name, entry in all_entries(tree).items()}
+    assert {name: entry.version for name, entry in all_entries(tree).items()} == first
+    cast(Any, tree.root.lookup(b"500.npy")).open().close()
+    assert {name: entry.version for name, entry in all_entries(tree).items()} == first
+    assert counted.briefly > 1700
+    tree.close()
+
+
+def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only then do walks read the next ones ahead; the first batch of a listing was an empty one, which ended that."""
+    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
+    dataset(tmp_path / "s.n5/a", "uint8", [4])
+    config = Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("npy",))
+    tree = open_tree(config)
+    reading = begun_listing(1, Ages(config), tree.root).reading
+    assert reading is not None
+    assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy", b"store.json"]
+    tree.close()
+
+
+def test_p9_attributes_that_come_go_or_change_make_another_array(tmp_path: Path, counted: SimpleNamespace) -> None:
+    root = tmp_path / "s.zarr"
+    for number in range(6):
+        (root / f"a{number}").mkdir(parents=True)
+        document = {"zarr_format": 2, "shape": [5], "chunks": [4], "dtype": "<u2", "fill_value": 0, "order": "C"}
+        (root / f"a{number}/.zarray").write_text(json.dumps({**document, "filters": None, "compressor": None}))
+        if number % 2:
+            (root / f"a{number}/.zattrs").write_text('{"unit": "nm"}')
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=("npy",), metadata_ttl=0))
+    before = all_entries(tree)
+    assert counted.briefly == 5, "all but the first"
+    (root / "a1/.zattrs").unlink()
+    (root / "a2/.zattrs").write_text('{"unit": "nm"}')
+    (root / "a3/.zattrs").write_text('{"unit": "um"}')
+    after = all_entries(tree)
+    assert set(before) == set(after)
+    for name, entry in after.items():
+        assert (entry.version == before[name].version) == (name[:2] in (b"a0", b"a4", b"a5")), name
+        assert cast(Any, tree.root.lookup(name)).version == entry.version
+    tree.close()
+
+
+def test_headers_are_made_once_for_arrays_that_differ_in_attributes_only(
+    tmp_path: Path, counted: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One for each array made a listing of many of them twenty times slower than that of the layout `zarr3`."""
+    root = tmp_path / "s.zarr"
+    group = zarr.open_group(root, mode="w", zarr_format=3)
+    for number in range(20):
+        group.create_array(f"{number}", shape=(7, 11, 13), chunks=(4, 4, 4), dtype="<u2", attributes={"number": number})
+    formats = ("nii", "mrc", "tif", "ome.tif", "raw.mhd")
+    made: list[str] = []
+    original = listing.planned
+
+    def noted(view: Any, suffix: str) -> Any:
+        made.append(suffix)
+        return original(view, suffix)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(listing, "planned", noted)
+        found = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats))
+        entries = all_entries(found)
+        found.close()
+    assert sorted(made) == sorted(["nii", "mrc", "tif", "raw", *["ome.tif"] * 2, *["raw.mhd"] * 2])
+    assert {entry.attrs.size is not None for entry in entries.values()} == {True}
+    assert as_if_opened(root, formats, counted) == 19, "the first tells of the others"
+
+
+def test_p2_arrays_that_differ_in_packing_only_have_lengths_of_their_own(tmp_path: Path) -> None:
+    """Headers tell the packing: a listing that takes one array for the other tells the wrong size."""
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=3)
+    for name, factor in (("a", 0.5), ("b", 0.0123456789), ("c", None)):
+        attributes = {} if factor is None else {"scale_factor": factor}
+        group.create_array(name, shape=(7, 11, 13), chunks=(4, 4, 4), dtype="<u2", attributes=attributes)
+    formats = ("nrrd", "raw.nhdr", "mha", "raw.mhd", "nii")
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files", files=formats))
+    for name, entry in all_entries(tree).items():
+        assert entry.attrs.size == tree.root.lookup(name).measured().size, name  # type: ignore[union-attr]
+    tree.close()

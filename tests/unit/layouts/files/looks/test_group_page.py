@@ -1,0 +1,346 @@
+"""`index.html` of groups: a browser's parser sees what the group holds, and nothing that a stranger's name could add."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import h5py
+import html5lib
+import numpy as np
+import pytest
+import zarr
+from fake_model import FakeGroup, fake_array
+from fake_model import tree as fake_tree
+
+from fsbridge.config import Config
+from fsbridge.errors import NotFound, Stale
+from fsbridge.layouts.files.looks import group_page
+from fsbridge.layouts.files.looks.page import MemberRow, WebPage, link, page
+from fsbridge.mount.lifecycle import Tree, open_tree
+from fsbridge.tree import Directory, File
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "javascript:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "https:evil.example",
+    "\u202egnp.exe",
+    "\u2066\u2069a\u200f",
+    "a\nb\x1b[31m",
+    "&lt;&amp;&#x3c;script&#x3e;",
+    "</title></style></table><script>",
+    "-->",
+    "]]>",
+    "name'); system('true'); %",
+    "%2e%2e%2f",
+    "?query#fragment",
+    "\udcff\udcfe",
+    "\u0645\u0631\u062d\u0628\u0627",
+    "..index.html",
+]
+
+
+def html(content: bytes) -> Any:
+    """The document as a browser parses it."""
+    return html5lib.parse(content, namespaceHTMLElements=False, transport_encoding="utf-8")
+
+
+def content(directory: Any, *names: str) -> bytes:
+    for name in names:
+        directory = directory.lookup(name.encode("utf-8", "surrogateescape"))
+    file = cast(File, directory)
+    handle = file.open()
+    found = bytes(handle.read(0, handle.size))
+    assert len(found) == file.measured().size
+    return found
+
+
+def links(document: Any) -> list[str]:
+    return [element.attrib[name] for element in document.iter() for name in ("href", "src") if name in element.attrib]
+
+
+def is_harmless(document: Any) -> bool:
+    """Tell if nothing runs, nothing is loaded from elsewhere, and every link is relative and leads to no directory above."""
+    tags = {element.tag for element in document.iter() if isinstance(element.tag, str)}
+    handlers = [name for element in document.iter() for name in element.attrib if name.startswith("on")]
+    relative = [one for one in links(document) if not urlsplit(one).scheme and not urlsplit(one).netloc]
+    below = all(one.startswith("./") and ".." not in one.split("/") for one in links(document) if not is_above(one))
+    unknown = tags & {
+        "script",
+        "iframe",
+        "object",
+        "embed",
+        "form",
+        "base",
+        "link",
+        "svg",
+        "math",
+        "input",
+        "button",
+        "video",
+    }
+    return not unknown and not handlers and len(relative) == len(links(document)) and below
+
+
+def is_above(target: str) -> bool:
+    """Tell if it is the page of a group above, as the navigation has it."""
+    return target.endswith("/index.html") and set(target.removesuffix("index.html").split("/")) <= {"..", ""}
+
+
+def text(element: Any) -> str:
+    return "".join(element.itertext())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    root = zarr.open_group(
+        tmp_path / "s.zarr", mode="w", zarr_format=3, attributes={"title": "A <b>sample</b>", "n": [1, 2]}
+    )
+    root.create_array(
+        "a",
+        shape=(30, 40),
+        chunks=(16, 16),
+        dtype="u2",
+        dimension_names=["y", "x"],
+        attributes={"resolution": [4.0, 2.0], "units": ["um", "um"]},
+    )
+    below = root.create_group("g")
+    below.create_array("b", shape=(10,), chunks=(10,), dtype="f4")
+    below.create_group("h")
+    return tmp_path / "s.zarr"
+
+
+def tree_of(store: Path, **options: Any) -> Tree:
+    return open_tree(Config(str(store), "/nowhere", layout="files", **options))
+
+
+def test_a_page_links_its_members_to_their_files(store: Path) -> None:
+    tree = tree_of(store)
+    document = html(content(tree.root, "index.html"))
+    assert is_harmless(document)
+    assert document.findtext(".//h1") == "s.zarr"
+    rows = document.findall(".//tbody/tr")
+    assert [text(row.find(".//a[@class='main']")) for row in rows] == ["a", "g/"]
+    facts = {cell.attrib["data-is"]: text(cell) for cell in rows[0].findall("td[@class]") if "data-is" in cell.attrib}
+    assert facts["Shape"] == "30 \u00d7 40"
+    assert facts["Axes"] == "y (4 \u00b5m); x (2 \u00b5m)"
+    assert facts["Type"] == "uint16"
+    assert facts["Chunks"].startswith("16 \u00d7 16")
+    assert facts["Size"] == "2.34 KiB"
+    code = text(rows[0].find(".//pre"))
+    assert all(
+        language in code for language in ("python: np.memmap('a.raw'", "matlab: ", "r: a <- array(readBin(", "imagej: ")
+    )
+    for target in links(document):
+        found: Any = tree.root
+        for part in target.removeprefix("./").split("/"):
+            found = cast(Directory, found).lookup(unquote_to_bytes(part))
+    images = document.findall(".//img")
+    assert [image.attrib["src"] for image in images] == ["./a.preview.png"]
+    assert all(image.attrib["loading"] == "lazy" for image in images)
+
+
+def test_pages_of_groups_below_lead_up_and_no_further_than_the_root(store: Path) -> None:
+    tree = tree_of(store)
+    for names, above in (((), []), (("g",), ["../index.html"]), (("g", "h"), ["../../index.html", "../index.html"])):
+        document = html(content(tree.root, *names, "index.html"))
+        assert [one for one in links(document) if ".." in one] == above
+        assert is_harmless(document)
+    assert "./b.preview.svg" in links(html(content(tree.root, "g", "index.html")))
+
+
+def test_a_store_that_is_one_array_has_a_page(store: Path) -> None:
+    tree = tree_of(store / "a")
+    document = html(content(tree.root, "index.html"))
+    assert is_harmless(document)
+    (row,) = document.findall(".//tbody/tr")
+    assert (document.findtext(".//h1"), text(row.find(".//a[@class='main']"))) == ("a", "a")
+    assert "./a.preview.png" in links(document)
+    for target in links(document):
+        cast(File, tree.root.lookup(unquote_to_bytes(target.removeprefix("./")))).measured()
+    names = [entry.name for entries in tree.root.entries() for entry in entries]
+    assert b"index.html" in names
+    assert b"index.html" not in [
+        entry.name for entries in tree_of(store / "a", files=("npy",)).root.entries() for entry in entries
+    ]
+
+
+def test_p2_a_listing_has_the_size_of_the_page_that_is_read(store: Path) -> None:
+    """It makes rows of arrays that are alike once; a look at the page alone asks for each."""
+    root = zarr.open_group(store, mode="a")
+    for number in range(8):
+        root.create_array(f"n{number:04d}", shape=(30, 40 + number % 3), chunks=(16, 16), dtype="u2")
+    root.create_array("odd <name>", shape=(3,), chunks=(3,), dtype="f4")
+    root.create_array("x" * 240, shape=(3,), chunks=(3,), dtype="f4")
+    root.create_array("labels", shape=(4, 4), chunks=(4, 4), dtype="u8", attributes={"maxId": 9})
+    (store / "n0003/zarr.json").write_text("{")
+    for more in (False, True):
+        if more:
+            root.create_array("a.tif", shape=(3,), chunks=(3,), dtype="f4")
+        listed = [entry for entries in tree_of(store).root.entries() for entry in entries if entry.name == b"index.html"]
+        found = content(tree_of(store).root, "index.html")
+        assert [entry.attrs.size for entry in listed] == [len(found)]
+        assert listed[0].version == cast(Any, tree_of(store).root.lookup(b"index.html")).version
+
+
+def test_attributes_are_shown_as_text_and_collapsed_where_they_are_long(store: Path) -> None:
+    document = html(content(tree_of(store).root, "index.html"))
+    details = document.find(".//details")
+    assert "open" in details.attrib
+    assert json.loads(text(details.find("pre"))) == {"title": "A <b>sample</b>", "n": [1, 2]}
+    zarr.open_group(store, mode="a").attrs["long"] = ["</pre><script>\u202e"] * 100_000
+    longer = html(content(tree_of(store).root, "index.html"))
+    details = longer.find(".//details")
+    assert "open" not in details.attrib
+    assert is_harmless(longer)
+    assert len(text(details)) < 100_000
+    assert "\\u202e" in text(details)
+
+
+@pytest.mark.parametrize("kind", ["array", "group", "attributes"])
+def test_hostile_names_are_text_and_nothing_else(kind: str) -> None:
+    values = np.zeros((4, 4), "u1")
+    if kind == "attributes":
+        group = FakeGroup(
+            {},
+            attrs={name.encode("utf-8", "replace").decode(): name.encode("utf-8", "replace").decode() for name in HOSTILE},
+        )
+    else:
+        group = FakeGroup({name: fake_array(values, (4, 4)) if kind == "array" else FakeGroup({}) for name in HOSTILE})
+    root = fake_tree(group, layout="files")
+    document = html(content(root, "index.html"))
+    assert is_harmless(document)
+    shown = text(document.find("body"))
+    assert not {"\u202e", "\u2066", "\u200f", "\x1b"} & set(shown)
+    if kind == "attributes":
+        return
+    assert len(document.findall(".//tbody/tr")) == len(HOSTILE)
+    assert "<script>alert(1)</script>" in shown
+    for target in links(document):
+        found: Any = root
+        for part in target.removeprefix("./").split("/"):
+            found = cast(Directory, found).lookup(unquote_to_bytes(part))
+    assert "\nmatlab: a = reshape(fread(fopen('name')" not in shown
+
+
+def test_names_that_no_file_can_have_are_reported_and_lead_nowhere() -> None:
+    long = "x" * 65536
+    document = html(content(fake_tree(FakeGroup({long: FakeGroup({}), "b": FakeGroup({})}), layout="files"), "index.html"))
+    assert is_harmless(document)
+    assert all(len(unquote_to_bytes(part)) <= 255 for target in links(document) for part in target.split("/"))
+    assert len(text(document)) < 20_000
+
+
+def test_every_link_of_a_row_is_below_the_page_whatever_the_row_says() -> None:
+    for name in HOSTILE:
+        path = name.encode("utf-8", "surrogateescape").replace(b"/", b"%2F")
+        rows = [
+            MemberRow(name, "error", remark=name),
+            MemberRow(name, "link", remark=name),
+            MemberRow(name, "group", path, ["h5"], "preview.png"),
+        ]
+        document = html(page(WebPage(name, name, name, [name], {}, rows)))
+        assert is_harmless(document)
+        assert unquote_to_bytes(link(path)) == b"./" + path
+
+
+def test_the_policy_forbids_all_but_pictures_and_the_page_s_own_style(store: Path) -> None:
+    document = html(content(tree_of(store).root, "index.html"))
+    policy = document.find(".//meta[@http-equiv='Content-Security-Policy']").attrib["content"]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules.pop("default-src") == "'none'"
+    assert set(rules) == {"img-src", "base-uri", "form-action", "style-src"}
+    assert "unsafe" not in policy
+
+
+def test_pages_are_listed_unless_files_are_chosen_without_them(store: Path) -> None:
+    def listed(**options: Any) -> set[bytes]:
+        return {entry.name for batch in tree_of(store, **options).root.entries() for entry in batch}
+
+    assert b"index.html" in listed()
+    assert listed(files=("npy",)) == {b"a.json", b"a.npy", b"g", b"g.json", b"store.json"}
+    assert listed(files=("preview", "html")) == {
+        *(b"a.json", b"a.preview.png", b"g", b"g.json", b"index.html", b"store.json")
+    }
+    assert content(tree_of(store, files=("npy",)).root, "index.html").startswith(b"<!DOCTYPE html>")
+
+
+def test_a_member_of_that_name_is_shown_and_the_page_is_not() -> None:
+    root = fake_tree(FakeGroup({"index.html": FakeGroup({}), "a": FakeGroup({})}), layout="files")
+    assert sorted(entry.name for batch in root.entries() for entry in batch) == [
+        *(b"a", b"a.json", b"index.html", b"index.html.json", b"store.json")
+    ]
+    assert root.lookup(b"index.html").attrs().kind == "directory"
+
+
+def test_p9_a_page_of_a_changed_group_is_stale_and_the_next_look_is_another(store: Path) -> None:
+    tree = tree_of(store, metadata_ttl=0.0)
+    before = cast(File, tree.root.lookup(b"index.html"))
+    zarr.open_group(store, mode="a").create_array("c", shape=(3,), chunks=(3,), dtype="u1")
+    with pytest.raises(Stale):
+        before.open()
+    after = tree.root.lookup(b"index.html")
+    assert after.version != before.version
+    assert b">c</a>" in content(tree.root, "index.html")
+
+
+def test_p8_a_damaged_member_is_a_row_that_says_so(store: Path) -> None:
+    (store / "a/zarr.json").write_text("{")
+    document = html(content(tree_of(store).root, "index.html"))
+    (row,) = [row for row in document.findall(".//tbody/tr") if "cannot be read" in text(row)]
+    assert "a" in text(row)
+    assert len(document.findall(".//tbody/tr")) == 2
+
+
+def test_a_page_needs_no_chunk_and_large_groups_are_cut(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = zarr.open_group(store, mode="a")
+    root["a"][...] = 7  # type: ignore[index]
+    for chunk in (store / "a/c").rglob("*"):
+        if chunk.is_file():
+            chunk.write_bytes(b"damaged")
+    assert b"./a.preview.png" in content(tree_of(store).root, "index.html")
+    monkeypatch.setattr(group_page, "MOST_ROWS", 1)
+    assert b"this page shows the first 1" in content(tree_of(store).root, "index.html")
+
+
+def test_pyramids_are_shown_in_the_row_of_their_group(tmp_path: Path) -> None:
+    ome = {"version": "0.5", "multiscales": [{"axes": [], "datasets": [{"path": "0"}]}]}
+    root = zarr.open_group(tmp_path / "s", mode="w", zarr_format=3)
+    root.create_group("i", attributes={"ome": ome}).create_array("0", shape=(20, 20), chunks=(20, 20), dtype="u1")
+    assert "./i.preview.png" in links(html(content(tree_of(tmp_path / "s").root, "index.html")))
+    with pytest.raises(NotFound):
+        tree_of(tmp_path / "s").root.lookup(b"none.preview.png")
+
+
+def test_links_of_the_source_are_shown_with_their_targets(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["g/a"] = np.zeros(5)
+        file["soft"] = h5py.SoftLink("/g/a")
+        file["nowhere"] = h5py.SoftLink("/none")
+    document = html(content(tree_of(tmp_path / "s.h5").root, "index.html"))
+    rows = {text(row.findall("td")[1]).split("link to")[0]: text(row) for row in document.findall(".//tbody/tr")}
+    assert "which leads nowhere" in rows["nowhere"]
+    assert "link to g/a" in rows["soft"]
+    assert "float64" in rows["soft"]
+
+
+def test_p3_each_of_two_listings_at_a_time_has_the_page(store: Path) -> None:
+    """A listing for the page is its own: shared, one lists no page, and the other has members twice."""
+    tree = tree_of(store)
+    root = cast(Directory, tree.root)
+    alone = [entry.name for batch in root.present().entries() for entry in batch]
+    first, second = iter(root.present().entries()), iter(root.present().entries())
+    both: list[list[bytes]] = [[], []]
+    while batches := [next(one, None) for one in (first, second)]:
+        if not any(batches):
+            break
+        for names, batch in zip(both, batches, strict=True):
+            names += [entry.name for entry in batch or ()]
+    assert both == [alone, alone]
+    assert b"index.html" in alone
+    tree.close()

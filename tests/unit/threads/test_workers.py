@@ -1,0 +1,128 @@
+"""Threads for work that can be left undone: no job is left between one that ends and one that begins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from waiting import until
+
+from fsbridge.threads import confinement, workers
+from fsbridge.threads.workers import Workers
+
+
+def failing(error: Exception) -> None:
+    raise error
+
+
+def test_what_is_submitted_while_the_only_thread_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.01)
+    done, threads = threading.Event(), Workers("test", 1, failing)
+    following = Workers._next
+
+    def submits_last(self: Workers) -> Callable[[], Any] | None:
+        job = following(self)
+        if job is None and not submitted.is_set():
+            submitted.set()
+            threads.submit(done.set)
+        return job
+
+    submitted = threading.Event()
+    monkeypatch.setattr(Workers, "_next", submits_last)
+    threads.submit(lambda: None)
+    assert done.wait(10)
+
+
+@pytest.mark.parametrize("how", ["outgrown", "told to end"])
+def test_a_thread_that_ends_leaves_what_waits_to_another(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.01)
+    begun, go_on, done, threads = threading.Event(), threading.Event(), threading.Event(), Workers("test", 1, failing)
+
+    def last() -> None:
+        begun.set()
+        assert go_on.wait(10)
+        if how == "outgrown":
+            monkeypatch.setattr(confinement, "outgrown", lambda: not done.is_set())
+        else:
+            raise SystemExit
+
+    threads.submit(last)
+    assert begun.wait(10)
+    threads.submit(done.set)
+    go_on.set()
+    assert done.wait(10)
+    until(lambda: not threads._running)
+
+
+def test_p7_jobs_that_hang_do_not_keep_others_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefetches from a store that hung delayed each directory of all others by a tenth of a second."""
+    monkeypatch.setattr(workers, "SLOW_SECONDS", 0.05, raising=False)
+    goes_on, done, threads = threading.Event(), threading.Event(), Workers("test", 1, failing)
+    begun = [threading.Event() for _ in range(3)]
+
+    def hangs(number: int) -> None:
+        begun[number].set()
+        assert goes_on.wait(60)
+
+    def beginning(number: int) -> bool:
+        threads.submit(lambda: None)
+        return begun[number].is_set()
+
+    try:
+        for number in range(3):
+            threads.submit(partial(hangs, number))
+            until(partial(beginning, number), 5.0)
+        threads.submit(done.set)
+        until(lambda: threads.submit(lambda: None) or done.is_set(), 5.0)
+    finally:
+        goes_on.set()
+
+
+def test_a_substitute_ends_when_what_was_slow_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is always something to do: two threads that only compute hold each other up."""
+    monkeypatch.setattr(workers, "SLOW_SECONDS", 0.05)
+    goes_on, began, ended, threads = threading.Event(), threading.Event(), threading.Event(), Workers("test", 1, failing)
+
+    def slow() -> None:
+        began.set()
+        assert goes_on.wait(60)
+
+    def at_work() -> None:
+        if not ended.wait(0.001):
+            threads.submit(at_work)
+
+    try:
+        threads.submit(slow)
+        assert began.wait(60)
+        threads.submit(at_work)
+        until(lambda: threads.submit(at_work) or threads._running == 2)
+        goes_on.set()
+        until(lambda: threads._running == 1)
+    finally:
+        goes_on.set()
+        ended.set()
+
+
+def test_requests_go_before_prefetches() -> None:
+    go_on, over, pool = threading.Event(), threading.Event(), Workers("test", 1, failing)
+    done: list[str] = []
+    pool.submit(go_on.wait)
+    until(lambda: not pool._jobs)
+    for name in ("first", "second"):
+        pool.submit(partial(done.append, name))
+    pool.submit(partial(done.append, "asked"), asked=True)
+    pool.submit(over.set)
+    go_on.set()
+    assert over.wait(10)
+    assert done == ["asked", "first", "second"]
+
+
+@pytest.mark.parametrize("threads", [0, 3])
+def test_shared_work_is_done_by_the_caller_if_no_worker_has_time(threads: int) -> None:
+    pool, done = Workers("test", threads, failing), set[int]()
+    pool.share([partial(done.add, number) for number in range(20)])
+    until(lambda: done == set(range(20)))
