@@ -37,8 +37,8 @@ def _is_zarr3(found: CandidateDirectory | CandidateFile) -> bool:
     """True if it holds `zarr.json`. Raises Unsupported for the draft of 2021, where `zarr_format` is a URL."""
     if not isinstance(found, CandidateDirectory) or not found.has("zarr.json"):
         return False
-    values = found.document("zarr.json")
-    if values is not None and isinstance(values.get("zarr_format"), str):
+    value = (found.document("zarr.json") or {}).get("zarr_format")
+    if isinstance(value, str) and "://" in value:
         place = found.store.describe(found.key / "zarr.json")
         raise Unsupported(f"{place}: the store has the abandoned draft of Zarr v3 of 2021, not Zarr v3")
     return True

@@ -133,6 +133,14 @@ def test_the_abandoned_draft_of_zarr_v3_is_named(tmp_path: Path, opened: list[So
         open_at(tmp_path, opened)
 
 
+def test_p8_a_damaged_version_of_zarr_v3_is_not_the_draft(tmp_path: Path, opened: list[Source]) -> None:
+    root = zarr_at(tmp_path / "s", 3)
+    document = json.loads((root / "zarr.json").read_text())
+    (root / "zarr.json").write_text(json.dumps({**document, "zarr_format": "nan"}))
+    source: Any = open_at(root, opened)
+    assert np.array_equal(values(array_at(source.root, "a")), DATA)
+
+
 def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Source]) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("no store")
