@@ -13,8 +13,8 @@ Every decoder
 
     | module | decodes |
     | --- | --- |
-    | `table` | numcodecs configurations (`{"id": ...}`): Zarr v2, Zarr v3's `numcodecs.*` |
-    | `hdf5` | HDF5 filters by number and client data |
+    | `table` | nothing itself: a record for each codec, with all its names |
+    | `hdf5` | filters that only HDF5 has |
     | `blosc` (with Snappy), `lz4`, `streams` (gzip, zlib, bzip2, xz, zstd) | compressors, with N5's dialects |
     | `numeric` | arrays of numbers, by optional libraries |
     | `filters` | filters, memory and byte order |

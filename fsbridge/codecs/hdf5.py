@@ -1,8 +1,7 @@
-"""HDF5's filters by number and client data. Not here: which filters a chunk skipped (its filter mask), HDF5 itself.
+"""The filters that only HDF5 has, from their client data. Not here: their numbers and those of all others (`table.py`).
 
-Numbers and parameters come from HDF5's `H5Z*.c` and the registered filters' own sources; all are checked against h5py and
-hdf5plugin. LZF (32000) is left to HDF5, because h5py always has it, and in Python it would decode 10 MB/s while other
-threads wait.
+The parameters come from HDF5's `H5Z*.c` and the registered filters' own sources; all are checked against h5py and
+hdf5plugin.
 
 LZO1X (305), which PyTables wrote for many years, is decoded by `lzallright` (safe Rust) as long as there is input,
 whatever size is expected, up to 255 bytes for each byte. So it only gets input that cannot grow large, from one thread at
@@ -13,16 +12,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, blosc, lz4, native, streams
-from fsbridge.codecs.checksums import hdf5_fletcher32
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, blosc, lz4, streams
 from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim, hdf5_shuffle
-from fsbridge.codecs.streams import Output, bzip2, zlib_stream
+from fsbridge.codecs.streams import Output
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.threads.forking import make_lock
 
@@ -43,25 +40,6 @@ LARGEST_CHUNK = 512 << 10
 """Most decoded bytes of an LZO chunk. PyTables' chunks have 8 to 512 KiB; a bomb of this size takes 140 MB for a moment."""
 
 _turn = make_lock()
-
-
-def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:
-    """Return the decoder of one filter, or None for a filter or a variant that only HDF5 itself can decode.
-
-    Raises Unsupported if a library is not installed. `cd_values` are those in the dataset's pipeline (after `set_local`).
-    """
-    values = tuple(int(value) for value in cd_values)
-    if filter_id in WITHOUT_PARAMETERS:
-        return WITHOUT_PARAMETERS[filter_id]()
-    if filter_id == 2:
-        return hdf5_shuffle(values[0]) if values and values[0] > 0 else None
-    if filter_id == 5:
-        return _nbit(values)
-    if filter_id == 6:
-        return _scale_offset(values)
-    if filter_id == 32008:
-        return _bitshuffle(values)
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +175,9 @@ class BitShuffle(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class LZO(CodecAbilities):
-    """A raw LZO1X stream."""
+    """A raw LZO1X stream, which `library` decodes."""
 
+    library: Any
     name: str = "lzo"
 
     def encoded_size(self, decoded: int) -> int | None:
@@ -209,11 +188,10 @@ class LZO(CodecAbilities):
             raise Unsupported(f"LZO chunk of {size} bytes: only up to {LARGEST_CHUNK} are decoded")
         if len(data) > size + size // 16 + 67:  # the longest stream that LZO makes, from incompressible data
             raise CorruptData(f"an LZO stream of {len(data)} bytes is too long for {size} decoded bytes")
-        library = native.lzo()
         with _turn:
             try:
-                found = library.LZOCompressor().decompress(bytes(data), size)
-            except (library.LZOError, library.InputNotConsumed) as error:
+                found = self.library.LZOCompressor().decompress(bytes(data), size)
+            except (self.library.LZOError, self.library.InputNotConsumed) as error:
                 raise CorruptData(f"LZO stream: {error}") from None
             if len(found) != size:
                 raise CorruptData(f"LZO stream of {len(found)} bytes where {size} were expected")
@@ -224,20 +202,10 @@ class LZO(CodecAbilities):
 
 
 def lzo() -> Decoder:
-    """Return the decoder. Raises Unsupported, with the command that helps, if the library is not installed."""
-    native.lzo()
-    return LZO()
+    """Return the decoder. Raises ImportError if the library is not installed."""
+    import lzallright
 
-
-WITHOUT_PARAMETERS: dict[int, Callable[[], Decoder]] = {
-    1: zlib_stream,
-    3: hdf5_fletcher32,
-    305: lzo,
-    307: bzip2,
-    32001: blosc.blosc,
-    32004: lz4.hdf5_lz4,
-    32015: streams.zstd,
-}
+    return LZO(lzallright)
 
 
 def _zstd_block(stored: Buffer, decoded: int) -> Buffer:
@@ -251,7 +219,12 @@ def _check_size(total: int, size: int | None, limit: int) -> None:
         raise TooLarge(f"{total} bytes, the limit is {limit}")
 
 
-def _nbit(values: tuple[int, ...]) -> Decoder | None:
+def shuffle(values: tuple[int, ...]) -> Decoder | None:
+    """Parse the size of an element."""
+    return hdf5_shuffle(values[0]) if values and values[0] > 0 else None
+
+
+def nbit(values: tuple[int, ...]) -> Decoder | None:
     """Parse the filter's parameters; None if the elements are not of an atomic type, or the parameters make no sense.
 
     They are the number of parameters, a flag that the filter leaves the bytes as they are, the number of elements, the class
@@ -267,7 +240,7 @@ def _nbit(values: tuple[int, ...]) -> Decoder | None:
     return NBit(itemsize, order == BIG_ENDIAN, precision, offset, values[2])
 
 
-def _scale_offset(values: tuple[int, ...]) -> Decoder | None:
+def scale_offset(values: tuple[int, ...]) -> Decoder | None:
     """Parse `scale type, factor, elements, class, size, signed, order, fill value defined, fill value...`."""
     if len(values) < 8:
         return None
@@ -287,7 +260,7 @@ def _scale_offset(values: tuple[int, ...]) -> Decoder | None:
     return ScaleOffset(itemsize, order == BIG_ENDIAN, count, fill, factor if number == FLOAT else None)
 
 
-def _bitshuffle(values: tuple[int, ...]) -> Decoder | None:
+def bitshuffle(values: tuple[int, ...]) -> Decoder | None:
     """Parse `major, minor, element size, block size in elements (0: default), compression, level`."""
     if len(values) < 3 or values[2] < 1:
         return None

@@ -1,4 +1,4 @@
-"""The native libraries behind the decoders, imported when first used. Not here: any guard; callers check sizes first.
+"""The native libraries that decoders share, imported when first used. Not here: any guard; callers check sizes first.
 
 Importing numcodecs costs as much as importing numpy, because it loads every codec and lists entry points. A mount that
 shows only metadata never pays for it. numcodecs' registry is never used (P5).
@@ -15,12 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from fsbridge.codecs import Buffer
-from fsbridge.errors import Unsupported
 
 log = logging.getLogger(__name__)
-
-INSTALL = "pip install {}, beside fsbridge"
-"""Command for a library that the plain installation lacks. Nothing is on an index under the name of this project."""
 
 HEAPS, HEAP_BYTES = 2, 32 << 20
 """Number of heaps of glibc's malloc, and bytes that each keeps free at its end.
@@ -64,36 +60,6 @@ def jenkins() -> Any:
     from numcodecs.jenkins import jenkins_lookup3
 
     return jenkins_lookup3
-
-
-@cache
-def pcodec() -> Any:
-    """Return `pcodec.standalone`. Raises Unsupported, with the command that helps, if it is not installed."""
-    try:
-        from pcodec import standalone as module
-    except ImportError:
-        raise Unsupported(f"codec 'pcodec' needs a library that is not installed: {INSTALL.format('pcodec')}") from None
-    return module
-
-
-@cache
-def zfpy() -> Any:
-    """Return `zfpy`. Raises Unsupported as `pcodec` does."""
-    try:
-        import zfpy as module
-    except ImportError:
-        raise Unsupported(f"codec 'zfpy' needs a library that is not installed: {INSTALL.format('zfpy')}") from None
-    return module
-
-
-@cache
-def lzo() -> Any:
-    """Return `lzallright`. Raises Unsupported as `pcodec` does."""
-    try:
-        import lzallright as module
-    except ImportError:
-        raise Unsupported(f"LZO needs a library that is not installed: {INSTALL.format('lzallright')}") from None
-    return module
 
 
 def inflate(container: Literal["gzip", "zlib"], data: Buffer, out: memoryview) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, native
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 PCO_MAGIC, PCO_END = b"pco!", b"\0"
@@ -25,9 +25,10 @@ PCO_KINDS = ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8")
 
 @dataclass(frozen=True, slots=True)
 class PCodec(CodecAbilities):
-    """Elements of `stored` in the processor's byte order, which is little-endian."""
+    """Elements of `stored` in the processor's byte order, which is little-endian. `library`: `pcodec.standalone`."""
 
     stored: np.dtype[Any]
+    library: Any
     name: str = "pcodec"
 
     def encoded_size(self, decoded: int) -> int | None:
@@ -43,7 +44,7 @@ class PCodec(CodecAbilities):
         # One element more, because the library stops where its target ends and does not say whether there was more.
         numbers = np.zeros(size // self.stored.itemsize + 1, self.stored)
         try:
-            progress = native.pcodec().simple_decompress_into(raw, numbers)
+            progress = self.library.simple_decompress_into(raw, numbers)
         except (RuntimeError, TypeError, ValueError) as error:
             raise CorruptData(str(error)[:200]) from None
         except BaseException as error:  # a panic in Rust, which pyo3 does not make an Exception
@@ -57,11 +58,15 @@ class PCodec(CodecAbilities):
 
 
 def pcodec(stored: np.dtype[Any]) -> Decoder:
-    """Return the decoder of an array of `stored`. pco knows little-endian numbers of 2, 4 and 8 bytes."""
+    """Return the decoder of an array of `stored`. pco knows little-endian numbers of 2, 4 and 8 bytes.
+
+    Raises ImportError if the library is not installed.
+    """
     if stored.str[0] == ">" or stored.str[1:] not in PCO_KINDS:
         raise Unsupported(f"codec 'pcodec' cannot hold elements of {stored}")
-    native.pcodec()
-    return PCodec(stored)
+    from pcodec import standalone
+
+    return PCodec(stored, standalone)
 
 
 HEADER_BYTES = 24
@@ -80,6 +85,7 @@ class ZFP(CodecAbilities):
     """Decodes zfp streams to elements of `stored` in the processor's byte order, which is little-endian."""
 
     stored: np.dtype[Any]
+    library: Any
     name: str = "zfpy"
 
     def encoded_size(self, decoded: int) -> int | None:
@@ -101,7 +107,7 @@ class ZFP(CodecAbilities):
         padded = np.full(max(needed, len(data)) + HEADER_BYTES, padding, np.uint8)
         padded[: len(data)] = np.frombuffer(data, np.uint8)
         try:
-            found = native.zfpy().decompress_numpy(padded)
+            found = self.library.decompress_numpy(padded)
         except (RuntimeError, ValueError, TypeError, MemoryError) as error:
             raise CorruptData(str(error)[:200]) from None
         flat: np.ndarray[Any, Any] = np.ascontiguousarray(found).ravel()
@@ -117,7 +123,7 @@ class ZFP(CodecAbilities):
         if len(data) < HEADER_BYTES // 2:
             raise CorruptData(f"{len(data)} bytes are too few for a zfp stream")
         try:
-            header = native.zfpy().header(bytes(data[: 2 * HEADER_BYTES]).ljust(2 * HEADER_BYTES, b"\0"))
+            header = self.library.header(bytes(data[: 2 * HEADER_BYTES]).ljust(2 * HEADER_BYTES, b"\0"))
         except (RuntimeError, ValueError, TypeError, KeyError) as error:
             raise CorruptData(f"damaged zfp header: {str(error)[:200]}") from None
         shape = [extent for name in ("nx", "ny", "nz", "nw") if (extent := header[name])]
@@ -132,8 +138,12 @@ class ZFP(CodecAbilities):
 
 
 def zfp(stored: np.dtype[Any]) -> Decoder:
-    """Return the decoder of an array of `stored`. zfp knows little-endian integers and floats of 4 and 8 bytes."""
+    """Return the decoder of an array of `stored`. zfp knows little-endian integers and floats of 4 and 8 bytes.
+
+    Raises ImportError if the library is not installed.
+    """
     if stored.str[0] == ">" or stored.str[1:] not in ZFP_KINDS:
         raise Unsupported(f"codec 'zfpy' cannot hold elements of {stored}")
-    native.zfpy()
-    return ZFP(stored)
+    import zfpy
+
+    return ZFP(stored, zfpy)

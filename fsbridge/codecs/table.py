@@ -1,45 +1,43 @@
-"""The closed table of numcodecs' codecs by id, as Zarr v2 documents and Zarr v3's `numcodecs.*` spell them.
+"""The closed table of codecs: one record for each, with its names in every format and how its decoder is made.
 
-A codec is one line of `CODECS`. Parameters that decoding does not need are ignored: for instance GDAL writes a `delta`
-into `lzma`, which numcodecs itself refuses. Not here: a registry, or a way to add to the table (P5).
+A new codec is a decoder in a module beside this one and a record here. Its library may be one that an extra installs:
+then `make` imports it, and what is missing is told from the record.
+
+Parameters that decoding does not need are ignored: for instance GDAL writes a `delta` into `lzma`, which numcodecs itself
+refuses. Not here: a registry, or a way to add to the table (P5); what a format makes of a codec besides its decoder, such
+as shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsbridge.codecs import Decoder
 from fsbridge.errors import Unsupported
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Kind: TypeAlias = Literal["bytes", "numbers", "array", "text", "objects"]
 """What a codec encodes: bytes; numbers (to numbers); a whole array of numbers; objects, shown as text or as bytes."""
 
 
+@dataclass(frozen=True, slots=True)
 class Parameters:
     """A codec's configuration, and what else is known about the chunk.
 
-    `byteorder`: `<` or `>` for the data types in the configuration, whatever they say; `stored`: the elements of an
-    array; `items`: number of elements of every chunk.
+    `stored`: the elements of an array; `items`: number of elements of every chunk; `client`: the client data of an HDF5
+    filter, which has no configuration.
     """
 
-    def __init__(
-        self,
-        config: object,
-        byteorder: str | None = None,
-        stored: np.dtype[Any] | None = None,
-        items: int | None = None,
-    ) -> None:
-        if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-            raise Unsupported(f"codec {config!r} has no id")
-        self.values: Mapping[str, Any] = config
-        self.codec: str = config["id"]
-        self.byteorder = byteorder
-        self.stored = stored
-        self.items = items
+    codec: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    stored: np.dtype[Any] | None = None
+    items: int | None = None
+    client: tuple[int, ...] = ()
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return the parameter, or `default` if it is absent or null."""
@@ -63,15 +61,6 @@ class Parameters:
         """Return where a checksum is."""
         return str(self.values.get("location") or default)
 
-    def dtype(self, name: str = "dtype") -> np.dtype[Any]:
-        """Return a data type of numbers that must be given."""
-        found: np.dtype[Any] = _filters().number(self.required(name))
-        return found if self.byteorder is None else found.newbyteorder("<" if self.byteorder == "<" else ">")
-
-    def astype(self) -> np.dtype[Any] | None:
-        """Return the data type of what is stored, if it is given."""
-        return None if self.values.get("astype") is None else self.dtype("astype")
-
     def elements(self) -> np.dtype[Any]:
         """Return the elements of the array, which a codec of whole arrays must know."""
         if self.stored is None:
@@ -80,118 +69,187 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
+class Library:
+    """A library that the plain installation lacks: the name of its distribution, and the extra that installs it."""
+
+    name: str
+    extra: str
+
+    @property
+    def install(self) -> str:
+        """The command for it. Nothing is on an index under the name of this project."""
+        return f"pip install {self.name}, beside fsbridge"
+
+
+@dataclass(frozen=True, slots=True)
 class Codec:
-    """One row of the table. `make` returns the decoder, or raises Unsupported for parameters that make no sense."""
+    """The record of an encoding: its names, and how its decoder is made.
 
-    kind: Kind
-    make: Callable[[Parameters], Decoder]
+    `make` returns the decoder, or None for an HDF5 filter, or a variant of one, that only HDF5 itself decodes. It raises
+    Unsupported for parameters that make no sense, and ImportError if `library` is not installed. `zarr3`: its own name in
+    Zarr v3; `n5`: the type of N5's own compression; `hdf5`: the number of the filter.
+    """
 
+    name: str
+    make: Callable[[Parameters], Any] = lambda of: None
+    kind: Kind = "bytes"
+    zarr3: str | None = None
+    n5: str | None = None
+    hdf5: int | None = None
+    library: Library | None = None
 
-def _blosc() -> Any:  # decoder modules are imported when first named, because together they take a tenth of a mount's start
-    from fsbridge.codecs import blosc
+    def decoder(self, values: Mapping[str, Any], stored: np.dtype[Any] | None = None, items: int | None = None) -> Decoder:
+        """Return the decoder for a configuration. Raises Unsupported; its text has the command for a missing library."""
+        made: Decoder = self.made(Parameters(self.name, values, stored, items))
+        return made
 
-    return blosc
-
-
-def _checksums() -> Any:
-    from fsbridge.codecs import checksums
-
-    return checksums
-
-
-def _filters() -> Any:
-    from fsbridge.codecs import filters
-
-    return filters
-
-
-def _lz4() -> Any:
-    from fsbridge.codecs import lz4
-
-    return lz4
-
-
-def _numeric() -> Any:
-    from fsbridge.codecs import numeric
-
-    return numeric
+    def made(self, of: Parameters) -> Any:
+        """Return what `make` returns. Raises Unsupported as `decoder` does."""
+        try:
+            return self.make(of)
+        except ImportError:
+            if self.library is None:
+                raise
+            words = f"codec {self.name!r} needs a library that is not installed"
+            raise Unsupported(f"{words}: {self.library.install}") from None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise Unsupported(f"codec {self.name!r}: {error}") from None
 
 
-def _objects() -> Any:
-    from fsbridge.codecs import objects
-
-    return objects
-
-
-def _streams() -> Any:
-    from fsbridge.codecs import streams
-
-    return streams
+def _load(name: str) -> Any:
+    """Return a module of decoders. Each is imported when first needed, because all take a tenth of a mount's start."""
+    return import_module(f"fsbridge.codecs.{name}")
 
 
-CODECS: Mapping[str, Codec] = {
-    "adler32": Codec("bytes", lambda of: _checksums().adler32(of.location("start"))),
-    "astype": Codec("numbers", lambda of: _filters().astype(of.dtype("encode_dtype"), of.dtype("decode_dtype"))),
-    "base64": Codec("bytes", lambda of: _filters().base64()),
-    "bitround": Codec("numbers", lambda of: _filters().bitround()),
-    "blosc": Codec("bytes", lambda of: _blosc().blosc()),
-    "bz2": Codec("bytes", lambda of: _streams().bzip2()),
-    "categorize": Codec(
+LZALLRIGHT, PCODEC, ZFPY = Library("lzallright", "codecs"), Library("pcodec", "codecs"), Library("zfpy", "codecs")
+HDF5PLUGIN = Library("hdf5plugin", "hdf5plugin")
+"""Plug-ins that HDF5 loads in its child process."""
+
+NUMCODECS = (
+    Codec("adler32", lambda of: _load("checksums").adler32(of.location("start"))),
+    Codec("astype", lambda of: _load("filters").astype(of.required("encode_dtype"), of.required("decode_dtype")), "numbers"),
+    Codec("base64", lambda of: _load("filters").base64()),
+    Codec("bitround", lambda of: _load("filters").bitround(), "numbers"),
+    Codec("blosc", lambda of: _load("blosc").blosc(), zarr3="blosc", hdf5=32001),
+    Codec("bz2", lambda of: _load("streams").bzip2(), n5="bzip2", hdf5=307),
+    Codec(
+        "categorize",
+        lambda of: _load("objects").categorize(
+            of.required("labels"), of.get("dtype", "|O"), of.get("astype", "u1"), of.items
+        ),
         "text",
-        lambda of: _objects().categorize(of.required("labels"), of.get("dtype", "|O"), of.get("astype", "u1"), of.items),
     ),
-    "crc32": Codec("bytes", lambda of: _checksums().crc32(of.location("start"))),
-    "crc32c": Codec("bytes", lambda of: _checksums().crc32c(of.location("end"))),
-    "delta": Codec("numbers", lambda of: _filters().delta(of.dtype(), of.astype())),
-    "fixedscaleoffset": Codec(
+    Codec("crc32", lambda of: _load("checksums").crc32(of.location("start"))),
+    Codec("crc32c", lambda of: _load("checksums").crc32c(of.location("end")), zarr3="crc32c"),
+    Codec("delta", lambda of: _load("filters").delta(of.required("dtype"), of.get("astype")), "numbers"),
+    Codec(
+        "fixedscaleoffset",
+        lambda of: _load("filters").fixed_scale_offset(
+            of.required("offset"), of.required("scale"), of.required("dtype"), of.get("astype")
+        ),
         "numbers",
-        lambda of: _filters().fixed_scale_offset(of.required("offset"), of.required("scale"), of.dtype(), of.astype()),
     ),
-    "fletcher32": Codec("bytes", lambda of: _checksums().fletcher32()),
-    "gzip": Codec("bytes", lambda of: _streams().gzip()),
-    "jenkins_lookup3": Codec("bytes", lambda of: _checksums().jenkins_lookup3(of.integer("initval", 0), of.get("prefix"))),
-    "json2": Codec("text", lambda of: _objects().json2(of.get("encoding", "utf-8"), of.get("strict", True), of.items)),
-    "lz4": Codec("bytes", lambda of: _lz4().lz4()),
-    "lzma": Codec("bytes", lambda of: _streams().lzma_stream(of.integer("format", 1), of.get("filters"))),
-    "msgpack2": Codec("text", lambda of: _objects().msgpack2(of.get("raw", False), of.items)),
-    "packbits": Codec("numbers", lambda of: _filters().packbits()),
-    "pcodec": Codec("array", lambda of: _numeric().pcodec(of.elements())),
-    "quantize": Codec("numbers", lambda of: _filters().quantize(of.dtype(), of.astype())),
-    "shuffle": Codec("bytes", lambda of: _filters().shuffle(of.integer("elementsize", 4))),
-    "vlen-array": Codec("objects", lambda of: _objects().vlen_array(of.required("dtype"), of.items)),
-    "vlen-bytes": Codec("objects", lambda of: _objects().vlen_bytes(of.items)),
-    "vlen-utf8": Codec("text", lambda of: _objects().vlen_utf8(of.items)),
-    "zfpy": Codec("array", lambda of: _numeric().zfp(of.elements())),
-    "zlib": Codec("bytes", lambda of: _streams().zlib_stream()),
-    "zstd": Codec("bytes", lambda of: _streams().zstd()),
+    Codec("fletcher32", lambda of: _load("checksums").fletcher32()),
+    Codec("gzip", lambda of: _load("streams").gzip(), zarr3="gzip"),
+    Codec(
+        "jenkins_lookup3",
+        lambda of: _load("checksums").jenkins_lookup3(of.integer("initval", 0), of.get("prefix")),
+    ),
+    Codec(
+        "json2",
+        lambda of: _load("objects").json2(of.get("encoding", "utf-8"), of.get("strict", True), of.items),
+        "text",
+    ),
+    Codec("lz4", lambda of: _load("lz4").lz4()),
+    Codec("lzma", lambda of: _load("streams").lzma_stream(of.integer("format", 1), of.get("filters"))),
+    Codec("msgpack2", lambda of: _load("objects").msgpack2(of.get("raw", False), of.items), "text"),
+    Codec("packbits", lambda of: _load("filters").packbits(), "numbers"),
+    Codec("pcodec", lambda of: _load("numeric").pcodec(of.elements()), "array", library=PCODEC),
+    Codec("quantize", lambda of: _load("filters").quantize(of.required("dtype"), of.get("astype")), "numbers"),
+    Codec("shuffle", lambda of: _load("filters").shuffle(of.integer("elementsize", 4))),
+    Codec("vlen-array", lambda of: _load("objects").vlen_array(of.required("dtype"), of.items), "objects"),
+    Codec("vlen-bytes", lambda of: _load("objects").vlen_bytes(of.items), "objects"),
+    Codec("vlen-utf8", lambda of: _load("objects").vlen_utf8(of.items), "text"),
+    Codec("zfpy", lambda of: _load("numeric").zfp(of.elements()), "array", library=ZFPY),
+    Codec("zlib", lambda of: _load("streams").zlib_stream(), hdf5=1),
+    Codec("zstd", lambda of: _load("streams").zstd(), zarr3="zstd", hdf5=32015),
+)
+"""The codecs of numcodecs. `name` is the id: in Zarr v2, as `numcodecs.<id>` in Zarr v3, and in N5 by zarr-python 2."""
+
+OTHERS = (
+    Codec("gzip", lambda of: _load("streams").n5_gzip(), n5="gzip"),
+    Codec("lz4", lambda of: _load("lz4").n5_lz4(), n5="lz4"),
+    Codec("xz", lambda of: _load("streams").xz(), n5="xz"),
+    Codec("shuffle", lambda of: _load("hdf5").shuffle(of.client), hdf5=2),
+    Codec("fletcher32", lambda of: _load("checksums").hdf5_fletcher32(), hdf5=3),
+    Codec("nbit", lambda of: _load("hdf5").nbit(of.client), hdf5=5),
+    Codec("scaleoffset", lambda of: _load("hdf5").scale_offset(of.client), hdf5=6),
+    Codec("LZO", lambda of: _load("hdf5").lzo(), hdf5=305, library=LZALLRIGHT),
+    Codec("lz4", lambda of: _load("lz4").hdf5_lz4(), hdf5=32004),
+    Codec("bitshuffle", lambda of: _load("hdf5").bitshuffle(of.client), hdf5=32008),
+    Codec("ZFP", hdf5=32013, library=HDF5PLUGIN),
+    Codec("FPZip", hdf5=32014),
+    Codec("SZ", hdf5=32017, library=HDF5PLUGIN),
+    Codec("FCIDECOMP", hdf5=32018, library=HDF5PLUGIN),
+    Codec("JPEG", hdf5=32019),
+    Codec("SZ3", hdf5=32024, library=HDF5PLUGIN),
+    Codec("Blosc2", hdf5=32026, library=HDF5PLUGIN),
+    Codec("SPERR", hdf5=32028, library=HDF5PLUGIN),
+    Codec("HTJ2K", hdf5=32040, library=HDF5PLUGIN),
+)
+"""Encodings that numcodecs has not, or not in this way: N5's own, and the filters of HDF5."""
+
+CODECS = (*NUMCODECS, *OTHERS)
+
+PREFIX = "numcodecs."
+_BY_ID = {codec.name: codec for codec in NUMCODECS}
+
+ZARR3: Mapping[str, Codec] = {
+    **{PREFIX + codec.name: codec for codec in NUMCODECS},
+    **{codec.zarr3: codec for codec in CODECS if codec.zarr3 is not None},
 }
+"""Codecs by the names that Zarr v3 may have for them."""
+
+N5: Mapping[str, Codec] = {
+    **{codec.name: codec for codec in NUMCODECS if codec.kind == "bytes"},
+    **{codec.n5: codec for codec in CODECS if codec.n5 is not None},
+}
+"""Codecs by the type of a compression in N5."""
+
+FILTERS: Mapping[int, Codec] = {codec.hdf5: codec for codec in CODECS if codec.hdf5 is not None}
+"""Filters of HDF5 by their numbers.
+
+LZF (32000) is left to HDF5, because h5py always has it, and in Python it would decode 10 MB/s while other threads wait.
+"""
 
 FIXED: Mapping[str, str] = {"U": "vlen-utf8", "S": "vlen-bytes", "V": "vlen-bytes"}
 """The object codec that zarr-python 3.0 put before elements of fixed length, by numpy's kind."""
 
 NEVER = {"pickle": "would run code from the store"}
 
-SERIALIZERS: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
-"""The Zarr v3 serializer of the elements that an object codec decodes, by the kind of the codec."""
+VLEN: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
+"""The encoding of variable length to which an object codec decodes, by its kind; it is a serializer of Zarr v3."""
 
 
-def is_compressor(codec: str) -> bool:
-    """True if `codec` is in the table and decodes bytes to bytes."""
-    return codec in CODECS and CODECS[codec].kind == "bytes"
+def libraries() -> dict[Library, list[Codec]]:
+    """Return the libraries of all extras, each with the codecs that need it."""
+    codecs: dict[Library, list[Codec]] = {}
+    for codec in CODECS:
+        if codec.library is not None:
+            codecs.setdefault(codec.library, []).append(codec)
+    return codecs
 
 
-def decoder(config: object, byteorder: str | None = None, stored: np.dtype[Any] | None = None) -> Decoder:
+def decoder(config: object, stored: np.dtype[Any] | None = None) -> Decoder:
     """Return the decoder of a compressor, or of a filter on numbers, from a configuration with its `id`.
 
-    `byteorder`: `<` or `>`. It replaces the byte order of the data types in the configuration, because in Zarr v3 the
-    `bytes` codec decides. `stored`: the elements of the array; codecs of whole arrays are Unsupported without it. Raises
-    Unsupported for ids outside the table and for needed parameters that make no sense.
+    `stored`: the elements of the array; codecs of whole arrays are Unsupported without it. Raises Unsupported for ids
+    outside the table and for needed parameters that make no sense.
     """
-    of = Parameters(config, byteorder, stored)
-    known = CODECS.get(of.codec)
-    if known is None or (known.kind in SERIALIZERS and of.codec != "categorize"):
-        raise Unsupported(_reason(of.codec))
-    return _make(known, of)
+    codec, values = _identified(config)
+    if codec.kind in VLEN and codec.name != "categorize":
+        raise _unknown(codec.name)
+    return codec.decoder(values, stored)
 
 
 def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
@@ -199,27 +257,39 @@ def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
 
     `items`: number of elements of every chunk. Raises Unsupported as `decoder` does.
     """
-    of = Parameters(config, items=items)
-    known = CODECS.get(of.codec)
-    if known is None or known.kind not in SERIALIZERS:
-        raise Unsupported(_reason(of.codec))
-    return _make(known, of), SERIALIZERS[known.kind]
+    codec, values = _identified(config)
+    if codec.kind not in VLEN:
+        raise _unknown(codec.name)
+    return codec.decoder(values, items=items), VLEN[codec.kind]
 
 
 def fixed_decoder(codec: str, stored: np.dtype[Any], items: int) -> Decoder:
     """Return the decoder of an object codec before elements of fixed length. Raises Unsupported unless `FIXED` has both."""
     if FIXED.get(stored.kind) != codec:
-        raise Unsupported(_reason(codec))
-    found: Decoder = _objects().fixed(stored.kind == "U", stored, items)
-    return found
+        raise _unknown(codec)
+    made: Decoder = _load("objects").fixed(stored.kind == "U", stored, items)
+    return made
 
 
-def _make(known: Codec, of: Parameters) -> Decoder:
-    try:
-        return known.make(of)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise Unsupported(f"codec {of.codec!r}: {error}") from None
+def filter_decoder(number: int, client: Sequence[int]) -> Decoder | None:
+    """Return the decoder of an HDF5 filter, or None if only HDF5 itself can decode it. Raises Unsupported as `decoder` does.
+
+    `client`: the data in the dataset's pipeline (after `set_local`).
+    """
+    codec = FILTERS.get(number)
+    made: Decoder | None = None if codec is None else codec.made(Parameters(codec.name, client=tuple(map(int, client))))
+    return made
 
 
-def _reason(codec: str) -> str:
-    return f"codec {codec!r} {NEVER[codec]}" if codec in NEVER else f"codec {codec!r} is not known"
+def _identified(config: object) -> tuple[Codec, Mapping[str, Any]]:
+    """Return the codec that a configuration with an `id` names, and its parameters."""
+    if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
+        raise Unsupported(f"codec {config!r} has no id")
+    codec = _BY_ID.get(config["id"])
+    if codec is None:
+        raise _unknown(config["id"])
+    return codec, config
+
+
+def _unknown(codec: str) -> Unsupported:
+    return Unsupported(f"codec {codec!r} {NEVER.get(codec, 'is not known')}")

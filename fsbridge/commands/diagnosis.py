@@ -22,6 +22,7 @@ from shlex import quote
 from typing import Literal
 
 from fsbridge import __version__
+from fsbridge.codecs.table import Codec, libraries
 from fsbridge.errors import FsbridgeError, SetupError
 
 State = Literal["ok", "note", "bad"]
@@ -33,17 +34,20 @@ LIBRARIES = (
 )
 """Distributions that fsbridge needs."""
 
+
+def _data(codecs: list[Codec]) -> str:
+    kind = "HDF5" if all(codec.hdf5 is not None for codec in codecs) else "Zarr"
+    return f"{kind} data compressed by {', '.join(codec.name for codec in codecs)}"
+
+
 OPTIONAL = {
-    "hdf5plugin": "Blosc2, ZFP, SZ3 and FCIDECOMP in HDF5",
-    "pcodec": "Zarr arrays compressed by pcodec",
-    "zfpy": "Zarr arrays compressed by zfpy",
-    "lzallright": "LZO in HDF5 files of old PyTables",
+    **{library.name: _data(codecs) for library, codecs in libraries().items()},
     "distributed": "--dask: work on the workers of a Dask cluster",
     "boto3": "--profile: credentials from ~/.aws",
 }
 """Distributions without which some data cannot be read."""
 
-IMPORTED = "import pyfuse3, trio, numpy, numcodecs, deflate, google_crc32c, xxhash, lmdb, msgpack, h5py, obstore"
+IMPORTED = f"import {', '.join(LIBRARIES).replace('-', '_')}"
 
 FEW_FILES = 1024
 """Open files that a daemon with many readers may need."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fsbridge.codecs import table
 from fsbridge.formats import format as formats
 from fsbridge.metadata import Format
 
@@ -77,8 +78,7 @@ IMPORTERS = {
     "trio": {"kernel", "mount"},
     "numcodecs": {"codecs"},
     "deflate": {"codecs"},
-    "pcodec": {"codecs"},
-    "zfpy": {"codecs"},
+    **{library.name: {"codecs"} for library in table.libraries()},
     "fsspec": {"unmounted/filesystem"},
     "tqdm": {"commands/output"},
     "distributed": {"unmounted/cluster"},
@@ -90,8 +90,8 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3", "distributed"}
-"""Libraries of an extra."""
+OPTIONAL = {*(library.name for library in table.libraries()), "boto3", "distributed"} - {table.HDF5PLUGIN.name}
+"""Libraries of an extra that are imported; HDF5 finds its plug-ins by itself."""
 
 
 def part(module: Path) -> str:
@@ -248,11 +248,28 @@ def test_p5_no_code_from_data() -> None:
                     f"{name_of(module)}:{node.lineno}"
                 )
             if isinstance(node, ast.ImportFrom) and node.module == "importlib" and node.names[0].name == "import_module":
-                assert name_of(module) == "commands/__init__", (
-                    f"{name_of(module)}:{node.lineno}: only commands are imported by a name, from one table"
+                assert name_of(module) in {"commands/__init__", "codecs/table"}, (
+                    f"{name_of(module)}:{node.lineno}: commands and decoders alone are imported by a name, from one table"
                 )
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in {"eval", "exec", "__import__", "get_codec"}, f"{name_of(module)}:{node.lineno}"
+
+
+def test_p5_modules_of_decoders_are_imported_by_names_in_the_text_of_the_table() -> None:
+    calls = [node for node in nodes(PACKAGE / "codecs" / "table.py") if isinstance(node, ast.Call)]
+    named = [node.args for node in calls if isinstance(node.func, ast.Name) and node.func.id == "_load"]
+    assert len(named) > 30
+    assert all(isinstance(name, ast.Constant) for (name,) in named)
+    assert [ast.unparse(node) for node in calls if "import_module" in ast.unparse(node.func)] == [
+        "import_module(f'fsbridge.codecs.{name}')"
+    ]
+
+
+def test_the_extra_of_each_library_installs_it() -> None:
+    extras = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for library, codecs in table.libraries().items():
+        needed = " ".join(extras[library.extra])
+        assert re.search(rf"\b{library.name}\b", needed), f"{codecs[0].name} needs {library.name}"
 
 
 def test_modules_say_what_they_are() -> None:

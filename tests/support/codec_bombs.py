@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable
 
-from fsbridge.codecs import Decoder, blosc, filters, hdf5, lz4, objects, streams
+from fsbridge.codecs import Decoder, blosc, filters, lz4, objects, streams, table
 
 if sys.version_info >= (3, 14):
     from compression.zstd import ZstdCompressor
@@ -34,7 +34,7 @@ def _lz4_zeros(size: int) -> bytes:
 
 
 def _filter(number: int, *values: int) -> Decoder:
-    decoder = hdf5.decoder(number, values)
+    decoder = table.filter_decoder(number, values)
     assert decoder is not None
     return decoder
 
@@ -63,7 +63,7 @@ BOMBS: dict[str, Callable[[], tuple[Decoder, bytes]]] = {
     "lz4": lambda: (lz4.lz4(), struct.pack("<I", HUGE) + _lz4_zeros(HUGE)),
     "java lz4": lambda: (lz4.n5_lz4(), _java()),
     "blosc": lambda: (blosc.blosc(), struct.pack("<BBBBIIII", 2, 1, 0x33, 1, HUGE, HUGE, 28, 20) + bytes(8)),
-    "hdf5 lz4": lambda: (hdf5.decoder(32004, ()) or lz4.lz4(), _hdf5_lz4()),
+    "hdf5 lz4": lambda: (table.filter_decoder(32004, ()) or lz4.lz4(), _hdf5_lz4()),
     "hdf5 bitshuffle": lambda: (_filter(32008, 0, 3, 1, 0, 2), struct.pack(">QII", HUGE, HUGE, 5) + bytes(5)),
     "packbits": lambda: (filters.packbits(), bytes(HUGE // 8 + 1)),
     "json2": lambda: (objects.json2(), b'["' + b"x" * HUGE + b'","|O",[1]]'),

@@ -20,7 +20,7 @@ import numcodecs
 import numpy as np
 import xxhash
 
-from fsbridge.codecs import CodecChain, Decoder, blosc, filters, hdf5, lz4, objects, streams, table, zarr3
+from fsbridge.codecs import CodecChain, Decoder, blosc, filters, lz4, objects, streams, table, zarr3
 
 if sys.version_info >= (3, 14):
     from compression.zstd import CompressionParameter, ZstdCompressor
@@ -146,7 +146,7 @@ def hdf5_chunk(path: Path, data: np.ndarray, options: dict[str, Any]) -> tuple[C
         plist = dataset.id.get_create_plist()
         pipeline = [plist.get_filter(i) for i in range(plist.get_nfilters())]
     assert not mask
-    steps = [hdf5.decoder(entry[0], entry[2]) for entry in pipeline]
+    steps = [table.filter_decoder(entry[0], entry[2]) for entry in pipeline]
     return CodecChain(tuple(step for step in steps[::-1] if step is not None)), stored
 
 
@@ -181,7 +181,7 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
     structs = np.random.default_rng(1).bytes(struct_type.itemsize * 40)
     swapper = filters.little_endian(struct_type)
     assert swapper is not None
-    nbit = hdf5.decoder(5, (8, 0, 40, 1, 4, 1, 11, 5))
+    nbit = table.filter_decoder(5, (8, 0, 40, 1, 4, 1, 11, 5))
     assert nbit is not None
     casts = (zarr3.cast_value(np.dtype("<i2"), np.dtype("u1")), zarr3.scale_offset(np.dtype("<i4"), 3, 2))
     even = (2 * smooth.astype("<i4")).tobytes()

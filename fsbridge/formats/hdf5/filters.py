@@ -1,7 +1,7 @@
 """HDF5 filters: a dataset's pipeline as codec chains, one per filter mask, and the plug-ins that the child may load.
 
 Plug-ins are code. They come only from the `hdf5plugin` package, if the user installed it, and from folders that the user
-named, whatever HDF5's own environment variables say. Not here: decoders (`codecs/hdf5.py`), the child.
+named, whatever HDF5's own environment variables say. Not here: decoders (`codecs/table.py`), the child.
 """
 
 from __future__ import annotations
@@ -12,24 +12,9 @@ from collections.abc import Sequence
 from importlib import util
 
 from fsbridge.children.starting import Program
-from fsbridge.codecs import CodecChain, Decoder, hdf5
+from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import Unsupported
 from fsbridge.formats.hdf5.answers import Filter
-
-INSTALL = "pip install hdf5plugin, beside fsbridge"
-_REGISTERED = {
-    32013: "ZFP",
-    32014: "FPZip",
-    32017: "SZ",
-    32018: "FCIDECOMP",
-    32019: "JPEG",
-    32024: "SZ3",
-    32026: "Blosc2",
-    32028: "SPERR",
-    32040: "HTJ2K",
-}
-"""Registered filters (HDF Group's list) that are not decoded here, by their usual names."""
-_IN_HDF5PLUGIN = frozenset({32013, 32017, 32018, 32024, 32026, 32028, 32040})
 
 
 class FilterPipeline:
@@ -51,7 +36,7 @@ class FilterPipeline:
         used = [entry for i, entry in enumerate(self._filters) if not mask >> i & 1]
         steps: list[Decoder] = []
         for entry in reversed(used):
-            step = hdf5.decoder(entry.number, entry.values)
+            step = table.filter_decoder(entry.number, entry.values)
             if step is not None:
                 steps.append(step)
             elif all(other.available for other in used):
@@ -63,10 +48,11 @@ class FilterPipeline:
 
 def _refusal(entry: Filter) -> str:
     """Return which filter is missing, and the command that helps."""
-    name = _REGISTERED.get(entry.number, entry.name[:60])
+    codec = table.FILTERS.get(entry.number)
+    name = codec.name if codec is not None else entry.name[:60]
     what = f"HDF5 filter {name} ({entry.number})" if name else f"HDF5 filter {entry.number}"
-    if entry.number in _IN_HDF5PLUGIN:
-        return f"{what} needs a plug-in: {INSTALL}"
+    if codec is not None and codec.library is not None:
+        return f"{what} needs a plug-in: {codec.library.install}"
     return f"{what} is decoded neither here nor by the installed HDF5: --hdf5-plugins DIR names a folder with its plug-in"
 
 
@@ -80,7 +66,7 @@ LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc
 @functools.cache
 def installed() -> tuple[str, ...]:
     """Return the folder of the `hdf5plugin` package if it is installed beside fsbridge. Nothing of it is imported."""
-    found = util.find_spec("hdf5plugin")
+    found = util.find_spec(table.HDF5PLUGIN.name)
     folders = [] if found is None else found.submodule_search_locations or []
     return tuple(path for path in (os.path.join(folder, "plugins") for folder in folders) if os.path.isdir(path))
 

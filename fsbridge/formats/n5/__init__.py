@@ -9,7 +9,7 @@ and `order` tells that the bytes are in the reverse of Zarr's order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, RefusedStep, refusal, table
-from fsbridge.codecs.lz4 import n5_lz4
-from fsbridge.codecs.streams import bzip2, n5_gzip, xz
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
 from fsbridge.formats.documents import (
     REPEATED_BYTES,
@@ -55,14 +53,6 @@ NUMBERS = re.compile(
     r"u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|bool|(datetime64|timedelta64)\[[0-9]*[a-zA-Z]{1,2}\]"
 )
 """N5's ten types, and the numpy names that zarr-python 2's N5Store writes for arrays of any other type."""
-
-DECODERS: Mapping[str, Callable[[], Decoder]] = {
-    "gzip": n5_gzip,
-    "bzip2": bzip2,
-    "xz": xz,
-    "lz4": n5_lz4,
-}
-"""Compressions that N5 names or writes in its own way. The others have numcodecs' names and bytes."""
 
 
 class _Element(NamedTuple):
@@ -302,11 +292,10 @@ def _parse_codecs(fields: Fields) -> tuple[Decoder, ...]:
 def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
     if name == "raw":
         return ()
-    if name in DECODERS:
-        return (DECODERS[name](),)
-    if table.is_compressor(name):  # zarr-python 2's N5Store: numcodecs' configuration with `type` for `id`
-        return (table.decoder({**parameters, "id": name}),)
-    return (RefusedStep(name, f"compression {name[:60]!r} is not known"),)
+    codec = table.N5.get(name)
+    if codec is None:
+        return (RefusedStep(name, f"compression {name[:60]!r} is not known"),)
+    return (codec.decoder(parameters),)
 
 
 def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:

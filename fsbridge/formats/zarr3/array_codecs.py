@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import Decoder, RefusedStep, filters, zarr3
+from fsbridge.codecs.table import PREFIX
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.types import ZarrType, parse_type
 from fsbridge.metadata import JSON
-
-PREFIX = "numcodecs."
 
 _DType = np.dtype[Any]
 

@@ -16,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, RefusedStep, filters, objects, table, zarr3
+from fsbridge.codecs.table import PREFIX
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.strict_json import Fields
-from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, PREFIX, ArrayPhase, array_phase, extension, understood
+from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, ArrayPhase, array_phase, extension, understood
 from fsbridge.formats.zarr3.shard_index import ShardLevel
 from fsbridge.formats.zarr3.types import ZarrType
 from fsbridge.metadata import JSON, DataType
@@ -29,8 +30,6 @@ MAX_DEPTH = 8
 DEFAULT_INDEX_CODECS: Sequence[JSON] = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
 INDEX_TYPE = ZarrType("uint64", "uint64", np.dtype("<u8"), 8)
 MASK_TYPE = ZarrType("bool", "bool", np.dtype("?"))
-OWN = ("blosc", "crc32c", "gzip", "zstd")
-"""Bytes-to-bytes codecs of the specification. Decoding needs none of their parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +180,9 @@ def _json2(array: ArrayPhase, fields: Fields) -> BytesPhase:
     return _bytes_of(array, "little", table.object_decoder({**fields.values, "id": "json2"}, array.items)[0])
 
 
-def _numbers(codec: str, array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """Decode numcodecs' codecs of whole arrays of numbers, which are always little-endian."""
-    step = table.decoder({**fields.values, "id": codec}, stored=array.numbers(fields))
+def _numbers(codec: table.Codec, array: ArrayPhase, fields: Fields) -> BytesPhase:
+    """Decode a codec of whole arrays of numbers, which are always little-endian."""
+    step = codec.decoder(fields.values, array.numbers(fields))
     return _bytes_of(replace(array, names=(*array.names, step.name)), "little", step)
 
 
@@ -278,20 +277,19 @@ SERIALIZERS: Mapping[str, Callable[[ArrayPhase, Fields], BytesPhase]] = {
     PREFIX + "vlen-utf8": partial(_vlen, True),
     PREFIX + "vlen-bytes": partial(_vlen, False),
     PREFIX + "json2": _json2,
-    PREFIX + "pcodec": partial(_numbers, "pcodec"),
-    PREFIX + "zfpy": partial(_numbers, "zfpy"),
+    **{name: partial(_numbers, codec) for name, codec in table.ZARR3.items() if codec.kind == "array"},
 }
 """Functions by the name of an array-to-bytes codec that return the array as bytes, or raise Unsupported."""
 
 
 def bytes_decoder(name: str, fields: Fields, stored: np.dtype[Any] | None) -> Decoder:
-    """Return the decoder of the bytes-to-bytes codec `name`: Zarr's own, or `numcodecs.<id>`.
+    """Return the decoder of the bytes-to-bytes codec `name`: Zarr's own, whose parameters do not matter, or numcodecs'.
 
     `stored`: the elements, for a `shuffle` without their size.
     """
-    codec = name.removeprefix(PREFIX)
-    if not (table.is_compressor(codec) if name.startswith(PREFIX) else codec in OWN):
+    codec = table.ZARR3.get(name)
+    if codec is None or codec.kind != "bytes":
         raise Unsupported("not known")
-    if codec == "shuffle" and fields.values.get("elementsize") in (None, 0) and stored is not None:
-        return table.decoder({"id": codec, "elementsize": stored.itemsize})
-    return table.decoder({**fields.values, "id": codec} if name.startswith(PREFIX) else {"id": codec})
+    if codec.name == "shuffle" and fields.values.get("elementsize") in (None, 0) and stored is not None:
+        return codec.decoder({"elementsize": stored.itemsize})
+    return codec.decoder(fields.values if name.startswith(PREFIX) else {})

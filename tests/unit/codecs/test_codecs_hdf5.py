@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.codecs import CodecChain, Decoder, hdf5
+from fsbridge.codecs import CodecChain, hdf5, table
 from fsbridge.errors import CorruptData, FsbridgeError
 
 hdf5plugin.register(force=True)  # PyTables, when imported before, has brought a Blosc filter that refuses single elements
@@ -44,7 +44,7 @@ def decode(chunk: Chunk, pipeline: Pipeline, size: int) -> bytes:
     steps = []
     for position, (number, values) in enumerate(pipeline):
         if not mask >> position & 1:
-            step = hdf5.decoder(number, values)
+            step = table.filter_decoder(number, values)
             assert step is not None, number
             steps.append(step)
     out = memoryview(bytearray(b"\xa5" * size))
@@ -189,7 +189,7 @@ def test_what_only_hdf5_can_decode() -> None:
         (4, (141, 32)), (32013, (1,)), (32026, (1,)), (32000, (4, 261)), (5, (1, 0)), (5, (20, 0, 9, 3, 8, 1)), (6, (1, 2)),
         (6, (1, 2, 9, 1, 4, 1, 0, 0)), (32008, (0, 3)), (32008, (0, 3, 4, 0, 9)), (2, ()), (2, (0,)),
     ):  # fmt: skip
-        assert hdf5.decoder(number, values) is None
+        assert table.filter_decoder(number, values) is None
 
 
 DAMAGED: dict[str, dict[str, Any]] = {
@@ -227,5 +227,5 @@ def test_unpacked_bits_are_the_packed_numbers(width: int, numbers: list[int]) ->
 
 
 def test_names() -> None:
-    made: list[Decoder | None] = [hdf5.decoder(32008, (0, 3, 4, 0, 2)), hdf5.decoder(2, (4,)), hdf5.decoder(1, (6,))]
+    made = [table.filter_decoder(*given) for given in ((32008, (0, 3, 4, 0, 2)), (2, (4,)), (1, (6,)))]
     assert [step.name for step in made if step] == ["bitshuffle(lz4)", "shuffle", "zlib"]

@@ -210,12 +210,6 @@ def test_the_table_decodes_what_numcodecs_configures(codec: numcodecs.abc.Codec)
     assert bytes(out) == np.frombuffer(np.ascontiguousarray(codec.decode(stored)), "u1").tobytes()
 
 
-def test_byte_order_of_the_bytes_codec_rules() -> None:
-    decoder = table.decoder({"id": "delta", "dtype": "<i4", "astype": "<i2"}, ">")
-    stored = np.array([1, 2, 3], ">i2").tobytes()
-    assert decoder.decode(stored, 12, LIMIT, None) == np.array([1, 3, 6], ">i4").tobytes()
-
-
 @pytest.mark.parametrize("codec", ["pickle", "zfpy", "pcodec", "n5_wrapper", "json", "msgpack", "imagecodecs_jpeg2k", ""])
 def test_ids_outside_the_table(codec: str) -> None:
     for make in (table.decoder, lambda config: table.object_decoder(config, 1)):

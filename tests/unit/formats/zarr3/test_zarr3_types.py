@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from model_reader import read_array
 from zarr3_documents import array_document, root_array, write
 
-from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 from fsbridge.formats import dtypes
@@ -376,7 +375,6 @@ def test_a_missing_library_is_named_with_the_command_that_helps(
     """The array is shown; its chunks, and `info`, say what to install."""
     monkeypatch.setitem(sys.modules, codec, None)
     monkeypatch.setitem(sys.modules, "pcodec.standalone", None)
-    getattr(native, codec).cache_clear()
     codecs = [named(f"numcodecs.{codec}")]
     array = root_array(write(tmp_path, array_document(data_type="float32", codecs=codecs), {"c/0": b"x"}))
     assert array.metadata.refused is not None
