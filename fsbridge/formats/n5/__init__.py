@@ -290,12 +290,15 @@ def _parse_codecs(fields: Fields) -> tuple[Decoder, ...]:
 
 
 def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
+    """Return the decoder of a compression. One that cannot be decoded reports its reason when a block is read."""
     if name == "raw":
         return ()
-    codec = table.N5.get(name)
-    if codec is None:
+    if name not in table.N5:
         return (RefusedStep(name, f"compression {name[:60]!r} is not known"),)
-    return (codec.decoder(parameters),)
+    try:
+        return (table.N5[name].decoder(parameters),)
+    except Unsupported as error:
+        return (RefusedStep(name, str(error)),)
 
 
 def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:

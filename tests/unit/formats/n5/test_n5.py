@@ -380,11 +380,14 @@ def test_a_block_of_numbers_in_an_array_of_strings_is_corrupt(tmp_path: Path, op
         read_all(array, (0,))
 
 
-def test_unknown_compression_shows_metadata_and_refuses_blocks(tmp_path: Path, opened: list[Source]) -> None:
-    path = dataset(tmp_path / "a", [4], [4], "uint8", {"type": "jpeg", "quality": 90})
+@pytest.mark.parametrize("compression", [{"type": "jpeg", "quality": 90}, {"type": "shuffle", "elementsize": "x"}])
+def test_a_compression_that_cannot_be_decoded_shows_metadata_and_refuses_blocks(
+    tmp_path: Path, opened: list[Source], compression: dict[str, Any]
+) -> None:
+    path = dataset(tmp_path / "a", [4], [4], "uint8", compression)
     put(path / "0", header((4,)) + b"\xff\xd8")
     array = array_at(open_root(tmp_path, opened), "a")
-    with pytest.raises(Unsupported, match="jpeg"):
+    with pytest.raises(Unsupported, match=compression["type"]):
         read_fixed(array, (0,))
 
 
