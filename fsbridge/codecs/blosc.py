@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, Read, native
+from fsbridge.codecs import Buffer, CodecAbilities, Overflow, Read, native
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.threads.forking import make_lock
 
@@ -316,11 +316,6 @@ class Blosc(CodecAbilities):
         """Return the size of a block."""
         frame = Frame.begin(read, stored)
         return frame.blocksize if frame.blocks else 1
-
-
-def blosc() -> Decoder:
-    """Return the decoder of a Blosc-1 frame."""
-    return Blosc()
 
 
 def _decoded(frame: Frame, data: Buffer, out: memoryview | None) -> Buffer:

@@ -93,7 +93,7 @@ class PackBits(CodecAbilities):
 
 @dataclass(frozen=True, slots=True)
 class Base64(CodecAbilities):
-    """Decodes bytes that are stored as Base64 text."""
+    """Decodes bytes that are stored as Base64 text: the standard alphabet, padded, nothing in between."""
 
     name: str = "base64"
 
@@ -157,21 +157,6 @@ def quantize(dtype: Any, astype: Any = None) -> Decoder:
     if result.kind != "f" or stored.kind != "f":
         raise Unsupported(f"quantize cannot decode {stored} to {result}")
     return Elementwise("quantize", stored, result)
-
-
-def packbits() -> Decoder:
-    """Return the decoder of numcodecs' `packbits`."""
-    return PackBits()
-
-
-def bitround() -> Decoder:
-    """Return the decoder of numcodecs' `bitround`, which rounds when writing."""
-    return Verbatim("bitround")
-
-
-def base64() -> Decoder:
-    """Return the decoder of numcodecs' `base64`: the standard alphabet, padded, nothing in between."""
-    return Base64()
 
 
 def number(spelling: Any) -> np.dtype[Any]:
@@ -296,11 +281,6 @@ class Untranspose(CodecAbilities):
             raise CorruptData(f"{len(data)} bytes do not fit an array of shape {list(self.shape)}")
         stored = np.frombuffer(data, f"V{self.itemsize}").reshape(self.shape)
         return stored.transpose(np.argsort(self.order)).tobytes()
-
-
-def untranspose(shape: tuple[int, ...], order: tuple[int, ...], itemsize: int) -> Decoder:
-    """Return the decoder for an array that has `shape` after it was transposed by `order`."""
-    return Untranspose(shape, order, itemsize)
 
 
 @dataclass(frozen=True, slots=True)

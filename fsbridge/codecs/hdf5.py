@@ -209,7 +209,7 @@ def lzo() -> Decoder:
 
 
 def _zstd_block(stored: Buffer, decoded: int) -> Buffer:
-    return streams.zstd().decode(stored, decoded, decoded, None)
+    return streams.Zstd().decode(stored, decoded, decoded, None)
 
 
 def _check_size(total: int, size: int | None, limit: int) -> None:

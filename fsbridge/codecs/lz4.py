@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import xxhash
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, native
+from fsbridge.codecs import Buffer, CodecAbilities, Overflow, native
 from fsbridge.codecs.streams import Output
 from fsbridge.errors import CorruptData
 
@@ -131,21 +131,6 @@ class Hdf5Lz4(CodecAbilities):
         if position != len(view):
             raise CorruptData(f"{len(view) - position} bytes after the end of the compressed data")
         return target.done()
-
-
-def lz4() -> Decoder:
-    """Return the decoder of numcodecs' `lz4`."""
-    return Lz4()
-
-
-def n5_lz4() -> Decoder:
-    """Return the decoder of N5's `lz4` in any of its three dialects."""
-    return N5Lz4()
-
-
-def hdf5_lz4() -> Decoder:
-    """Return the decoder of HDF5's registered LZ4 filter."""
-    return Hdf5Lz4()
 
 
 def _decode_java(view: memoryview, target: Output) -> Buffer:

@@ -177,7 +177,7 @@ class Categorize(CodecAbilities):
 class NulStrings(CodecAbilities):
     """Decodes N5's `string`: UTF-8 strings, each ended by NUL (n5 `StringDataBlock`)."""
 
-    items: int | None
+    items: int | None = None
     name: str = "strings"
 
     def encoded_size(self, decoded: int) -> int | None:
@@ -256,11 +256,6 @@ def categorize(labels: Sequence[str], dtype: Any = "|O", astype: Any = "u1", ite
         if fixed is None or not fixed.itemsize:
             raise Unsupported(f"categorize cannot decode to data type {dtype!r}")
     return Categorize(tuple(label.encode() for label in labels), stored, items, fixed)
-
-
-def nul_strings(items: int | None = None) -> Decoder:
-    """Return the decoder of N5's `string` blocks as `vlen-utf8`."""
-    return NulStrings(items)
 
 
 def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:

@@ -123,9 +123,9 @@ MAX_WBITS = {"gzip": 31, "zlib": 15}
 
 @dataclass(frozen=True, slots=True)
 class Deflate(CodecAbilities):
-    """Decodes gzip members (RFC 1952), one after the other, or one zlib stream (RFC 1950).
+    """Decodes gzip members (RFC 1952), one after the other, or one zlib stream (RFC 1950), and verifies their checksums.
 
-    If `container` is `either`, the first bytes decide.
+    If `container` is `either`, the first bytes decide: z5 ignores N5's attribute `useZlib`.
     """
 
     name: str
@@ -145,21 +145,6 @@ class Deflate(CodecAbilities):
                 return target
         start = partial(zlib.decompressobj, MAX_WBITS[container])
         return expand(start, (zlib.error,), data, Output(size, limit, out), many=container == "gzip")
-
-
-def gzip() -> Decoder:
-    """Return the decoder of one or more gzip members (RFC 1952), whose CRC-32 and length are verified."""
-    return Deflate("gzip", "gzip")
-
-
-def zlib_stream() -> Decoder:
-    """Return the decoder of one zlib stream (RFC 1950), whose Adler-32 is verified."""
-    return Deflate("zlib", "zlib")
-
-
-def n5_gzip() -> Decoder:
-    """Return the decoder of N5's `gzip`. z5 ignores `useZlib`, so the bytes decide and not the attribute."""
-    return Deflate("gzip", "either")
 
 
 MEMORY_BYTES = 256 << 20
@@ -214,16 +199,6 @@ class Lzma(CodecAbilities):
         if self.format == lzma.FORMAT_RAW:
             return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[dict(entry) for entry in self.filters])
         return lzma.LZMADecompressor(self.format, MEMORY_BYTES)
-
-
-def bzip2() -> Decoder:
-    """Return the decoder of bzip2 streams."""
-    return Bz2()
-
-
-def xz() -> Decoder:
-    """Return the decoder of the .xz container."""
-    return Lzma("xz", lzma.FORMAT_XZ)
 
 
 def lzma_stream(format: int = lzma.FORMAT_XZ, filters: Sequence[Mapping[str, Any]] | None = None) -> Decoder:
@@ -286,11 +261,6 @@ class Zstd(CodecAbilities):
         if size and declared in (None, size) and bytes(data[:4]) == MAGIC:
             return _decompress(data, size, out)
         return expand(ZstdDecompressor, (ZstdError, EOFError), data, Output(size, limit, out), many=True)
-
-
-def zstd() -> Decoder:
-    """Return the decoder of Zstandard frames."""
-    return Zstd()
 
 
 def with_dictionary(data: Buffer, dictionary: bytes, limit: int) -> bytes:

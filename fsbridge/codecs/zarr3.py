@@ -337,8 +337,3 @@ class Optional(CodecAbilities):
         if not self.itemsize and U32.unpack_from(found)[0] != present:
             raise CorruptData(f"{U32.unpack_from(found)[0]} elements where the mask has {present}")
         return found
-
-
-def optional(items: int | None, mask: CodecChain, data: CodecChain, itemsize: int) -> Decoder:
-    """Return the decoder of elements that may be missing, `itemsize` bytes each (0: of variable length)."""
-    return Optional(items, mask, data, itemsize)

@@ -70,27 +70,27 @@ def blosc_encode(data: bytes, cname: str, shuffle: int, blocksize: int = 4096, t
 
 
 COMPRESSORS: dict[str, tuple[Callable[[bytes], bytes], Decoder]] = {
-    "gzip": (gzip.compress, streams.gzip()),
-    "gzip members": (lambda d: gzip.compress(d[:100]) + gzip.compress(d[100:]), streams.gzip()),
-    "zlib": (zlib.compress, streams.zlib_stream()),
-    "n5 gzip": (gzip.compress, streams.n5_gzip()),
-    "n5 gzip as zlib": (zlib.compress, streams.n5_gzip()),
-    "bz2": (lambda d: bz2.compress(d, 1), streams.bzip2()),
-    "xz": (lambda d: lzma.compress(d, preset=0), streams.xz()),
+    "gzip": (gzip.compress, streams.Deflate("gzip", "gzip")),
+    "gzip members": (lambda d: gzip.compress(d[:100]) + gzip.compress(d[100:]), streams.Deflate("gzip", "gzip")),
+    "zlib": (zlib.compress, streams.Deflate("zlib", "zlib")),
+    "n5 gzip": (gzip.compress, streams.Deflate("gzip", "either")),
+    "n5 gzip as zlib": (zlib.compress, streams.Deflate("gzip", "either")),
+    "bz2": (lambda d: bz2.compress(d, 1), streams.Bz2()),
+    "xz": (lambda d: lzma.compress(d, preset=0), streams.Lzma("xz", 1)),
     "lzma xz": (lambda d: lzma.compress(d, preset=0), streams.lzma_stream(1)),
     "lzma alone": (lambda d: lzma.compress(d, lzma.FORMAT_ALONE, preset=0), streams.lzma_stream(2)),
     "lzma raw": (lambda d: lzma.compress(d, lzma.FORMAT_RAW, filters=LZMA_FILTERS), streams.lzma_stream(3, LZMA_FILTERS)),
-    "zstd": (lambda d: bytes(numcodecs.Zstd(level=3).encode(d)), streams.zstd()),
-    "zstd checksum": (lambda d: zstd_encode(d, checksum=True), streams.zstd()),
-    "zstd unknown size": (lambda d: zstd_encode(d, content_size=False), streams.zstd()),
-    "zstd frames": (lambda d: zstd_encode(d[:50]) + zstd_encode(d[50:], content_size=False), streams.zstd()),
-    "zstd skippable": (lambda d: SKIPPABLE + zstd_encode(d), streams.zstd()),
-    "lz4": (lambda d: bytes(numcodecs.LZ4().encode(d)), lz4.lz4()),
-    "n5 lz4 java": (lambda d: java_lz4(d, 1 << 12), lz4.n5_lz4()),
-    "n5 lz4 numcodecs": (lambda d: bytes(numcodecs.LZ4().encode(d)), lz4.n5_lz4()),
-    "n5 lz4 z5": (lambda d: bytes(numcodecs.LZ4().encode(d))[4:], lz4.n5_lz4()),
+    "zstd": (lambda d: bytes(numcodecs.Zstd(level=3).encode(d)), streams.Zstd()),
+    "zstd checksum": (lambda d: zstd_encode(d, checksum=True), streams.Zstd()),
+    "zstd unknown size": (lambda d: zstd_encode(d, content_size=False), streams.Zstd()),
+    "zstd frames": (lambda d: zstd_encode(d[:50]) + zstd_encode(d[50:], content_size=False), streams.Zstd()),
+    "zstd skippable": (lambda d: SKIPPABLE + zstd_encode(d), streams.Zstd()),
+    "lz4": (lambda d: bytes(numcodecs.LZ4().encode(d)), lz4.Lz4()),
+    "n5 lz4 java": (lambda d: java_lz4(d, 1 << 12), lz4.N5Lz4()),
+    "n5 lz4 numcodecs": (lambda d: bytes(numcodecs.LZ4().encode(d)), lz4.N5Lz4()),
+    "n5 lz4 z5": (lambda d: bytes(numcodecs.LZ4().encode(d))[4:], lz4.N5Lz4()),
     **{
-        f"blosc {cname} {shuffle}": (lambda d, c=cname, s=shuffle: blosc_encode(d, c, s), blosc.blosc())
+        f"blosc {cname} {shuffle}": (lambda d, c=cname, s=shuffle: blosc_encode(d, c, s), blosc.Blosc())
         for cname in BLOSC_COMPRESSORS
         for shuffle in (0, 1, 2)
     },
@@ -186,7 +186,7 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
     casts = (zarr3.cast_value(np.dtype("<i2"), np.dtype("u1")), zarr3.scale_offset(np.dtype("<i4"), 3, 2))
     even = (2 * smooth.astype("<i4")).tobytes()
     packed = zarr3.packed_bits(1, 4, True, None, None, "first_byte")
-    transposed = filters.untranspose((4, 5, 6), (2, 0, 1), 2)
+    transposed = filters.Untranspose((4, 5, 6), (2, 0, 1), 2)
     waves = np.sin(np.arange(300).reshape(10, 5, 6) / 7).astype("<f4")
 
     def encoded(codec: Any) -> Sample:
@@ -202,7 +202,7 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
         "vlen-array": Case(CodecChain((objects.vlen_array("u1"),)), [Sample(whole, len(whole))]),
         "json2": Case(CodecChain((objects.json2(),)), [Sample(bytes(numcodecs.JSON().encode(texts)), len(whole))]),
         "msgpack2": Case(CodecChain((objects.msgpack2(),)), [Sample(bytes(numcodecs.MsgPack().encode(texts)), len(whole))]),
-        "n5 strings": Case(CodecChain((objects.nul_strings(),)), [Sample(b"a\0\0w\xc3\xb6rld\0", 23)]),
+        "n5 strings": Case(CodecChain((objects.NulStrings(),)), [Sample(b"a\0\0w\xc3\xb6rld\0", 23)]),
         "byteswap": Case(CodecChain((swapper,)), [Sample(structs, len(structs))]),
         "cast_value": Case(CodecChain(casts[:1]), [Sample(np.arange(200, dtype="<i2").tobytes(), 200)]),
         "scale_offset": Case(CodecChain(casts[1:]), [Sample(even, len(even))]),
@@ -212,7 +212,7 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
             [encoded(numcodecs.ZFPY(mode=mode, **options)) for mode, options in ZFP_MODES],
         ),
         "optional": Case(
-            CodecChain((zarr3.optional(40, CodecChain((mask_bits,)), CodecChain((streams.zstd(),)), 2),)),
+            CodecChain((zarr3.Optional(40, CodecChain((mask_bits,)), CodecChain((streams.Zstd(),)), 2),)),
             [Sample(maybe, 16 + 40 + 2 * 20)],
         ),
         "hdf5 nbit": Case(CodecChain((nbit,)), [Sample(bytes(range(55)), 160)]),

@@ -18,7 +18,7 @@ from fsbridge.children.client import ChildDied, ChildProcess
 from fsbridge.children.starting import Program
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.codecs import CodecChain
-from fsbridge.codecs.blosc import blosc
+from fsbridge.codecs.blosc import Blosc
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hangar.records import (
     HangarCommit,
@@ -106,7 +106,7 @@ READ_ATTEMPTS = 5
 """Attempts to read a staging area that changes between two pages of its listing."""
 
 T = TypeVar("T")
-_BLOSC = CodecChain((blosc(),))
+_BLOSC = CodecChain((Blosc(),))
 
 
 class HangarRepository:

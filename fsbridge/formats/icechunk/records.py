@@ -103,7 +103,7 @@ def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
     if compression != 1:
         raise Unsupported(f"compression {compression} of a {kind}; fsbridge knows none and zstd")
     try:
-        return Payload(memoryview(streams.zstd().decode(payload, None, limit, None)).toreadonly(), version)
+        return Payload(memoryview(streams.Zstd().decode(payload, None, limit, None)).toreadonly(), version)
     except Overflow:
         raise TooLarge(f"a {kind} of more than {limit} bytes; a larger --cache-size permits more") from None
 

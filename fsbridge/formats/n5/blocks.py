@@ -21,7 +21,7 @@ from typing import cast
 import numpy as np
 
 from fsbridge.codecs import Buffer, CodecChain
-from fsbridge.codecs.objects import nul_strings
+from fsbridge.codecs.objects import NulStrings
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.placedchunks import ChunkFiles
@@ -174,7 +174,7 @@ class N5Chunks(KeyedChunks):
         if block.sizes is None or block.mode != VARLENGTH:
             raise CorruptData(f"N5 block of mode {block.mode} in an array of strings")
         count, total = math.prod(block.sizes), math.prod(self._full)
-        encoded = bytes(nul_strings(count).decode(decoded, None, limit, None))
+        encoded = bytes(NulStrings(count).decode(decoded, None, limit, None))
         if block.sizes == self._full:
             return encoded
         if len(encoded) + 4 * (total - count) > limit:

@@ -131,7 +131,7 @@ def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
         return replace(array, shape=shape, axes=tuple(array.axes[axis] for axis in order))
     if not array.regular:
         raise Unsupported(f"{fields.place} cannot follow a codec that depends on neighbours if chunks differ in shape")
-    return replace(array, shape=shape, steps=(*array.steps, filters.untranspose(shape, order, array.stored.itemsize)))
+    return replace(array, shape=shape, steps=(*array.steps, filters.Untranspose(shape, order, array.stored.itemsize)))
 
 
 def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
@@ -146,7 +146,7 @@ def packbits(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     """Apply numcodecs' layout: the array becomes one dimension of bytes."""
     if array.numbers(fields).kind != "b":
         raise Unsupported(f"{fields.place} cannot be used on data type {array.of.native[:80]!r}")
-    packed = array.convert(filters.packbits(), np.dtype("u1"))
+    packed = array.convert(filters.PackBits(), np.dtype("u1"))
     return replace(packed, shape=(1 + -(-math.prod(array.shape) // 8),), flat=True)
 
 

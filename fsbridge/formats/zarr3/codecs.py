@@ -218,7 +218,7 @@ def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
     if mask.levels or data.levels:
         raise Unsupported(f"{fields.place}: the mask and the data of optional elements cannot be in shards")
     dtype = replace(array.of.shown("little"), element=data.dtype)
-    step = zarr3.optional(array.items, mask.pipeline().chain, data.pipeline().chain, data.dtype.itemsize)
+    step = zarr3.Optional(array.items, mask.pipeline().chain, data.pipeline().chain, data.dtype.itemsize)
     return BytesPhase(replace(array, steps=(*array.steps, step), names=(*array.names, "optional")), dtype)
 
 

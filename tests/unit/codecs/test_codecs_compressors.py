@@ -108,7 +108,7 @@ def test_the_same_chunk_twice_is_corrupt(name: str) -> None:
 
 def test_gzip_with_many_tiny_members_takes_linear_time_and_small_memory() -> None:
     stored = stdlib_gzip.compress(b"") * 20_000 + stdlib_gzip.compress(b"end")
-    assert streams.gzip().decode(stored, 3, LIMIT, None) == b"end"
+    assert streams.Deflate("gzip", "gzip").decode(stored, 3, LIMIT, None) == b"end"
 
 
 def test_blosc_refuses_what_is_no_blosc_1() -> None:
@@ -122,7 +122,7 @@ def test_blosc_refuses_what_is_no_blosc_1() -> None:
         changed = bytearray(good)
         changed[position] = value
         with pytest.raises(Unsupported):
-            blosc.blosc().decode(changed, len(SMOOTH), LIMIT, None)
+            blosc.Blosc().decode(changed, len(SMOOTH), LIMIT, None)
 
 
 @pytest.mark.parametrize("typesize", [1, 2, 3, 8, 24])
@@ -412,7 +412,7 @@ def test_many_threads_decode_at_once_and_blosc_without_its_pool() -> None:
 
 def test_java_lz4_checks_its_checksum_and_end_mark() -> None:
     stored = java_lz4(SMOOTH, 1 << 12)
-    decoder = lz4.n5_lz4()
+    decoder = lz4.N5Lz4()
     flipped = bytearray(stored)
     flipped[8 + 9] ^= 1
     for bad in (bytes(flipped), stored[:-21], stored[:-1], stored + stored):
@@ -436,7 +436,7 @@ def test_java_lz4_checks_the_headers_of_later_blocks() -> None:
         damaged = bytearray(stored)
         damaged[second + position] ^= 1
         with pytest.raises(CorruptData):
-            lz4.n5_lz4().decode(damaged, len(SMOOTH), LIMIT, None)
+            lz4.N5Lz4().decode(damaged, len(SMOOTH), LIMIT, None)
 
 
 def test_lzma_ignores_no_filter_and_bounds_its_dictionary() -> None:
@@ -458,7 +458,7 @@ def test_libdeflate_gives_no_other_bytes_than_the_standard_library(container: st
     was meant: bit 1 of byte 15 in the gzip stream of 99 times `abc`.
     """
     encode = stdlib_gzip.compress if container == "gzip" else zlib.compress
-    decoder = streams.gzip() if container == "gzip" else streams.zlib_stream()
+    decoder = streams.Deflate("gzip", "gzip") if container == "gzip" else streams.Deflate("zlib", "zlib")
     data = drawn.draw(st.sampled_from([b"x", b"abc" * 99, SMOOTH[:3000], NOISE[:3000]]))
     stored = bytearray(encode(data))
     for _ in range(drawn.draw(st.integers(0, 2))):

@@ -75,11 +75,11 @@ def test_number_filters_equal_numcodecs(codec: numcodecs.abc.Codec, decoder: Dec
 def test_packbits(count: int) -> None:
     values = RNG.integers(0, 2, count).astype(bool)
     stored = numcodecs.PackBits().encode(values).tobytes()
-    assert bytes(filters.packbits().decode(stored, count, LIMIT, None)) == values.tobytes()
-    assert filters.packbits().encoded_size(count) == len(stored)
+    assert bytes(filters.PackBits().decode(stored, count, LIMIT, None)) == values.tobytes()
+    assert filters.PackBits().encoded_size(count) == len(stored)
     for bad in (b"", b"\x08\xff", b"\x01", stored + b"\0", b"\xff" + stored[1:]):
         with pytest.raises(CorruptData):
-            filters.packbits().decode(bad, count, LIMIT, None)
+            filters.PackBits().decode(bad, count, LIMIT, None)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 3 * zarr3.PACKED_PIECE + 5])

@@ -147,10 +147,10 @@ def test_vlen_utf8_accepts_what_numcodecs_writes(items: list[str]) -> None:
 
 
 def test_n5_strings() -> None:
-    decoder = objects.nul_strings(3)
+    decoder = objects.NulStrings(3)
     stored = bytes.fromhex("61000077c3b6726c6400")
     assert decoder.decode(stored, None, LIMIT, None) == vlen([b"a", b"", "wörld".encode()])
-    assert objects.nul_strings().decode(b"", None, LIMIT, None) == vlen([])
+    assert objects.NulStrings().decode(b"", None, LIMIT, None) == vlen([])
     for bad in (stored[:-1], stored + b"\0", b"", b"\xff\0\0\0"):
         with pytest.raises(CorruptData):
             decoder.decode(bad, None, LIMIT, None)
@@ -272,7 +272,7 @@ def test_p6_short_elements_take_little_more_than_their_bytes_while_they_are_deco
     items = 50_000
     texts = ["ab"] * items
     data = b"ab\0" * items if codec == "strings" else json.dumps([*texts, "|O", [items]]).encode()
-    decoder = objects.nul_strings(items) if codec == "strings" else objects.json2(items=items)
+    decoder = objects.NulStrings(items) if codec == "strings" else objects.json2(items=items)
     tracemalloc.start()
     try:
         found = decoder.decode(data, None, 1 << 20, None)

@@ -12,7 +12,7 @@ import pytest
 from nwb_data import expected_facts, unpack
 
 from fsbridge.codecs import Buffer, CodecChain, Overflow
-from fsbridge.codecs.blosc import blosc
+from fsbridge.codecs.blosc import Blosc
 from fsbridge.codecs.objects import json2, split
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats.hdmf.references import PATH_CHARACTERS, JSONPaths, pickled
@@ -30,7 +30,7 @@ def test_a_dataset_of_references_is_the_paths(tmp_path: Path) -> None:
     chunk = unpack("zarr2", tmp_path) / "session.nwb.zarr/general/extracellular_ephys/electrodes/group/0"
     dtype, decoder = pickled(OBJECTS, 6, "|O")
     assert dtype.serializer == "vlen-utf8"
-    found = CodecChain((blosc(), decoder)).decode(chunk.read_bytes(), None, LIMIT)
+    found = CodecChain((Blosc(), decoder)).decode(chunk.read_bytes(), None, LIMIT)
     assert texts(found) == expected_facts("zarr2")["general/extracellular_ephys/electrodes/group"]
 
 
@@ -39,7 +39,7 @@ def test_a_struct_keeps_its_numbers_and_gets_the_path(tmp_path: Path) -> None:
     dtype, decoder = pickled(FIELDS, 5, "struct")
     assert dtype.numpy == np.dtype([("idx_start", "<i4"), ("count", "<i4"), ("timeseries", f"<U{PATH_CHARACTERS}")])
     out = bytearray(5 * dtype.itemsize)
-    CodecChain((blosc(), decoder)).decode_into(chunk.read_bytes(), memoryview(out), LIMIT)
+    CodecChain((Blosc(), decoder)).decode_into(chunk.read_bytes(), memoryview(out), LIMIT)
     rows = [list(row) for row in np.frombuffer(out, dtype.numpy).tolist()]
     assert rows == expected_facts("zarr2")["intervals/trials/timeseries"]
 
