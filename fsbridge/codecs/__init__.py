@@ -54,6 +54,10 @@ class CodecAbilities(Protocol):
     direct: ClassVar[bool] = False
     in_parts: ClassVar[bool] = False
 
+    def encoded_size(self, decoded: int) -> int | None:
+        """Return the encoded size in bytes of `decoded` bytes, or None if it varies (compressors)."""
+        return None
+
     def decode_range(
         self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
     ) -> Buffer | None:
@@ -75,9 +79,6 @@ class Decoder(CodecAbilities, Protocol):
     @property
     def name(self) -> str:
         """The name in messages: `blosc`, `gzip`, `delta`."""
-
-    def encoded_size(self, decoded: int) -> int | None:
-        """Return the encoded size in bytes of `decoded` bytes, or None if it varies (compressors)."""
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         """Decode all of `data` to exactly `size` bytes, or for None to what it holds, at most `limit` bytes.
@@ -184,9 +185,6 @@ class RefusedStep(CodecAbilities):
 
     name: str
     reason: str
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         raise Unsupported(self.reason)

@@ -272,9 +272,6 @@ class Blosc(CodecAbilities):
     direct: ClassVar[bool] = True
     in_parts: ClassVar[bool] = True
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         frame = Frame.parse(data)
         if size is not None and frame.nbytes != size:

@@ -53,9 +53,6 @@ class NBit(CodecAbilities):
     count: int
     name: str = "nbit"
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         _check_size(self.count * self.itemsize, size, limit)
         numbers = unpack(data, self.count, self.precision, self.itemsize) << np.array(self.offset, f"<u{self.itemsize}")
@@ -77,9 +74,6 @@ class ScaleOffset(CodecAbilities):
     fill: bytes | None
     decimals: int | None
     name: str = "scaleoffset"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         total = self.count * self.itemsize
@@ -179,9 +173,6 @@ class LZO(CodecAbilities):
 
     library: Any
     name: str = "lzo"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is None or size > LARGEST_CHUNK:

@@ -62,9 +62,6 @@ class Lz4(CodecAbilities):
     name: str = "lz4"
     direct: ClassVar[bool] = True
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if len(data) < U32.size:
             raise CorruptData(f"{len(data)} bytes are too few for an LZ4 header")
@@ -82,9 +79,6 @@ class N5Lz4(CodecAbilities):
 
     name: str = "lz4"
     direct: ClassVar[bool] = True
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if bytes(data[:8]) == JAVA_MAGIC:
@@ -108,9 +102,6 @@ class Hdf5Lz4(CodecAbilities):
 
     name: str = "lz4"
     direct: ClassVar[bool] = True
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(data)

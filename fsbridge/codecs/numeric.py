@@ -31,9 +31,6 @@ class PCodec(CodecAbilities):
     library: Any
     name: str = "pcodec"
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is None or size % self.stored.itemsize:
             raise CorruptData(f"an array of {self.stored} cannot have {size} bytes")
@@ -87,9 +84,6 @@ class ZFP(CodecAbilities):
     stored: np.dtype[Any]
     library: Any
     name: str = "zfpy"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is None:

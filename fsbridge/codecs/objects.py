@@ -86,9 +86,6 @@ class Fixed(CodecAbilities):
     def name(self) -> str:
         return self.vlen.name
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(self.vlen.decode(data, None, limit, None)).cast("B")
         count, width = U32.unpack_from(view)[0], self.stored.itemsize
@@ -111,9 +108,6 @@ class ObjectDocument(CodecAbilities):
     name: str
     load: Callable[[Buffer], Any]
     items: int | None
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if len(data) > MAX_DOCUMENT_BYTES:
@@ -179,9 +173,6 @@ class NulStrings(CodecAbilities):
 
     items: int | None = None
     name: str = "strings"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         stored = bytes(data)

@@ -132,9 +132,6 @@ class Deflate(CodecAbilities):
     container: Literal["gzip", "zlib", "either"]
     direct: ClassVar[bool] = True
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         container = self.container
         if container == "either":
@@ -171,9 +168,6 @@ class Bz2(CodecAbilities):
     name: str = "bz2"
     direct: ClassVar[bool] = True
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         errors = (OSError, ValueError, EOFError)
         return expand(bz2.BZ2Decompressor, errors, data, Output(size, limit, out), many=True)
@@ -187,9 +181,6 @@ class Lzma(CodecAbilities):
     format: int
     filters: tuple[tuple[tuple[str, int], ...], ...] = ()
     direct: ClassVar[bool] = True
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         errors = (lzma.LZMAError, ValueError, EOFError)
@@ -249,9 +240,6 @@ class Zstd(CodecAbilities):
 
     name: str = "zstd"
     direct: ClassVar[bool] = True
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         declared = content_size(data)

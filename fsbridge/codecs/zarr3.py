@@ -303,9 +303,6 @@ class Optional(CodecAbilities):
     itemsize: int
     name: str = "optional"
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(data).cast("B")
         if len(view) < HEADER.size:

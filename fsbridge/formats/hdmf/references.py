@@ -63,9 +63,6 @@ class PickledPaths(CodecAbilities):
     items: int
     name: str = "pickle"
 
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         return objects.encode((_text(_path(element)) for element in _elements(data, self.items)), None, limit)
 
@@ -78,9 +75,6 @@ class PickledStructs(CodecAbilities):
     stored: np.dtype[Any]
     references: tuple[bool, ...]
     name: str = "pickle"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         elements = _elements(data, self.items)
@@ -106,9 +100,6 @@ class JSONPaths(CodecAbilities):
 
     json2: Decoder
     name: str = "json2"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         texts = (str(item, "utf-8") for item in objects.split(self.json2.decode(data, None, limit, None)))
