@@ -19,9 +19,6 @@ from fsbridge.layouts.files.filetypes import CHOICES
 USAGE = 1
 """The exit code of mount(8) for wrong usage."""
 
-FORMATS = ("auto", "zarr3", "zarr2", "n5", "hangar", "icechunk", "hdf5", "zip", "collection")
-"""Values of `--format`, the same as `formats.open.NAMES`."""
-
 SOURCE = "a store: a directory, an HDF5 or zip file, a directory of stores, or a URL such as s3://BUCKET/PATH"
 
 PLACE = "a store, and a path in it as a mount would show it"
@@ -69,7 +66,9 @@ SHOW, MEMORY, FRESHNESS, ACCESS, LOGGING = "what to show", "memory and disk", "f
 
 def add_format(parser: Parser) -> None:
     """Add `--format`."""
-    shown = f"format of SOURCE: {', '.join(FORMATS)} (default: auto)"
+    from fsbridge.formats.records import NAMES
+
+    shown = f"format of SOURCE: {', '.join(NAMES)} (default: auto)"
     parser.group(SHOW).add_argument("--format", default="auto", metavar="NAME", help=shown)
 
 

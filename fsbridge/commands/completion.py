@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands.arguments import FORMATS, Parser
+from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import write
+from fsbridge.formats.records import NAMES
+from fsbridge.layouts import LAYOUTS
 from fsbridge.layouts.files.filetypes import CHOICES
-
-LAYOUTS = ("zarr3", "zarr2", "n5", "files")
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -21,7 +21,7 @@ FILES, FOLDERS = (
 """Arguments that are paths."""
 
 
-WORDS = {"layout": LAYOUTS, "files": (*CHOICES, "all"), "format": FORMATS}
+WORDS = {"layout": tuple(LAYOUTS), "files": (*CHOICES, "all"), "format": NAMES}
 """Arguments that are one of some words, or several of them."""
 
 _LISTS: dict[str, Callable[[str], str]] = {

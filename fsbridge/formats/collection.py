@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep
 from fsbridge.formats.detect import detect_directory, detect_key, only, promised, search
-from fsbridge.formats.format import COLLECTION
+from fsbridge.formats.records import COLLECTION
 from fsbridge.formats.shared import OpenedSources, Shared
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, Format

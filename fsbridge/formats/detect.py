@@ -30,7 +30,8 @@ from shlex import quote
 
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, SetupError
-from fsbridge.formats.format import COLLECTION, HDF5, N5, ZARR2, ZIP, CandidateDirectory, CandidateFile
+from fsbridge.formats.format import CandidateDirectory, CandidateFile
+from fsbridge.formats.records import COLLECTION, HDF5, N5, ZARR2, ZIP
 from fsbridge.formats.registry import FORMATS
 from fsbridge.metadata import Format
 from fsbridge.store import ROOT, Key, Stat, Store

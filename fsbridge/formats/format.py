@@ -1,6 +1,6 @@
 """What the table of formats and the formats tell each other: a format's entry, what to recognise, where to open it.
 
-Not here: how each is recognised and opened (`registry.py`). A format's own package imports its record from here.
+Not here: the formats' names and properties (`records.py`), how each is recognised and opened (`registry.py`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,8 @@ from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, WHOLE, Key, Store
 
-ZARR3 = Format("zarr3")  # a broken `.zarr` is taken for Zarr v2
-ZARR2 = Format("zarr2", (".zarr",), uniform_chunks=True)
-N5 = Format("n5", (".n5",), first_axis_fastest=True, uniform_chunks=True)
-HANGAR = Format("hangar", access="path", remote=False, uniform_chunks=True)  # LMDB maps its files
 HANGAR_FOLDERS = (".hangar", ".hangar_server")
 """Where Hangar's own files are in a working directory and in a server's directory."""
-ICECHUNK = Format("icechunk", access="store")
-HDF5 = Format("hdf5", (".h5", ".hdf5", ".nwb"), kind="file", access="path", uniform_chunks=True)
-ZIP = Format("zip", (".zip", ".zarr", ".n5"), kind="file", access="path")
-COLLECTION = Format("collection", access="store")
-"""Several stores of any formats in one directory."""
 
 
 @dataclass(frozen=True, slots=True)

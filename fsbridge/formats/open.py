@@ -25,8 +25,9 @@ from fsbridge.formats.detect import (
     strange_file,
     unreadable,
 )
-from fsbridge.formats.format import COLLECTION, HDF5, ZIP, HierarchyPlace
+from fsbridge.formats.format import HierarchyPlace
 from fsbridge.formats.hdmf import HdmfDialect
+from fsbridge.formats.records import COLLECTION, HDF5, NAMES, ZIP
 from fsbridge.formats.registry import FORMATS
 from fsbridge.formats.selected import selected
 from fsbridge.formats.shared import Shared
@@ -60,10 +61,6 @@ def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:
 
     store, key = object_store(location.parent, config), Key.parse(location.name)
     return store, key, store.stat(key, (0, FIRST_BYTES)).size
-
-
-NAMES = ("auto", *FORMATS, COLLECTION.name)
-"""Values of `--format`. For a zip file a keyed format names the format of its contents."""
 
 
 def open_source(path: str, config: Config) -> Source:

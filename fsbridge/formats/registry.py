@@ -1,4 +1,4 @@
-"""The table of formats: record, recogniser and opener of each. A new format is a module or a package, and an entry here.
+"""The table of formats: record, recogniser and opener of each. A new format is a module or package, and an entry here.
 
 A format's code is imported when a store of it is opened, so a mount of an N5 container loads nothing of HDF5 or LMDB. Not
 here: the order of detection (`detect.py`), how formats are chosen (`open.py`).
@@ -9,20 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, Unsupported
-from fsbridge.formats.format import (
-    HANGAR,
-    HANGAR_FOLDERS,
-    HDF5,
-    ICECHUNK,
-    N5,
-    ZARR2,
-    ZARR3,
-    ZIP,
-    CandidateDirectory,
-    CandidateFile,
-    HierarchyPlace,
-    RegisteredFormat,
-)
+from fsbridge.formats.format import HANGAR_FOLDERS, CandidateDirectory, CandidateFile, HierarchyPlace, RegisteredFormat
+from fsbridge.formats.records import HANGAR, HDF5, ICECHUNK, KEYED_SUFFIXES, N5, ZARR2, ZARR3, ZIP
 from fsbridge.model import Source
 
 ZARR2_DOCUMENTS = (".zarray", ".zgroup", ".zmetadata")
@@ -157,7 +145,7 @@ def _open_zip(origin: HierarchyPlace) -> Source:
         file: BlobFile = LocalFile(origin.path, file_check(origin.config))
     else:
         file = ObjectFile(origin.store, origin.key)
-    store = Remembered(ZipStore(file, shared=origin.shared.of(OpenArchives)))
+    store = Remembered(ZipStore(file, shared=origin.shared.of(OpenArchives), suffixes=KEYED_SUFFIXES))
     try:
         return origin.opener("auto", origin.path, origin.config, store)
     except BaseException:

@@ -13,10 +13,11 @@ import pytest
 
 import fsbridge
 from fsbridge import cli
-from fsbridge.commands import argument_types, arguments, mount
+from fsbridge.commands import argument_types, mount
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
-from fsbridge.formats.open import NAMES
+from fsbridge.formats.records import COLLECTION, NAMES
+from fsbridge.formats.registry import FORMATS
 from fsbridge.mount import preflight
 
 
@@ -391,7 +392,7 @@ def test_help_names_the_exit_codes_and_every_option() -> None:
     assert "exit codes: 0 mounted" in " ".join(text.split())
     for words, _, _ in OPTIONS:
         assert words[0] in text
-    assert arguments.FORMATS == NAMES
+    assert ("auto", *FORMATS, COLLECTION.name) == NAMES
 
 
 def test_umount_of_what_is_no_mount(

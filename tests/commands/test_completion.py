@@ -10,7 +10,6 @@ import pytest
 from forking import environment
 from mounting import fsbridge
 
-from fsbridge import layouts
 from fsbridge.commands import COMMANDS, command, completion
 
 DRIVE = """
@@ -67,7 +66,3 @@ def test_the_script_is_one_of_the_shell(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell):
         (tmp_path / "script").write_text(text)
         subprocess.run([shell, "-n", tmp_path / "script"], check=True)
-
-
-def test_the_words_are_those_of_the_program() -> None:
-    assert set(completion.LAYOUTS) == set(layouts.LAYOUTS)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fsbridge.codecs import table
-from fsbridge.formats import format as formats
+from fsbridge.formats import records
 from fsbridge.metadata import Format
 
 PACKAGE = Path(__file__).resolve().parents[2] / "fsbridge"
@@ -65,7 +65,7 @@ SEES_BESIDES = {"layouts/files/h5": {"children"}}
 """What a folder of a part may import, too, and those in it: HDF5 files are written by a confined process."""
 
 SHARED_BY_FORMATS = {
-    *("keyed", "format", "shared"),
+    *("keyed", "format", "records", "shared"),
     *("strict_json", "documents", "lazy_metadata", "dtypes", "small"),
 }
 """What any format may import of its siblings; every other format is an opener that is handed in."""
@@ -199,7 +199,7 @@ def test_formats_know_no_sibling() -> None:
 
 def test_no_module_compares_names_of_formats() -> None:
     """A new format would land on one side or the other by chance: what it is, is in its record."""
-    names = {format.name for format in vars(formats).values() if isinstance(format, Format)}
+    names = {format.name for format in vars(records).values() if isinstance(format, Format)}
     assert {"n5", "hdf5", "collection"} <= names
     for module in MODULES:
         if part(module) in {"layouts", "decoded", "mount", "model", "kernel"} or module.parent.name == "formats":

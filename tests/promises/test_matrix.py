@@ -27,7 +27,7 @@ from tree_walker import content, written
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.formats.open import NAMES
+from fsbridge.formats.records import NAMES
 from fsbridge.formats.registry import FORMATS
 from fsbridge.layouts import LAYOUTS
 from fsbridge.layouts.files.arrays.names import SLICES

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from stores import kvstore
 
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.formats.open import NAMES
+from fsbridge.formats.records import NAMES
 
 SHAPE, CHUNKS = (3, 160, 256), (1, 160, 256)
 VALUES = np.random.default_rng(6).integers(0, 2**32, SHAPE, "<u4")

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats import dtypes
-from fsbridge.formats.format import HANGAR, HANGAR_FOLDERS
+from fsbridge.formats.format import HANGAR_FOLDERS
 from fsbridge.formats.hangar.backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
 from fsbridge.formats.hangar.records import (
     Record,
@@ -32,6 +32,7 @@ from fsbridge.formats.hangar.records import (
 )
 from fsbridge.formats.hangar.repository import DatabaseProcess, HangarRepository
 from fsbridge.formats.hangar.snapshots import AnySnapshot, BranchSnapshot, CommitSnapshot, StagedSnapshot, State
+from fsbridge.formats.records import HANGAR
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import ArrayAbilities, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities
 from fsbridge.store.local import LocalStore

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from fsbridge.children.client import error_of
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooDeep, Unsupported
-from fsbridge.formats.format import HDF5
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.answers import HDF5Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, HDF5Exact, exact, open_array
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.versions import DataFile, LocalDataFile
+from fsbridge.formats.records import HDF5
 from fsbridge.formats.shared import Shared
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, GroupAbilities, Link, SourceAbilities

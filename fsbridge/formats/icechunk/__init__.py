@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Unsupported
-from fsbridge.formats.format import ICECHUNK
 from fsbridge.formats.icechunk.records import Commit
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.icechunk.snapshot_store import SnapshotStore
+from fsbridge.formats.records import ICECHUNK
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, GroupAbilities, Node, Source, SourceAbilities

@@ -164,7 +164,7 @@ class _Archive:
 class ZipStore(StoreAbilities):
     """`store.Store` for the zip archive `file` (or a local path). `base` is the directory in it that is the root.
 
-    `shared`: what it shares with the other archives of the mount.
+    `shared`: what it shares with the other archives of the mount. `suffixes`: names of directories that are stores.
     """
 
     prefixes = False
@@ -172,13 +172,22 @@ class ZipStore(StoreAbilities):
     listable = True
     together = nullcontext
 
-    def __init__(self, file: str | BlobFile, base: str | None = None, shared: OpenArchives | None = None) -> None:
+    def __init__(
+        self,
+        file: str | BlobFile,
+        base: str | None = None,
+        shared: OpenArchives | None = None,
+        suffixes: tuple[str, ...] = (),
+    ) -> None:
         self._shared = shared or OpenArchives()
         self._file = LocalFile(file) if isinstance(file, str) else file
         self._path = self._file.name
         self._lock = threading.Lock()
         self._archive: _Archive | None = self._open()
-        self._base = os.fsencode(base) if base is not None else _single_directory(self._archive.directory, self._path)
+        if base is None:
+            self._base = _single_directory(self._archive.directory, self._path, suffixes)
+        else:
+            self._base = os.fsencode(base)
 
     @property
     def hidden(self) -> int:
@@ -382,7 +391,7 @@ def _member_stat(archive: _Archive, member: ArchiveMember) -> Stat:
     return archive.stat._replace(size=member.size, version=version)
 
 
-def _single_directory(directory: ZipDirectory, path: str) -> bytes:
+def _single_directory(directory: ZipDirectory, path: str, suffixes: tuple[str, ...]) -> bytes:
     """Return the root: a lone top directory named like a store or the archive (`zip -r brain.zarr.zip brain.zarr`)."""
     children = directory.children(b"")
     first, second = next(children, None), next(children, None)
@@ -390,4 +399,4 @@ def _single_directory(directory: ZipDirectory, path: str) -> bytes:
         return b""
     name = os.fsdecode(first[0])
     stem = os.path.basename(path).removesuffix(".zip")
-    return first[0] if name == stem or name.endswith((".zarr", ".n5")) else b""
+    return first[0] if name == stem or name.endswith(suffixes) else b""

@@ -23,7 +23,8 @@ from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
 from fsbridge.formats import open
 from fsbridge.formats.hdf5 import file as hdf5_file
-from fsbridge.formats.open import NAMES, open_source
+from fsbridge.formats.open import open_source
+from fsbridge.formats.records import NAMES
 from fsbridge.lru import drop_all
 from fsbridge.model import Source
 from fsbridge.store import Key

@@ -62,8 +62,8 @@ from fsbridge.errors import (
 )
 from fsbridge.formats.detect import detect
 from fsbridge.formats.documents import DocumentReader
-from fsbridge.formats.format import ZARR2
 from fsbridge.formats.open import Opening, open_source
+from fsbridge.formats.records import ZARR2
 from fsbridge.store import ROOT, WHOLE, Key
 from fsbridge.store.remote import answers, backends, client, faults
 from fsbridge.store.remote.answers import Ages, Levels, split
