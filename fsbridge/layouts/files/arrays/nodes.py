@@ -2,7 +2,7 @@
 
 A file consists of a header and elements, or is made as a whole when it is opened. `NAME.json` describes the array.
 
-Not here: which files there are (`layout.py`), what headers say (`filetypes/`), how elements are read (`source.py`).
+Not here: which files there are (`layout.py`), what headers say (`filetypes/`), how elements are read (`element_bytes.py`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from hashlib import blake2b
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays.description import description
+from fsbridge.layouts.files.arrays.element_bytes import ElementBytes
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, Plan, Unfit, View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Selection
-from fsbridge.layouts.files.arrays.source import ElementSource
 from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.layouts.nodes import BytesHandle, SingleFile
 from fsbridge.tree import Attrs, Buffer, Entry
@@ -141,7 +141,7 @@ class ArrayFile(SingleFile):
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
         reader, supply = self.array.reader(present, self.view.selection, self._plan.elements.order)
-        source = ElementSource(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
+        source = ElementBytes(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
         return MapHandle(self._plan, self.version, source)
 
     def settle(self) -> None:
@@ -193,7 +193,7 @@ class MapHandle:
 
     __slots__ = ("_pieces", "_source", "_start", "_stop", "size", "version")
 
-    def __init__(self, plan: FileMap, version: Hashable, source: ElementSource | None = None) -> None:
+    def __init__(self, plan: FileMap, version: Hashable, source: ElementBytes | None = None) -> None:
         self.size = plan.size
         self.version = version
         self._pieces = plan.pieces

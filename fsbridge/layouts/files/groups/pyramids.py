@@ -13,10 +13,10 @@ import numpy as np
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale
+from fsbridge.layouts.files.arrays.element_bytes import Misfit, conversion
 from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Span
-from fsbridge.layouts.files.arrays.source import Misfit, conversion
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid

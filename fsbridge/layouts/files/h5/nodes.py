@@ -13,10 +13,10 @@ from fsbridge.asking import Kept, before_waiting, holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import UsedChunks
 from fsbridge.errors import FsbridgeError, NotFound, Stale
+from fsbridge.layouts.files.arrays.element_bytes import WINDOW_BYTES, ElementBytes
 from fsbridge.layouts.files.arrays.made import Room
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Selection
-from fsbridge.layouts.files.arrays.source import WINDOW_BYTES, ElementSource
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.specification import stored
@@ -279,7 +279,7 @@ class H5Handle:
         self.size = twin.size
         self.version = version
         self._lock = threading.Lock()  # held while an array is opened, as long as its store takes
-        self._sources: OrderedDict[int, tuple[Opened, ElementSource]] = OrderedDict()
+        self._sources: OrderedDict[int, tuple[Opened, ElementBytes]] = OrderedDict()
         self._closed = False
 
     @property
@@ -335,7 +335,7 @@ class H5Handle:
             while len(self._sources) > most:
                 self._sources.popitem(last=False)[1][1].close()
 
-    def _source(self, part: Part) -> ElementSource:
+    def _source(self, part: Part) -> ElementBytes:
         with self._lock:
             opened = self._open(part)
             before, known = self._sources.get(part.start, (None, None))
@@ -343,7 +343,7 @@ class H5Handle:
                 array, view, version = opened
                 present = array.current(version)
                 reader, supply = array.reader(present, view.selection, part.elements.order)
-                source = ElementSource(part.elements, reader, supply, view.dtype, array.chunks.cache)
+                source = ElementBytes(part.elements, reader, supply, view.dtype, array.chunks.cache)
                 self._sources[part.start] = opened, source
                 if known is not None:
                     known.close()

@@ -25,9 +25,9 @@ from fsbridge.formats.open import open_source
 from fsbridge.formats.zarr3 import Zarr3Hierarchy
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.arrays import made as made_files
+from fsbridge.layouts.files.arrays.element_bytes import ElementBytes
 from fsbridge.layouts.files.arrays.made import Room
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.arrays.source import ElementSource
 from fsbridge.layouts.files.h5 import nodes
 from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.nodes import H5Group, H5Handle
@@ -371,8 +371,8 @@ def test_p7_closing_does_not_wait_for_an_open_in_a_store_that_hangs(tmp_path: Pa
 
 
 def test_p11_an_array_that_was_not_read_for_long_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[ElementSource] = []
-    monkeypatch.setattr(ElementSource, "close", lambda self: closed.append(self))
+    closed: list[ElementBytes] = []
+    monkeypatch.setattr(ElementBytes, "close", lambda self: closed.append(self))
     monkeypatch.setattr(nodes, "_OPEN_PARTS", 2)
     with opened(written(tmp_path, arrays=5)) as root:
         handle = found(root).open()

@@ -16,10 +16,10 @@ from fsbridge.children.client import ChildDied, ChildGone
 from fsbridge.decoded import DecodedArray
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, Unreachable, Unsupported
-from fsbridge.layouts.files.arrays import source as sources
+from fsbridge.layouts.files.arrays import element_bytes
+from fsbridge.layouts.files.arrays.element_bytes import ElementBytes
 from fsbridge.layouts.files.arrays.extents import Elements
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.layouts.files.arrays.source import ElementSource
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
@@ -34,11 +34,11 @@ PLANE = 48 * 40 * 2
 @pytest.fixture(autouse=True)
 def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that has read a plane reads everything."""
-    monkeypatch.setattr(sources, "_STREAMING", PLANE)
-    monkeypatch.setattr(sources, "_OVERTAKEN_BYTES", PLANE)
+    monkeypatch.setattr(element_bytes, "_STREAMING", PLANE)
+    monkeypatch.setattr(element_bytes, "_OVERTAKEN_BYTES", PLANE)
 
 
-def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str = "<u2") -> ElementSource:
+def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str = "<u2") -> ElementBytes:
     cache = ChunkCache(budget)
     order = tuple(range(len(array.metadata.shape)))
     version = DecodedArray(array, cache, budget // 2).whole()
@@ -47,7 +47,7 @@ def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str =
     )
     reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, budget)
     native = array.metadata.dtype.numpy
-    return ElementSource(Elements(0, order, np.dtype(shown)), reader, supply, native, cache)
+    return ElementBytes(Elements(0, order, np.dtype(shown)), reader, supply, native, cache)
 
 
 def test_a_window_holds_whole_planes(tmp_path: Path) -> None:
@@ -57,11 +57,11 @@ def test_a_window_holds_whole_planes(tmp_path: Path) -> None:
     assert opened(fake_array(VALUES[:2], (8, 16, 16)), tmp_path).window == 0, "nothing is ahead in a short file"
 
 
-def cache_of(source: ElementSource) -> ChunkCache:
+def cache_of(source: ElementBytes) -> ChunkCache:
     return source._cache
 
 
-def streamed(source: ElementSource, step: int) -> bytes:
+def streamed(source: ElementBytes, step: int) -> bytes:
     """The whole file, read as the kernel does, with windows made on another thread."""
     found, window, ahead = [], source.window, 2 * step
     for start in range(0, source.size, step):
@@ -125,7 +125,7 @@ class FarArray(FakeArray):
 def test_a_sequential_reader_of_a_remote_store_has_the_next_parts_prefetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_FIRST", PLANE // 2)
+    monkeypatch.setattr(element_bytes, "_FIRST", PLANE // 2)
     array = fake_array(VALUES, (8, 16, 16))
     array.__class__, array.sent = FarArray, []
     every, band = list(np.ndindex(array.metadata.grid.counts)), 9
@@ -228,7 +228,7 @@ def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Pa
             source.close()
             return view
 
-        monkeypatch.setattr(ElementSource, "_assembled", lambda self, number: closes(number))
+        monkeypatch.setattr(ElementBytes, "_assembled", lambda self, number: closes(number))
     known = len(array.chunks.decoded)
     source.prefetch(source.window, source.size)
     assert len(array.chunks.decoded) - known <= (0 if when == "before" else 3 * 9), "those of one window"

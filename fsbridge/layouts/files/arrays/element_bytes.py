@@ -100,7 +100,7 @@ _FEW = 16 * 1024
 """Most bytes of a request that the event loop assembles itself from chunks in memory: enough for a page of `mmap`."""
 
 
-class ElementSource:
+class ElementBytes:
     """The elements of a file as bytes. Thread-safe.
 
     A window is the range between two multiples of `window`. It holds whole planes (or rows) of the file, so that each chunk
