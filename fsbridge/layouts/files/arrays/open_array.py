@@ -34,7 +34,7 @@ from fsbridge.layouts.files.groups.images import Image, image_of, is_labels
 from fsbridge.layouts.members import Context
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata, Axes
-from fsbridge.model import Array, Group
+from fsbridge.model import Array
 from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
 
@@ -110,13 +110,6 @@ class Shared:
             return named[1], named
 
 
-class GroupAbove(NamedTuple):
-    """A group above an array. `group` is None if it could not be read, and so has no attributes."""
-
-    attributes: Attributes
-    group: Group | None
-
-
 class Variable(NamedTuple):
     """Elements and attributes of a coordinate, or of its bounds."""
 
@@ -127,23 +120,20 @@ class Variable(NamedTuple):
 class Surroundings:
     """The context of a group's members: attributes of the groups above them, and coordinate arrays beside them."""
 
-    def __init__(self, above: Callable[[], Sequence[GroupAbove]], member: Callable[[str], Array], context: Context) -> None:
-        """`above`: the group and those above it, the nearest first; `member` raises NotFound."""
+    def __init__(self, above: Callable[[], Sequence[Attributes]], member: Callable[[str], Array], context: Context) -> None:
+        """`above`: attributes of the group and of those above it, the nearest first; `member` raises NotFound."""
         self._look_above = above
         self._member = member
         self._context = context
         self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
         self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
         self._lock = threading.RLock()  # one for each group, because a look-up may hang
-        self._above: Sequence[GroupAbove] | None = None
+        self._above: Sequence[Attributes] | None = None
         self._impartial: bool | None = None
 
     @property
     def groups(self) -> Sequence[Attributes]:
         """Attributes of the group and of those above it, the nearest first."""
-        return [above.attributes for above in self._groups_above()]
-
-    def _groups_above(self) -> Sequence[GroupAbove]:
         with holding(self._lock):
             if self._above is None:
                 self._above = self._look_above()

@@ -22,9 +22,10 @@ from fsbridge.errors import (
     Unsupported,
     is_lasting,
 )
+from fsbridge.layouts.axes import Attributes
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays.names import Neighbours
-from fsbridge.layouts.files.arrays.open_array import GroupAbove, OpenArray, Shared, Surroundings
+from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.groups.images import images, level_names, listed_levels
 from fsbridge.layouts.files.groups.pyramids import described
 from fsbridge.layouts.json_text import encode
@@ -36,9 +37,6 @@ from fsbridge.model import Array, Child, Group, Link, Node, as_array
 
 _MOST_MEMBERS = 1000
 """Members of a group among which levels are looked for."""
-
-_NO_GROUP = GroupAbove({}, None)
-
 
 STORE_DOCUMENT = "store.json"
 """File of the root group's attributes. For any other group it is `GROUP.json`."""
@@ -68,18 +66,17 @@ class SourceTree:
             node = cast(Group, node).child(name)
         return node
 
-    def groups_above(self, names: Sequence[str]) -> list[GroupAbove]:
-        """Return the group at `names` and those above it, the nearest first."""
-        found: list[GroupAbove] = []
+    def groups_above(self, names: Sequence[str]) -> list[Attributes]:
+        """Return the attributes of the group at `names` and of those above it, the nearest first."""
+        found: list[Attributes] = []
         for level in range(len(names), max(-1, len(names) - 1 - GROUPS_ABOVE), -1):
             try:
                 node = self.at(names[:level])
-                group = None if isinstance(node, Link) or as_array(node) else cast(Group, node)
-                found.append(_NO_GROUP if group is None else GroupAbove(group.attributes(), group))
+                found.append({} if isinstance(node, Link) or as_array(node) else cast(Group, node).attributes())
             except PASSING:
                 raise  # else a header would lack what the attributes say for good
             except FsbridgeError:
-                found.append(_NO_GROUP)  # damaged attributes are an error only where they are shown themselves
+                found.append({})  # damaged attributes are an error only where they are shown themselves
         return found
 
 
