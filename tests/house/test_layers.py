@@ -219,6 +219,13 @@ def test_each_kind_of_store_knows_no_other(kind: str) -> None:
             assert known, f"{name_of(module)}:{line} imports {name}"
 
 
+def test_what_previews_are_made_with_knows_no_file_types() -> None:
+    """The records of the file types import it, and must not be needed by it."""
+    for module in sorted((PACKAGE / "layouts" / "files" / "looks" / "previews").glob("*.py")):
+        for name, line in imports(module):
+            assert "filetypes" not in name.split("."), f"{name_of(module)}:{line} imports {name}"
+
+
 def test_each_library_has_its_place() -> None:
     for module in MODULES:
         for name, line in imports(module):

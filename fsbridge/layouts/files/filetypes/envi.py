@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fsbridge.layouts.files.arrays.axis_kinds import is_channel, is_geographic
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, plain
-from fsbridge.layouts.files.filetypes.geometry import is_channel, is_geographic, number, offset, spacing
+from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing
 
 if TYPE_CHECKING:
     from fsbridge.metadata import Axes

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsbridge.layouts.files.arrays.axis_kinds import is_channel, is_space, is_time
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed
-from fsbridge.layouts.files.filetypes.geometry import is_channel, is_space, is_time, offset, spacing, volume
+from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
 from fsbridge.layouts.units import meters, seconds
 
 _TYPES = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16")

@@ -10,9 +10,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import TooLarge
+from fsbridge.layouts.files.arrays.axis_kinds import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, plain, ranked
-from fsbridge.layouts.files.filetypes.geometry import color_axis, color_order
 
 if TYPE_CHECKING:
     from typing import Any

@@ -1,6 +1,6 @@
 """Records of the previews: pictures and curves for people, made from a sample of the elements.
 
-Not here: how they are made (`layouts/files/previews/`).
+Not here: how they are made (`layouts/files/looks/previews/`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from fsbridge.config import MIB
 from fsbridge.layouts.files.arrays.extents import Generated, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit
 from fsbridge.layouts.files.looks.previews import DECODED_BYTES
+from fsbridge.layouts.files.looks.previews.sampling import drawable, is_table
 
 _WORK_BYTES = 16 * MIB
 """Most bytes of memory for drawing: each pixel of each channel is a number of 8 bytes, in several arrays."""
@@ -21,7 +22,6 @@ def preview_png(view: View) -> Generated:
     from fsbridge.layouts.files.looks.previews.curves import curves
     from fsbridge.layouts.files.looks.previews.drawing import figure_png
     from fsbridge.layouts.files.looks.previews.picture import picture
-    from fsbridge.layouts.files.looks.previews.sampling import is_table
 
     made = curves(view, figure_png) if is_table(view) else picture(view)
     return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
@@ -43,14 +43,10 @@ def _chunk_bytes(view: View) -> int:
 
 
 def _check(view: View) -> None:
-    from fsbridge.layouts.files.looks.previews.sampling import drawable  # imported late, because it imports this package
-
     drawable(view)
 
 
 def _is_picture(view: View) -> int:
-    from fsbridge.layouts.files.looks.previews.sampling import is_table
-
     return not is_table(view)
 
 

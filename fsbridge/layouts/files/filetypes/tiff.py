@@ -8,20 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from fsbridge.layouts.files.arrays.axis_kinds import color_axis, color_order, is_channel, is_space, is_time
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
-from fsbridge.layouts.files.filetypes.geometry import (
-    Tag,
-    color_axis,
-    color_order,
-    georeference,
-    is_channel,
-    is_space,
-    is_time,
-    length_unit,
-    number,
-    spacing,
-)
+from fsbridge.layouts.files.filetypes.geometry import Tag, georeference, length_unit, number, spacing
 from fsbridge.layouts.units import symbol
 
 if TYPE_CHECKING:

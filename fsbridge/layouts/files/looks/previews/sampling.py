@@ -10,9 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsbridge.layouts.files.arrays.extents import Unfit, View
-from fsbridge.layouts.files.arrays.selection import Pick, Selection
-from fsbridge.layouts.files.filetypes.geometry import (
+from fsbridge.layouts.files.arrays.axis_kinds import (
     color_axis,
     is_channel,
     is_geographic,
@@ -21,6 +19,8 @@ from fsbridge.layouts.files.filetypes.geometry import (
     is_space,
     is_time,
 )
+from fsbridge.layouts.files.arrays.extents import Unfit, View
+from fsbridge.layouts.files.arrays.selection import Pick, Selection
 from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES
 from fsbridge.layouts.units import converted
 from fsbridge.metadata import ArrayMetadata
