@@ -1,231 +1,43 @@
-"""Files of one array: those that a name stands for, those in `NAME.slices`, and the root of a source that is one array.
+"""Files of one array: those that a name stands for, and the root of a source that is one array.
 
-A preview of an array that is a level of a pyramid is made from another of its levels. A plane's node is made from its number
-and not kept, because a movie has millions. Not here: how a name is read (`names.py`), groups (`layout.py`), what the files
-hold (`nodes.py`), which arrays are levels (`groups/images.py`).
+Not here: how a name is read (`names.py`), planes (`planes.py`), groups (`layout.py`), what the files hold (`nodes.py`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound
-from fsbridge.layouts.chunks import Numbering
+from fsbridge.layouts.axes import Attributes
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
-from fsbridge.layouts.files.arrays.extents import Unfit, View
 from fsbridge.layouts.files.arrays.listing import listed_files
-from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, readings
+from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, full_store_name, readings, store_name
 from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile
-from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.arrays.selection import Selection, parse_region, whole
+from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared, Surroundings
+from fsbridge.layouts.files.arrays.planes import PlaneSpace, SlicesDirectory
+from fsbridge.layouts.files.arrays.selection import parse_region
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
-from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
-from fsbridge.layouts.files.groups.images import level_names
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.h5.nodes import H5Array
-from fsbridge.layouts.files.looks.group_page import NAME as PAGE
-from fsbridge.layouts.files.looks.group_page import array_page
-from fsbridge.layouts.files.looks.previews.picture import Preview, picture
-from fsbridge.layouts.files.looks.previews.sampling import PIXELS, plane
+from fsbridge.layouts.files.looks.group_page import PAGE, array_page
 from fsbridge.layouts.nodes import DocumentFile
-from fsbridge.metadata import Index
 from fsbridge.model import Array
-from fsbridge.threads.forking import cached_property
-from fsbridge.tree import AnyNode, Attrs, Entry, Handle, NodeAbilities, escape
-
-_LISTED_TYPES = ("tif", "png", "npy")
-"""A listing shows planes in the first of these that can hold them."""
-
-_SUFFIXES = tuple(suffix for suffix, one in FILE_TYPES.items() if one.plan is not None)
-"""Suffixes of plane files. The number of a file's node depends on its place here."""
-
-_BATCH_ENTRIES = 1000
-
-
-class PlaneSpace(Numbering):
-    """All directories and files of planes of one version of an array, or of a region of it (a `tree.Space`).
-
-    The coordinates of a file are those of its plane and the number of its suffix.
-    """
-
-    def __init__(self, array: OpenArray, selection: Selection | None) -> None:
-        """`selection`: the region; None: the whole array. NotFound for fewer than three dimensions."""
-        self.array = array
-        self.version: Hashable = array.version
-        self.identity: Hashable = ("planes", array.names, selection, self.version)
-        self._region = rest = whole(array.metadata.shape) if selection is None else selection
-        dimensions = []
-        while len((view := array.view(rest)).shape) > 2:
-            dimensions.append(rest.kept[view.picture[0]])
-            rest = rest.at(dimensions[-1], 0)
-        if not dimensions:
-            raise NotFound(f"{array.name}: a series of planes needs three dimensions")
-        self._dimensions = tuple(dimensions)
-        super().__init__((*(self._region.picks[dimension].length for dimension in dimensions), len(_SUFFIXES)))
-
-    @property
-    def depth(self) -> int:
-        """Number of coordinates of a plane: all dimensions but rows and columns."""
-        return len(self._dimensions)
-
-    @cached_property
-    def listed(self) -> str | None:
-        """The suffix of the planes in a listing; None when no listed type can hold them."""
-        fits = reasons(self.array.view(self.selection((0,) * self.depth)))
-        return next((suffix for suffix in _LISTED_TYPES if fits[suffix] is None), None)
-
-    def selection(self, at: Index) -> Selection:
-        """The plane at those coordinates."""
-        selection = self._region
-        for dimension, coordinate in zip(self._dimensions, at, strict=True):
-            selection = selection.at(dimension, coordinate)
-        return selection
-
-    def spelled(self, axis: int, coordinate: int) -> str:
-        """Return a coordinate as it appears in names: with leading zeros."""
-        return f"{coordinate:0{max(4, len(str(self.counts[axis] - 1)))}d}"
-
-    def node(self, position: int) -> AnyNode:
-        """The node at `position`."""
-        at = self.prefix(position)
-        return PlaneFile(self, at[:-1], _SUFFIXES[at[-1]]) if len(at) == self.rank else SlicesDirectory(self, at)
-
-    def name(self, position: int) -> str:
-        """The path of the node at `position` below `NAME.slices`."""
-        at = self.prefix(position)
-        path = "/".join(self.spelled(axis, coordinate) for axis, coordinate in enumerate(at[: self.depth]))
-        return f"{path}.{_SUFFIXES[at[-1]]}" if len(at) == self.rank else path
-
-    def fetch(self, position: int) -> bool:
-        return False
-
-    def prefetch(self, positions: Sequence[int]) -> int | None:
-        """Do nothing: a plane is made of chunks that its neighbours use too, so they are decoded already."""
-        return None
-
-
-class SlicesDirectory(NodeAbilities):
-    """Planes, or directories of planes, along one axis. `at`: coordinates along the axes above it."""
-
-    def __init__(self, space: PlaneSpace, at: Index = ()) -> None:
-        self.space = space
-        self.slot = (space, space.position(at)) if at else None
-        self.version: Hashable = space.identity
-        self.extent = space.counts[len(at)]
-        self._at = at
-        self._deeper = len(at) + 1 < space.depth
-
-    def attrs(self) -> Attrs:
-        return Attrs("directory", 0, self.space.array.mtime_ns())
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
-    def lookup(self, name: bytes) -> AnyNode:
-        """A directory or a plane, in any file type that can hold it."""
-        number, dot, suffix = name.decode("ascii", "replace").partition(".")
-        at = (*self._at, self._coordinate(number))
-        if self._deeper:
-            if dot:
-                raise NotFound(f"{name!r} has a suffix, but this directory holds only directories of planes")
-            return SlicesDirectory(self.space, at)
-        if suffix not in _SUFFIXES:
-            raise NotFound(f"{name!r} is no plane")
-        space = self.space
-        if space.array.version != space.version:  # chunks have changed since this directory was made
-            return ArrayFile(space.array, suffix, space.selection(at), number)
-        return PlaneFile(space, at, suffix)
-
-    def present(self) -> SlicesDirectory:
-        return self
-
-    def settle(self) -> None:
-        self.space.array.settle()
-
-    def entries(self) -> Iterator[Sequence[Entry]]:
-        """Yield the members. Sizes and times are those of the first plane, because all planes have the same."""
-        space, suffix = self.space, "" if self._deeper else self.space.listed
-        if not self.extent or suffix is None:
-            return
-        attrs, first, step, ending = self.attrs(), (*self._at, 0), 1, ""
-        if suffix:
-            attrs = PlaneFile(space, first, suffix).attrs()
-            first, step, ending = (*first, _SUFFIXES.index(suffix)), len(_SUFFIXES), f".{suffix}"
-        axis, base = len(self._at), space.position(first)
-        for start in range(0, self.extent, _BATCH_ENTRIES):
-            numbers = range(start, min(start + _BATCH_ENTRIES, self.extent))
-            yield [Entry(f"{space.spelled(axis, i)}{ending}".encode(), attrs, base + i * step) for i in numbers]
-
-    def _coordinate(self, text: str) -> int:
-        if text.isascii() and text.isdigit() and int(text) < self.extent:
-            coordinate = int(text)
-            if text == self.space.spelled(len(self._at), coordinate):
-                return coordinate
-        raise NotFound(f"{text!r} is not the number of one of the {self.extent} members")
-
-
-class PlaneFile(NodeAbilities):
-    """One plane in one file type. Its header is only made when more than the node's number is needed."""
-
-    __slots__ = ("_at", "_file", "_space", "_suffix", "version")
-
-    pinned = None
-
-    def __init__(self, space: PlaneSpace, at: Index, suffix: str) -> None:
-        self.version: Hashable = space.version
-        self._space = space
-        self._at = at
-        self._suffix = suffix
-        self._file: ArrayFile | None = None
-
-    @property
-    def slot(self) -> tuple[PlaneSpace, int]:
-        return self._space, self._space.position((*self._at, _SUFFIXES.index(self._suffix)))
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
-    def attrs(self) -> Attrs:
-        return self._found().attrs()
-
-    def measured(self) -> Attrs:
-        return self._found().measured()
-
-    def open(self) -> Handle:
-        """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
-        return self._found().open()
-
-    @property
-    def size_seconds(self) -> float:
-        return self._found().size_seconds
-
-    def settle(self) -> None:
-        self._space.array.settle()
-
-    def _found(self) -> ArrayFile:
-        """The file; NotFound when its type cannot hold the plane."""
-        if self._file is None:
-            space = self._space
-            name = space.spelled(space.depth - 1, self._at[-1])
-            file = ArrayFile(space.array, self._suffix, space.selection(self._at), name, space.version)
-            file.version = space.version  # kept for each file that was open; the file's number says the rest
-            self._file = file
-        return self._file
+from fsbridge.tree import AnyNode, Attrs, Entry, escape
 
 
 class ArrayFiles(ArrayDirectory):
     """An array as a directory of its files."""
 
-    def __init__(self, path: PathDirectory, array: Array, opened: OpenArray, wanted: Sequence[str], store: str) -> None:
-        """`store`: name of the whole store, for the title of its page."""
+    def __init__(self, path: PathDirectory, array: Array, shared: Shared, above: Callable[[], Sequence[Attributes]]) -> None:
+        """`above`: attributes of the groups above the array, the nearest first."""
         super().__init__(path, array)
-        self._opened = opened
-        self._wanted = wanted
-        self._store = store
+        member, place = path.member, shared.config.place
+        name = member.names[-1] if member.names else store_name(place)
+        self._opened = shared.array(member.context, member.names, name, array, Surroundings(above, no_array, member.context))
+        self._wanted = shared.config.files
+        self._store = full_store_name(place)
 
     def chunk(self, name: bytes) -> AnyNode:
         text = name.decode("utf-8", "surrogateescape")
@@ -234,16 +46,17 @@ class ArrayFiles(ArrayDirectory):
                 if reading.suffix == "json" and reading.region is None:
                     return self._description()
                 return file_of(self._opened, reading.region, reading.suffix, text)
-        if text == PAGE:
+        if text == PAGE.suffix:
             return DocumentFile(self._page_again, self._page(), self._opened.array.mtime_ns)
         raise NotFound(f"{name!r} is no file of this array")
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
         yield listed_files(self._opened, self._wanted, escape(self._opened.name), Neighbours(), self._again)
 
-        if "html" in self._wanted:
+        if PAGE.is_listed(self._wanted):
             attrs = Attrs("file", None, self._opened.array.mtime_ns)
-            yield [Entry(PAGE.encode(), attrs, partial(self.chunk, PAGE.encode()))]
+            name = PAGE.suffix.encode()
+            yield [Entry(name, attrs, partial(self.chunk, name))]
 
     def _page(self) -> bytes:
         before_waiting()  # because coordinates are read
@@ -287,67 +100,14 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
     return H5Array(array, selection, full) if suffix == "h5" else ArrayFile(array, suffix, selection, full)
 
 
-_MOST_MEMBERS = 1000
-"""Members of a group among which levels are looked for."""
+def named_file(array: OpenArray, name: str) -> AnyNode | None:
+    """Return the file that an array's own name stands for if it ends with a suffix, of the types that can hold the array.
 
-
-def level_of(shown: OpenGroup, array: OpenArray) -> OpenArray:
-    """Return the level of the array's pyramid that its preview is made of: the array itself if it is in none."""
-    found = _levels(shown)
-    return _chosen(shown, found[found.index(array.name) :], array) if array.name in found else array
-
-
-def pyramid_preview(shown: OpenGroup, name: str) -> ArrayFile | None:
-    """Return the preview of a group, called `name`, that is a pyramid; None if it is not one."""
-    found = _levels(shown)
-    if not found:
-        return None
-    first = shown.opened(found[0], shown.member_array(found[0]))
-    return ArrayFile(_chosen(shown, found, first), PREVIEW.suffix, None, name)
-
-
-def _levels(shown: OpenGroup) -> list[str]:
-    members = islice(shown.group.children(), _MOST_MEMBERS)
-    return level_names(known_attributes(shown.group), lambda: (child.name for child in members))
-
-
-def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
-    """Return the level to show. `finest` is the first of the levels."""
-    before_waiting()
-    opened = {names[0]: finest}
-    around = shown.fresh()
-    for name in names[1:]:
-        try:
-            level = shown.opened(name, shown.member_array(name), around)
-        except NotFound:
-            continue
-        if not _is_level(level.view(), finest.view()):
-            return finest
-        opened[name] = level
-    try:
-        return opened[sufficient(list(opened), lambda name: opened[name].view(), picture)]
-    except Unfit:
-        return finest
-
-
-def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
-    """Return the coarsest level that fills a preview, or a coarser one if that level could only show its middle.
-
-    `names` are levels, finest first; at least one.
+    None if it ends with none.
     """
-    chosen = names[-1]
-    for name in reversed(names):
-        shown = view(name)
-        if len(shown.shape) < 2 or (preview(shown).middle and name != names[-1]):
-            return chosen
-        chosen, parts = name, plane(shown)
-        if max(shown.shape[parts.rows], shown.shape[parts.columns]) >= PIXELS:
-            return chosen
-    return chosen
-
-
-def _is_level(coarse: View, fine: View) -> bool:
-    """True if an array can be a level of another: of the same elements, and not larger along any dimension."""
-    if coarse.dtype != fine.dtype or len(coarse.shape) != len(fine.shape):
-        return False
-    return all(less <= more for less, more in zip(coarse.shape, fine.shape, strict=True))
+    suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FILE_TYPES}, key=len)
+    if not suffixes:
+        return None
+    fits = reasons(array.view())
+    chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
+    return file_of(array, None, chosen[-1], name)

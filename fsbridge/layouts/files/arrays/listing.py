@@ -1,7 +1,5 @@
 """Directory entries of an array's files: names, sizes and times, from its metadata alone. No file is made for them.
 
-Also the names of a group's files.
-
 Most arrays of a store resemble others, so sizes are computed once for all arrays that share their metadata. Not here: the
 files (`nodes.py`), their names (`names.py`), which file types fit (`filetypes/__init__.py`).
 """
@@ -17,21 +15,16 @@ from fsbridge.layouts.axes import Coordinate
 from fsbridge.layouts.conventions import element_unit, greatest, missing_value, packing
 from fsbridge.layouts.files.arrays.description import Described, Length, is_plain, length
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.arrays.names import Neighbours
+from fsbridge.layouts.files.arrays.names import SLICES, Neighbours
 from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, SEVERAL, Alike, listed
+from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, Alike, listed, reasons
 from fsbridge.layouts.files.filetypes.geometry import georeference
-from fsbridge.layouts.files.filetypes.previews import PICTURE
-from fsbridge.layouts.files.filetypes.tiff import OME
-from fsbridge.layouts.files.groups.surroundings import STORE_DOCUMENT, is_pyramid, known_attributes
-from fsbridge.layouts.files.groups.tables import has_order
 from fsbridge.layouts.files.h5.nodes import H5Array
-from fsbridge.layouts.files.looks.group_page import NAME as PAGE
-from fsbridge.layouts.files.looks.group_page import Rows
-from fsbridge.metadata import Axes
-from fsbridge.model import Brief, Group
+from fsbridge.layouts.files.looks.rows import Rows
+from fsbridge.metadata import ArrayMetadata, Axes, Axis
+from fsbridge.model import Brief
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
@@ -82,11 +75,11 @@ def _unsized_files(
 ) -> Iterator[Entry]:
     """Yield the entries of an array whose attributes cannot be read: opening a file that needs them raises the reason."""
     mtime_ns = array.mtime_ns()
-    yield unsized(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
+    yield _unsized(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
     for suffix in listed(array.view(), wanted):
         if others.leave(array.name, suffix):
             opener = partial(H5Array, array) if suffix == "h5" else partial(ArrayFile, array, suffix)
-            yield unsized(name, suffix, mtime_ns, opener)
+            yield _unsized(name, suffix, mtime_ns, opener)
 
 
 def listed_briefly(
@@ -130,29 +123,25 @@ def listed_briefly(
     return entries
 
 
-def named_group_files(name: str, root: str, group: Group, wanted: Sequence[str]) -> dict[str, list[str]]:
-    """Return a group's files, as far as its attributes and the names of its members tell: see `directories.Layout`.
-
-    `root`: what the files of the root, which has no `name`, are called.
-    """
-    table = ["csv"] if has_order(known_attributes(group)) else []
-    fits = ["h5", *table, *([PICTURE.suffix, OME.suffix] if is_pyramid(group) else [])]
-    chosen = {suffix for one in wanted for suffix in SEVERAL.get(one, (one,))}
-    shown = [suffix for suffix in fits if suffix in chosen]
-    rest = [
-        *(suffix for suffix in fits if suffix not in chosen),
-        *(alias for alias in ALIASES if ALIASES[alias] in fits),
-    ]
-    pages = [f"{name}/{PAGE}" if name else PAGE] if "html" in wanted else []
-    return {
-        "files": [f"{name}.json" if name else STORE_DOCUMENT, *pages, *(f"{name or root}.{suffix}" for suffix in shown)],
-        "by name": [f"{name or root}.{suffix}" for suffix in rest],
-    }
+def file_names(name: str, metadata: ArrayMetadata, wanted: Sequence[str]) -> dict[str, list[str]]:
+    """Return an array's files, those listed and those that only open by name: see `directories.Layout`."""
+    selection = whole(metadata.shape)
+    view = View(name, metadata, selection, (Axis(),) * len(metadata.shape), False)
+    shown = ["json", *listed(view, wanted)]
+    fits = [suffix for suffix, reason in reasons(view).items() if reason is None and suffix not in shown]
+    series = [f"{name}.{SLICES}/"] if len(metadata.shape) > 2 else []
+    aliases = [alias for alias, suffix in ALIASES.items() if suffix in (*shown, *fits)]
+    unlisted = [*(f"{name}.{suffix}" for suffix in (*fits, *aliases)), *series]
+    return {"files": [f"{name}.{suffix}" for suffix in shown], "by name": unlisted}
 
 
-def unsized(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
-    """Return the entry of a file of unknown size: a group's, because a listing does not make it, or one that is an error."""
+def _unsized(name: bytes, suffix: str, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
     return Entry(name + b"." + suffix.encode(), Attrs("file", None, mtime_ns), opener)
+
+
+def linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, others: Neighbours) -> list[str]:
+    """Return the suffixes of the files that a listing shows, as links, for a link `name` to an array."""
+    return ["json", *(suffix for suffix in listed(array.view(), wanted) if others.leave(name, suffix))]
 
 
 def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, lengths: _SharedLengths) -> Entry:

@@ -7,7 +7,7 @@ Pure. Not here: which arrays there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ from fsbridge.layouts.files.filetypes import ALIASES, SUFFIXES
 SLICES = "slices"
 """Suffix of the directory of an array's planes."""
 
-_SHORTEST_FIRST = (*sorted((*SUFFIXES, SLICES), key=len),)
+ENDINGS = (*sorted((*SUFFIXES, SLICES), key=len),)
+"""All that can follow an array's name and a dot, the shortest first."""
 
 
 class ParsedName(NamedTuple):
@@ -27,11 +28,9 @@ class ParsedName(NamedTuple):
     suffix: str
 
 
-def readings(name: str) -> Iterator[ParsedName]:
+def readings(name: str, endings: Sequence[str] = ENDINGS) -> Iterator[ParsedName]:
     """Yield all ways to read a file name: longest array name first, those without a region before those with one."""
-    bases = [
-        (name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in _SHORTEST_FIRST if name.endswith(f".{suffix}")
-    ]
+    bases = [(name[: -len(suffix) - 1], ALIASES.get(suffix, suffix)) for suffix in endings if name.endswith(f".{suffix}")]
     found = [ParsedName(base, None, suffix) for base, suffix in bases if base]
     for base, suffix in bases:
         if base.endswith("]"):

@@ -11,7 +11,7 @@ import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -37,6 +37,8 @@ from fsbridge.metadata import ArrayMetadata, Axes
 from fsbridge.model import Array
 from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
+
+P = TypeVar("P")
 
 COORDINATE_VALUES = 65536
 """Most elements of a coordinate that is read. A longer coordinate gives its unit, but no spacing."""
@@ -73,10 +75,18 @@ class Shared:
         """Cache of `listing.py`: what it found for one array holds for all that share its metadata and axes."""
         self.numbers = itertools.count(1)
         """A number for each version of an array, and of its chunks, that is met."""
+        self._parts: dict[object, Any] = {}
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
         self._named: dict[tuple[str, ...], tuple[Hashable, int]] = {}  # version and number of arrays that are not open
+
+    def part(self, kind: Callable[[Config], P]) -> P:
+        """Return the object of the class `kind` that files of one type share; it is made when it is first asked for."""
+        with self._lock:
+            if kind not in self._parts:
+                self._parts[kind] = kind(self.config)
+            return cast(P, self._parts[kind])
 
     def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings) -> OpenArray:
         """The array at the path `names`: the same object while its version is the same, so that files keep their pages."""

@@ -49,7 +49,6 @@ class FileType:
     `bare`: the file has nothing but the elements and their type, so attributes that cannot be read do not matter to it.
     `beside`: suffixes that are listed together with it, because one file refers to the other.
     `instead`: suffixes to list if this type cannot hold the array; the first that can is listed.
-    `groups`: a group may have such a file, too.
     `narrows`: elements of 64 bits are stored in fewer bits if all are known to fit (`narrowed`).
     `chosen`: `--files` can name it; else it is only listed beside another type.
     """
@@ -67,7 +66,6 @@ class FileType:
     beside: tuple[str, ...] = ()
     instead: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-    groups: bool = False
     narrows: bool = False
     chosen: bool = True
 

@@ -23,6 +23,5 @@ H5 = FileType(
         Limit(_texts, MAX_TEXTS, f"the array has more than {MAX_TEXTS} elements of variable length"),
         Limit(nbytes, 2**61 - 1, "the array is too large for an HDF5 file"),
     ),
-    groups=True,
     aliases=("nc",),  # GDAL, QGIS, ncview and Panoply choose their netCDF reader by it
 )

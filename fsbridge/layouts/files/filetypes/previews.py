@@ -54,7 +54,7 @@ _CHUNKS = Limit(
     _chunk_bytes, DECODED_BYTES, f"a chunk has more than {DECODED_BYTES // MIB} MiB, and a preview decodes no more"
 )
 
-PICTURE = FileType("preview.png", preview_png, limits=(_CHUNKS,), check=_check, groups=True, chosen=False)
+PICTURE = FileType("preview.png", preview_png, limits=(_CHUNKS,), check=_check, chosen=False)
 CURVES = FileType(
     "preview.svg",
     preview_svg,

@@ -275,5 +275,5 @@ _LIMITS = (
     Limit(texts, MAX_TEXTS, f"the array has more than {MAX_TEXTS} elements of variable length; take a region"),
 )
 _COLUMNS = Limit(_across, _MAX_ACROSS, f"the table would have more than {_MAX_ACROSS} columns; take a region")
-CSV = FileType("csv", csv_table, groups=True, limits=(*_LIMITS, _COLUMNS), check=_table)
+CSV = FileType("csv", csv_table, limits=(*_LIMITS, _COLUMNS), check=_table)
 TXT = FileType("txt", txt_lines, limits=_LIMITS, check=_lines)

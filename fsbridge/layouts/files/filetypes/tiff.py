@@ -289,5 +289,4 @@ OME = FileType(
     limits=(*_SIZES, Limit(_pages, MAX_PAGES, _PAGES)),
     names_array=True,
     narrows=True,
-    groups=True,
 )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
-from typing import Any
+from itertools import islice
+from typing import Any, cast
 
 import numpy as np
 
 from fsbridge.asking import before_waiting
-from fsbridge.errors import NotFound, Stale
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.arrays.element_bytes import Misfit, conversion
 from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.arrays.open_array import OpenArray
@@ -20,9 +21,28 @@ from fsbridge.layouts.files.arrays.selection import Span
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
+from fsbridge.layouts.files.filetypes.tiff import OME
+from fsbridge.layouts.files.groups.group_file import GroupFile
+from fsbridge.layouts.files.groups.images import images, level_names, listed_levels
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.nodes import SingleFile
 from fsbridge.metadata import JSON
-from fsbridge.tree import Attrs, Buffer, Entry
+from fsbridge.model import Group
+from fsbridge.tree import Attrs, Buffer
+
+_MOST_MEMBERS = 1000
+"""Members of a group among which levels are looked for."""
+
+
+def names_of_levels(group: Group) -> list[str]:
+    """Return the names of the members that are levels, finest first, as attributes or names say. Opens none of them."""
+    members = islice(group.children(), _MOST_MEMBERS)
+    return level_names(known_attributes(group), lambda: (child.name for child in members))
+
+
+def is_pyramid(group: Group) -> bool:
+    """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
+    return bool(names_of_levels(group) or listed_levels(known_attributes(group)))
 
 
 def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
@@ -30,7 +50,19 @@ def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
     return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
 
 
-def described(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
+def describe_pyramid(shown: OpenGroup) -> JSON:
+    """Describe what `GROUP.ome.tif` consists of; None if no attributes or names say that the group is a pyramid."""
+    if not is_pyramid(shown.group):
+        return None
+    try:
+        return _describe(images(shown.group.attributes(), shown.below), shown.path.member.names)
+    except PASSING:
+        raise
+    except FsbridgeError as error:  # the error of one level must not hide the group's description
+        return {"not_possible": str(error)}
+
+
+def _describe(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
     """Return the entry of `GROUP.json` for the file: the levels of each image, or why there is no file."""
     try:
         plan = pyramid_of(images)
@@ -65,10 +97,6 @@ class PyramidFile(SingleFile):
         self._versions = tuple(array.version for array in self._arrays)
         digest = blake2b(self._plan.description, digest_size=16).digest()
         self.version: Hashable = ("ome.tif", digest, self._versions)
-
-    def entry(self, name: bytes) -> Entry:
-        """Return the file as a member of a listing."""
-        return Entry(name, self.attrs(), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
         return Attrs("file", self._plan.size, max(array.mtime_ns() for array in self._arrays))
@@ -183,3 +211,12 @@ class PyramidHandle:
         """Close the readers, which frees the disk space of spilled chunks."""
         for level in self._levels:
             level.supply.close()
+
+
+def pyramid_file(shown: OpenGroup) -> PyramidFile:
+    """Return the file with all levels of the image that a group is; NotFound if it is none."""
+    levels = images(shown.group.attributes(), shown.below)
+    return PyramidFile(shown.path_of(OME.suffix), levels, lambda: pyramid_file(cast(OpenGroup, shown.path.present())))
+
+
+PYRAMID = GroupFile(OME.suffix, pyramid_file, is_pyramid, wanted=OME.suffix, aliases=OME.aliases, opened=True)

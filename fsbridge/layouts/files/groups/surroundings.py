@@ -1,16 +1,16 @@
 """Groups as the context of their arrays (attributes above, neighbours), and where links in the source lead.
 
-Not here: which files groups and arrays are shown as (`layout.py`).
+Not here: which files groups and arrays are shown as (`layout.py`), the files of groups (`group_file.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeVar, cast
 
 from fsbridge.asking import Kept
+from fsbridge.config import Config
 from fsbridge.errors import (
     PASSING,
     AccessDenied,
@@ -24,22 +24,15 @@ from fsbridge.errors import (
 )
 from fsbridge.layouts.axes import Attributes
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
-from fsbridge.layouts.files.arrays.names import Neighbours
+from fsbridge.layouts.files.arrays.names import Neighbours, full_store_name, store_name
+from fsbridge.layouts.files.arrays.nodes import DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared, Surroundings
-from fsbridge.layouts.files.groups.images import images, level_names, listed_levels
-from fsbridge.layouts.files.groups.pyramids import described
-from fsbridge.layouts.json_text import encode
-from fsbridge.layouts.members import GROUPS_ABOVE
-from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.layouts.members import GROUPS_ABOVE, child_or_none
 from fsbridge.links import follow
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 
-_MOST_MEMBERS = 1000
-"""Members of a group among which levels are looked for."""
-
-STORE_DOCUMENT = "store.json"
-"""File of the root group's attributes. For any other group it is `GROUP.json`."""
+T = TypeVar("T")
 
 
 class SourceTree:
@@ -96,6 +89,25 @@ class OpenGroup(GroupDirectory):
         self._tree = tree
         self._kept = Kept[Around]()
 
+    @property
+    def store(self) -> str:
+        """The name of the whole store."""
+        return full_store_name(self._shared.config.place)
+
+    @property
+    def called(self) -> str:
+        """What the group's files are called: as the group, or as the store without its suffix."""
+        names = self.path.member.names
+        return names[-1] if names else store_name(self._shared.config.place)
+
+    def path_of(self, suffix: str) -> str:
+        """Return the path of the group's file with that suffix, for people."""
+        return "/".join([*self.path.member.names[:-1], f"{self.called}.{suffix}"])
+
+    def part(self, kind: Callable[[Config], T]) -> T:
+        """Return the object of the class `kind` that all groups of the mount share."""
+        return self._shared.part(kind)
+
     def opened(self, name: str, array: Array, around: Around | None = None) -> OpenArray:
         """Open an array of the group. `around`: its context, if known already; else it is looked up."""
         member = self.path.member
@@ -131,17 +143,6 @@ class OpenGroup(GroupDirectory):
             here = cast(OpenGroup, here.directory(name, cast(Group, node)).present())
         return here
 
-    def pyramid(self) -> JSON:
-        """Describe what `GROUP.ome.tif` consists of; None if no attributes or names say that the group is a pyramid."""
-        if not is_pyramid(self.group):
-            return None
-        try:
-            return described(images(self.group.attributes(), self.below), self.path.member.names)
-        except PASSING:
-            raise
-        except FsbridgeError as error:  # the error of one level must not hide the group's description
-            return {"not_possible": str(error)}
-
     def fresh(self) -> Around:
         """Return the context of this group's arrays. The group is listed unless the last listing is recent enough."""
         return self._kept.get(self._look_around, listing=True)
@@ -166,6 +167,15 @@ class OpenGroup(GroupDirectory):
         neighbours = Neighbours.among(child.name for child in members)
         return Around(Surroundings(above, self.member_array, self.path.member.context), neighbours)
 
+    def _again(self, name: str) -> DescriptionFile | None:
+        """Return the description of an array as it is now; None if the array is gone."""
+        node = child_or_none(self.group, name)
+        array = None if node is None or isinstance(node, Link) else as_array(node)
+        return None if array is None else self._description(self.opened(name, array), name)
+
+    def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
+        return DescriptionFile(opened, self.fresh().neighbours.collisions(opened.name), partial(self._again, name))
+
     def is_no_member(self, name: str, error: Exception) -> bool:
         """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""
         if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
@@ -181,13 +191,6 @@ class OpenGroup(GroupDirectory):
         return array
 
 
-def is_pyramid(group: Group) -> bool:
-    """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
-    attributes = known_attributes(group)
-    names = (child.name for child in islice(group.children(), _MOST_MEMBERS))
-    return bool(level_names(attributes, lambda: names) or listed_levels(attributes))
-
-
 def known_attributes(group: Group) -> Mapping[str, JSON]:
     """Return the attributes of a group; none if they cannot be read, which is an error only where they are shown."""
     try:
@@ -196,25 +199,3 @@ def known_attributes(group: Group) -> Mapping[str, JSON]:
         if not is_lasting(error):
             raise
         return {}
-
-
-def group_document(directory: OpenGroup) -> DocumentFile:
-    """Return the JSON file of a group: its path, format and attributes, and the levels of an image."""
-    return DocumentFile(partial(_described_now, directory.path), _described(directory), directory.group.mtime_ns)
-
-
-def _described_now(path: PathDirectory) -> bytes | None:
-    shown = path.present()
-    return _described(shown) if isinstance(shown, OpenGroup) else None
-
-
-def _described(shown: OpenGroup) -> bytes:
-    member, pyramid = shown.path.member, shown.pyramid()
-    document: dict[str, JSON] = {
-        "name": member.names[-1] if member.names else "",
-        "path": "/" + "/".join(member.names),
-        "kind": "group",
-        "format": member.context.format_at(member.names).name,
-        "attributes": dict(shown.group.attributes()),
-    }
-    return encode(document if pyramid is None else {**document, "pyramid": pyramid})

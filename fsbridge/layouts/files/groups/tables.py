@@ -2,13 +2,13 @@
 
 The group says which columns there are (`colnames` of NWB's tables, `column-order` of AnnData's frames); else they are the
 arrays along the dimension that most of them have. No column is left out: one that a table cannot hold makes the file an
-error that names it. Not here: `NAME.csv` of one array (`filetypes/text.py`), names of such files (`layout.py`).
+error that names it. Not here: `NAME.csv` of one array (`filetypes/text.py`), names of files (`layout.py`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -21,10 +21,10 @@ from fsbridge.layouts.conventions import missing_values
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes.filetype import elements, texts
-from fsbridge.layouts.files.filetypes.text import MAX_TEXTS, cells_of, rows_of
-from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, cells_of, rows_of
+from fsbridge.layouts.files.groups.group_file import GroupFile
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.nodes import SingleFile
-from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.tree import Attrs
 
@@ -74,8 +74,9 @@ class Reader:
         return values
 
 
-def has_order(attributes: Mapping[str, JSON]) -> bool:
+def has_order(group: Group) -> bool:
     """Return whether a group says that it is a table, so that a listing can show its file without opening its arrays."""
+    attributes = known_attributes(group)
     return any(isinstance(attributes.get(name), list) for name in _ORDERS)
 
 
@@ -295,3 +296,6 @@ def _fits(array: Array, place: str, most: int) -> None:
         raise NotFound(f"{place}: the column has {len(metadata.shape)} dimensions; read it by itself")
     if metadata.refused or (metadata.dtype.numpy is None and metadata.dtype.serializer == "bytes"):
         raise NotFound(f"{place}: text cannot show elements of type {metadata.dtype.native}")
+
+
+TABLE = GroupFile(CSV.suffix, table_of, has_order, wanted=CSV.suffix)

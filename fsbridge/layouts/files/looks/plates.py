@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 from uuid import NAMESPACE_OID, uuid5
 from xml.etree import ElementTree
@@ -19,22 +20,22 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale, TooLarge, Unsupported
+from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.filetypes.pyramid import Pyramid
 from fsbridge.layouts.files.filetypes.tiff import OME, xml_text
+from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import images, listed_levels
 from fsbridge.layouts.files.groups.pyramids import pyramid_of
-from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.looks.previews.png import png, samples
 from fsbridge.layouts.nodes import BytesHandle, DocumentFile, SingleFile
 from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON
-from fsbridge.tree import AnyNode, Attrs, escape
-
-COMPANION = "companion.ome"
-PICTURE = "plate.png"
+from fsbridge.model import Group
+from fsbridge.tree import Attrs, escape
 
 MOST_SIDE = 64
 """Most rows, and most columns, of a plate. A plate of 1,536 wells has 32 by 48."""
@@ -174,18 +175,22 @@ def _is_index(value: JSON, count: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
 
 
-def plate_file(shown: OpenGroup, name: str, store: str) -> AnyNode | None:
-    """Return the plate's file `name`; None if there is no such file. `store`: what the root's files are called."""
-    names = shown.path.member.names
-    called = names[-1] if names else store
-    if name not in (PICTURE, f"{called}.{COMPANION}"):
-        return None
+def is_plate(group: Group) -> bool:
+    """True if the attributes of a group say that it is a plate."""
+    return plate_of(known_attributes(group)) is not None
+
+
+def _shown_plate(shown: OpenGroup) -> Plate:
     plate = plate_of(shown.group.attributes())
     if plate is None:
-        return None
-    if name == PICTURE:
-        return _picture(shown, plate)
-    return DocumentFile(lambda: _companion_now(shown, called), _companion(shown, plate, called), shown.group.mtime_ns)
+        raise NotFound(f"{shown.path.member} is no plate")
+    return plate
+
+
+def companion_file(shown: OpenGroup) -> DocumentFile:
+    """Return the companion file of a plate; NotFound if the group is no plate."""
+    content = _companion(shown, _shown_plate(shown))
+    return DocumentFile(partial(_companion_now, shown.path), content, shown.group.mtime_ns)
 
 
 def _fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
@@ -199,7 +204,9 @@ def _fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[s
             yield well, [(*well.path, *path) for path in found]
 
 
-def _picture(shown: OpenGroup, plate: Plate) -> PlatePicture:
+def plate_picture(shown: OpenGroup) -> PlatePicture:
+    """Return the picture of a plate; NotFound if the group is no plate."""
+    plate = _shown_plate(shown)
     before_waiting()
     wells: dict[Well, ArrayFile] = {}
     for well, paths in _fields(shown, plate):
@@ -210,18 +217,17 @@ def _picture(shown: OpenGroup, plate: Plate) -> PlatePicture:
                 raise NotFound(f"{'/'.join(path)} is no image")
             coarsest = field.below(levels[0][-1])
             wells[well] = ArrayFile(coarsest, PREVIEW.suffix, None, coarsest.name)
-    return PlatePicture(plate, wells, lambda: _picture_now(shown))
+    return PlatePicture(plate, wells, lambda: _picture_now(shown.path))
 
 
-def _picture_now(shown: OpenGroup) -> PlatePicture:
-    now = shown.path.present()
-    plate = plate_of(now.group.attributes()) if isinstance(now, OpenGroup) else None
-    if plate is None:
-        raise NotFound(f"{shown.path.member} is no plate any more")
-    return _picture(cast(OpenGroup, now), plate)
+def _picture_now(path: PathDirectory) -> PlatePicture:
+    shown = path.present()
+    if not isinstance(shown, OpenGroup):
+        raise NotFound(f"{path.member} is no plate any more")
+    return plate_picture(shown)
 
 
-def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
+def _companion(shown: OpenGroup, plate: Plate) -> bytes:
     before_waiting()
     count, fields = 0, []
     for well, paths in _fields(shown, plate):
@@ -239,13 +245,13 @@ def _companion(shown: OpenGroup, plate: Plate, name: str) -> bytes:
             except (Unfit, IndexError) as error:
                 raise NotFound(f"{file}: {error}") from None
         fields.append((well, files))
-    return companion(plate.name or name, plate, fields)
+    return companion(plate.name or shown.called, plate, fields)
 
 
-def _companion_now(shown: OpenGroup, called: str) -> bytes | None:
-    now = shown.path.present()
-    plate = plate_of(now.group.attributes()) if isinstance(now, OpenGroup) else None
-    return None if plate is None else _companion(cast(OpenGroup, now), plate, called)
+def _companion_now(path: PathDirectory) -> bytes | None:
+    shown = path.present()
+    plate = plate_of(shown.group.attributes()) if isinstance(shown, OpenGroup) else None
+    return None if plate is None else _companion(cast(OpenGroup, shown), plate)
 
 
 _LARGEST, _WIDEST = 96, 1536
@@ -320,3 +326,7 @@ def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
     """Return for each pixel along one side the index of the nearest element."""
     places = (np.arange(max(1, round(extent * scale))) + 0.5) / scale
     return np.minimum(places.astype(np.intp), extent - 1)
+
+
+COMPANION = GroupFile("companion.ome", companion_file, is_plate, inside=True)
+PICTURE = GroupFile("plate.png", plate_picture, is_plate, wanted="preview", named=False, inside=True)

@@ -1,0 +1,81 @@
+"""Previews of pyramids, `GROUP.preview.png`, and of the arrays in them: which of the levels they are made of.
+
+Not here: how a preview is made (`looks/previews/`), which arrays are levels (`images.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound
+from fsbridge.layouts.files.arrays.extents import Unfit, View
+from fsbridge.layouts.files.arrays.nodes import ArrayFile
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.filetypes.previews import PICTURE
+from fsbridge.layouts.files.groups.group_file import GroupFile
+from fsbridge.layouts.files.groups.pyramids import is_pyramid, names_of_levels
+from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.looks.previews.picture import Preview, picture
+from fsbridge.layouts.files.looks.previews.sampling import PIXELS, plane
+
+
+def array_preview(shown: OpenGroup, array: OpenArray) -> ArrayFile:
+    """Return the preview of an array of the group. It is made of another level if the array is a level of a pyramid."""
+    levels = names_of_levels(shown.group)
+    chosen = _chosen(shown, levels[levels.index(array.name) :], array) if array.name in levels else array
+    return ArrayFile(chosen, PICTURE.suffix, None, array.name)
+
+
+def group_preview(shown: OpenGroup) -> ArrayFile:
+    """Return the preview of a group that is a pyramid; NotFound if it is none."""
+    levels = names_of_levels(shown.group)
+    if not levels:
+        raise NotFound(f"{shown.path_of(PICTURE.suffix)}: the group is no image of several levels")
+    first = shown.opened(levels[0], shown.member_array(levels[0]))
+    return ArrayFile(_chosen(shown, levels, first), PICTURE.suffix, None, shown.called)
+
+
+def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
+    """Return the level to show. `finest` is the first of the levels."""
+    before_waiting()
+    opened = {names[0]: finest}
+    around = shown.fresh()
+    for name in names[1:]:
+        try:
+            level = shown.opened(name, shown.member_array(name), around)
+        except NotFound:
+            continue
+        if not _is_level(level.view(), finest.view()):
+            return finest
+        opened[name] = level
+    try:
+        return opened[sufficient(list(opened), lambda name: opened[name].view(), picture)]
+    except Unfit:
+        return finest
+
+
+def sufficient(names: Sequence[str], view: Callable[[str], View], preview: Callable[[View], Preview]) -> str:
+    """Return the coarsest level that fills a preview, or a coarser one if that level could only show its middle.
+
+    `names` are levels, finest first; at least one.
+    """
+    chosen = names[-1]
+    for name in reversed(names):
+        shown = view(name)
+        if len(shown.shape) < 2 or (preview(shown).middle and name != names[-1]):
+            return chosen
+        chosen, parts = name, plane(shown)
+        if max(shown.shape[parts.rows], shown.shape[parts.columns]) >= PIXELS:
+            return chosen
+    return chosen
+
+
+def _is_level(coarse: View, fine: View) -> bool:
+    """True if an array can be a level of another: of the same elements, and not larger along any dimension."""
+    if coarse.dtype != fine.dtype or len(coarse.shape) != len(fine.shape):
+        return False
+    return all(less <= more for less, more in zip(coarse.shape, fine.shape, strict=True))
+
+
+PREVIEW = GroupFile(PICTURE.suffix, group_preview, is_pyramid)
