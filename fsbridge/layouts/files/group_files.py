@@ -14,8 +14,9 @@ from fsbridge.layouts.files.groups.levels import PREVIEW
 from fsbridge.layouts.files.groups.pyramids import PYRAMID
 from fsbridge.layouts.files.groups.tables import TABLE
 from fsbridge.layouts.files.h5.whole_group import WHOLE_GROUP
+from fsbridge.layouts.files.looks.companion import COMPANION
 from fsbridge.layouts.files.looks.group_page import PAGE
-from fsbridge.layouts.files.looks.plates import COMPANION, PICTURE
+from fsbridge.layouts.files.looks.plates import PICTURE
 from fsbridge.model import Group
 
 GROUP_FILES: Sequence[GroupFile] = (DOCUMENT, PAGE, WHOLE_GROUP, TABLE, PREVIEW, PYRAMID, PICTURE, COMPANION)

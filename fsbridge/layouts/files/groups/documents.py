@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
+from fsbridge.errors import PASSING, FsbridgeError
 from fsbridge.layouts.directories import PathDirectory
+from fsbridge.layouts.files.arrays.extents import Unfit
+from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.pyramids import describe_pyramid
-from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.groups.images import images
+from fsbridge.layouts.files.groups.pyramids import pyramid_of
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.metadata import JSON
@@ -24,7 +29,7 @@ def _describe_now(path: PathDirectory) -> bytes | None:
 
 
 def _describe(shown: OpenGroup) -> bytes:
-    member, pyramid = shown.path.member, describe_pyramid(shown)
+    member, pyramid = shown.path.member, _describe_pyramid(shown)
     document: dict[str, JSON] = {
         "name": member.names[-1] if member.names else "",
         "path": "/" + "/".join(member.names),
@@ -33,6 +38,36 @@ def _describe(shown: OpenGroup) -> bytes:
         "attributes": dict(shown.group.attributes()),
     }
     return encode(document if pyramid is None else {**document, "pyramid": pyramid})
+
+
+def _describe_pyramid(shown: OpenGroup) -> JSON:
+    """Describe what `GROUP.ome.tif` consists of; None if no attributes or names say that the group is a pyramid."""
+    if not is_pyramid(shown.group):
+        return None
+    try:
+        return _describe_levels(images(shown.group.attributes(), shown.below), shown.path.member.names)
+    except PASSING:
+        raise
+    except FsbridgeError as error:  # the error of one level must not hide the group's description
+        return {"not_possible": str(error)}
+
+
+def _describe_levels(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
+    """Return the entry of `GROUP.json` for the file: the levels of each image, or why there is no file."""
+    try:
+        plan = pyramid_of(images)
+    except Unfit as error:
+        return {"not_possible": str(error)}
+    paths = ("/".join(array.names[len(group) :]) for levels in images for array in levels)
+    return {
+        "images": [
+            {
+                "name": levels[0].view.file_name if levels[0].view.image is None else levels[0].view.image.name,
+                "levels": [{"path": next(paths), "shape": list(level.view.shape)} for level in levels],
+            }
+            for levels in plan.images
+        ]
+    }
 
 
 DOCUMENT = GroupFile("json", group_document, wanted="", root_name="store.json")

@@ -2,7 +2,7 @@
 
 OME-NGFF (0.1 to 0.6) and COSEM list levels in `multiscales`; N5 and BigDataViewer's N5 and HDF5 call them `s0`, `s1`, ...
 Channels are those of `omero` (0.4 and 0.5). Not here: axes (`axes.py`), headers that tell it to programs (`filetypes/`), the
-file of a pyramid (`pyramids.py`), which level suffices for a preview (`arrays/array_files.py`).
+file of a pyramid (`pyramids.py`), which level suffices for a preview (`levels.py`).
 """
 
 from __future__ import annotations

@@ -14,8 +14,7 @@ from fsbridge.layouts.files.arrays.nodes import ArrayFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.filetypes.previews import PICTURE
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.pyramids import is_pyramid, names_of_levels
-from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid, names_of_levels
 from fsbridge.layouts.files.looks.previews.picture import Preview, picture
 from fsbridge.layouts.files.looks.previews.sampling import PIXELS, plane
 

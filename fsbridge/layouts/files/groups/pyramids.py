@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
-from itertools import islice
 from typing import Any, cast
 
 import numpy as np
 
 from fsbridge.asking import before_waiting
-from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale
+from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.files.arrays.element_bytes import Misfit, conversion
 from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.arrays.open_array import OpenArray
@@ -23,61 +22,15 @@ from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.filetypes.pyramid import Level, Pyramid, pyramid
 from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.images import images, level_names, listed_levels
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.images import images
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
 from fsbridge.layouts.nodes import SingleFile
-from fsbridge.metadata import JSON
-from fsbridge.model import Group
 from fsbridge.tree import Attrs, Buffer
-
-_MOST_MEMBERS = 1000
-"""Members of a group among which levels are looked for."""
-
-
-def names_of_levels(group: Group) -> list[str]:
-    """Return the names of the members that are levels, finest first, as attributes or names say. Opens none of them."""
-    members = islice(group.children(), _MOST_MEMBERS)
-    return level_names(known_attributes(group), lambda: (child.name for child in members))
-
-
-def is_pyramid(group: Group) -> bool:
-    """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
-    return bool(names_of_levels(group) or listed_levels(known_attributes(group)))
 
 
 def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
     """Return the plan of the file of these images; Unfit if TIFF cannot hold them."""
     return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
-
-
-def describe_pyramid(shown: OpenGroup) -> JSON:
-    """Describe what `GROUP.ome.tif` consists of; None if no attributes or names say that the group is a pyramid."""
-    if not is_pyramid(shown.group):
-        return None
-    try:
-        return _describe(images(shown.group.attributes(), shown.below), shown.path.member.names)
-    except PASSING:
-        raise
-    except FsbridgeError as error:  # the error of one level must not hide the group's description
-        return {"not_possible": str(error)}
-
-
-def _describe(images: Sequence[Sequence[OpenArray]], group: Sequence[str]) -> JSON:
-    """Return the entry of `GROUP.json` for the file: the levels of each image, or why there is no file."""
-    try:
-        plan = pyramid_of(images)
-    except Unfit as error:
-        return {"not_possible": str(error)}
-    paths = ("/".join(array.names[len(group) :]) for levels in images for array in levels)
-    return {
-        "images": [
-            {
-                "name": levels[0].view.file_name if levels[0].view.image is None else levels[0].view.image.name,
-                "levels": [{"path": next(paths), "shape": list(level.view.shape)} for level in levels],
-            }
-            for levels in plan.images
-        ]
-    }
 
 
 class PyramidFile(SingleFile):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, TypeVar, cast
 
 from fsbridge.asking import Kept
@@ -27,6 +28,7 @@ from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays.names import Neighbours, full_store_name, store_name
 from fsbridge.layouts.files.arrays.nodes import DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared, Surroundings
+from fsbridge.layouts.files.groups.images import level_names, listed_levels
 from fsbridge.layouts.members import GROUPS_ABOVE, child_or_none
 from fsbridge.links import follow
 from fsbridge.metadata import JSON
@@ -199,3 +201,18 @@ def known_attributes(group: Group) -> Mapping[str, JSON]:
         if not is_lasting(error):
             raise
         return {}
+
+
+_MOST_MEMBERS = 1000
+"""Members of a group among which levels are looked for."""
+
+
+def names_of_levels(group: Group) -> list[str]:
+    """Return the names of the members that are levels, finest first, as attributes or names say. Opens none of them."""
+    members = islice(group.children(), _MOST_MEMBERS)
+    return level_names(known_attributes(group), lambda: (child.name for child in members))
+
+
+def is_pyramid(group: Group) -> bool:
+    """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
+    return bool(names_of_levels(group) or listed_levels(known_attributes(group)))

@@ -1,48 +1,35 @@
-"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): their metadata, `PLATE.companion.ome` and `plate.png`.
+"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): their metadata, and `plate.png`.
 
-The companion file is the OME-XML that places the files `A/1/0.ome.tif` as wells and fields; Bio-Formats opens it as one
-plate. The picture has the wells in their places: each is the preview of the coarsest level of its first field. Both are
-made from the present wells and fields. Not here: the files of fields (`groups/pyramids.py`), previews of arrays
-(`previews/picture.py`).
+The picture has the wells in their places: each is the preview of the coarsest level of its first field. It is made from the
+present wells and fields. Not here: `PLATE.companion.ome` (`companion.py`), previews of arrays (`previews/picture.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
-from uuid import NAMESPACE_OID, uuid5
-from xml.etree import ElementTree
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
-from fsbridge.errors import NotFound, Stale, TooLarge, Unsupported
+from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.directories import PathDirectory
-from fsbridge.layouts.files.arrays.extents import Unfit
 from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
-from fsbridge.layouts.files.filetypes.pyramid import Pyramid
-from fsbridge.layouts.files.filetypes.tiff import OME, xml_text
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.images import images, listed_levels
-from fsbridge.layouts.files.groups.pyramids import pyramid_of
+from fsbridge.layouts.files.groups.images import listed_levels
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.looks.previews.png import png, samples
-from fsbridge.layouts.nodes import BytesHandle, DocumentFile, SingleFile
+from fsbridge.layouts.nodes import BytesHandle, SingleFile
 from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON
 from fsbridge.model import Group
-from fsbridge.tree import Attrs, escape
+from fsbridge.tree import Attrs
 
 MOST_SIDE = 64
 """Most rows, and most columns, of a plate. A plate of 1,536 wells has 32 by 48."""
-MOST_FIELDS = 4096
-"""Most fields of a plate that are opened for its OME-XML."""
-
-_OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,59 +85,6 @@ def fields_of(attributes: Mapping[str, JSON]) -> list[tuple[str, ...]]:
     return [path for path in found if path is not None]
 
 
-def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tuple[str, Pyramid]]]]) -> bytes:
-    """Return the OME-XML. `name`: of the plate; `fields`: for each well, the path and the plan of each field's file."""
-    if sum(len(images) for _, images in fields) > MOST_FIELDS:
-        raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
-    ElementTree.register_namespace("", _OME)
-    own = uuid5(NAMESPACE_OID, repr((name, [path for _, images in fields for path, _ in images])))
-    root = ElementTree.Element(f"{{{_OME}}}OME", UUID=f"urn:uuid:{own}", Creator="fsbridge")
-    shown = {"ID": "Plate:0", "Name": xml_text(name), "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
-    naming = {f"{side}NamingConvention": _convention(names) for side, names in
-              (("Row", plate.rows), ("Column", plate.columns))}  # fmt: skip
-    shown_plate = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
-    number = 0
-    images: list[ElementTree.Element] = []
-    for well, files in fields:
-        place = f"{well.row}:{well.column}"
-        element = ElementTree.SubElement(
-            shown_plate, f"{{{_OME}}}Well", ID=f"Well:0:{place}", Row=str(well.row), Column=str(well.column)
-        )
-        for field, (path, plan) in enumerate(files):
-            sample = ElementTree.SubElement(
-                element, f"{{{_OME}}}WellSample", ID=f"WellSample:0:{place}:{field}", Index=str(number)
-            )
-            ElementTree.SubElement(sample, f"{{{_OME}}}ImageRef", ID=f"Image:{number}")
-            images.append(_image(path, plan, number))
-            number += 1
-    root.extend(images)
-    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return document
-
-
-def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
-    """Return the OME-XML of a file's first image, renumbered as image `number` of the plate."""
-    found = ElementTree.fromstring(plan.description.rstrip(b"\0"))
-    image = found.find(f"{{{_OME}}}Image")
-    assert image is not None
-    for reference in image.findall(f"{{{_OME}}}AnnotationRef"):
-        image.remove(reference)
-    image.set("Name", path.removesuffix(".ome.tif"))
-    for element in image.iter():
-        identity = element.get("ID")
-        if identity is not None:
-            kind, _, rest = identity.partition(":")
-            element.set("ID", ":".join((kind, str(number), *rest.split(":")[1:])))
-        if element.tag == f"{{{_OME}}}TiffData":
-            uuid = ElementTree.SubElement(element, f"{{{_OME}}}UUID", FileName=path)
-            uuid.text = found.get("UUID")
-    return image
-
-
-def _convention(names: Sequence[str]) -> str:
-    return "number" if all(name.isdecimal() for name in names) else "letter"
-
-
 def _part(attributes: Mapping[str, JSON], name: str) -> dict[str, Any] | None:
     ome = attributes.get("ome")
     found = (ome if isinstance(ome, dict) else attributes).get(name)
@@ -180,20 +114,15 @@ def is_plate(group: Group) -> bool:
     return plate_of(known_attributes(group)) is not None
 
 
-def _shown_plate(shown: OpenGroup) -> Plate:
+def shown_plate(shown: OpenGroup) -> Plate:
+    """Return the plate that a group is; NotFound if it is none."""
     plate = plate_of(shown.group.attributes())
     if plate is None:
         raise NotFound(f"{shown.path.member} is no plate")
     return plate
 
 
-def companion_file(shown: OpenGroup) -> DocumentFile:
-    """Return the companion file of a plate; NotFound if the group is no plate."""
-    content = _companion(shown, _shown_plate(shown))
-    return DocumentFile(partial(_companion_now, shown.path), content, shown.group.mtime_ns)
-
-
-def _fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
+def paths_of_fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
     """Yield each well and the paths of its images below the plate; no paths if the group of the well is missing."""
     with shown.path.member.context.together():
         for well in plate.wells:
@@ -206,10 +135,10 @@ def _fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[s
 
 def plate_picture(shown: OpenGroup) -> PlatePicture:
     """Return the picture of a plate; NotFound if the group is no plate."""
-    plate = _shown_plate(shown)
+    plate = shown_plate(shown)
     before_waiting()
     wells: dict[Well, ArrayFile] = {}
-    for well, paths in _fields(shown, plate):
+    for well, paths in paths_of_fields(shown, plate):
         for path in paths[:1]:
             field = shown.at(path)
             levels = listed_levels(field.group.attributes())
@@ -225,33 +154,6 @@ def _picture_now(path: PathDirectory) -> PlatePicture:
     if not isinstance(shown, OpenGroup):
         raise NotFound(f"{path.member} is no plate any more")
     return plate_picture(shown)
-
-
-def _companion(shown: OpenGroup, plate: Plate) -> bytes:
-    before_waiting()
-    count, fields = 0, []
-    for well, paths in _fields(shown, plate):
-        count += len(paths)
-        if count > MOST_FIELDS:
-            raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
-        files = []
-        for path in paths:
-            field = shown.at(path)
-            file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in path) + f".{OME.suffix}"
-            if xml_text(file) != file:
-                raise Unsupported(f"XML cannot hold the name {file!r}")
-            try:
-                files.append((file, pyramid_of(images(field.group.attributes(), field.below))))
-            except (Unfit, IndexError) as error:
-                raise NotFound(f"{file}: {error}") from None
-        fields.append((well, files))
-    return companion(plate.name or shown.called, plate, fields)
-
-
-def _companion_now(path: PathDirectory) -> bytes | None:
-    shown = path.present()
-    plate = plate_of(shown.group.attributes()) if isinstance(shown, OpenGroup) else None
-    return None if plate is None else _companion(cast(OpenGroup, shown), plate)
 
 
 _LARGEST, _WIDEST = 96, 1536
@@ -328,5 +230,4 @@ def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
     return np.minimum(places.astype(np.intp), extent - 1)
 
 
-COMPANION = GroupFile("companion.ome", companion_file, is_plate, inside=True)
 PICTURE = GroupFile("plate.png", plate_picture, is_plate, wanted="preview", named=False, inside=True)

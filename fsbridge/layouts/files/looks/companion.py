@@ -1,0 +1,121 @@
+"""`PLATE.companion.ome`: the OME-XML that places the files `A/1/0.ome.tif` as the wells and fields of a plate.
+
+Bio-Formats opens it as one plate. It is made from the present wells and fields. Not here: which wells and fields there are
+(`plates.py`), the files of fields (`groups/pyramids.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+from uuid import NAMESPACE_OID, uuid5
+from xml.etree import ElementTree
+
+from fsbridge.asking import before_waiting
+from fsbridge.errors import NotFound, TooLarge, Unsupported
+from fsbridge.layouts.directories import PathDirectory
+from fsbridge.layouts.files.arrays.extents import Unfit
+from fsbridge.layouts.files.filetypes.pyramid import Pyramid
+from fsbridge.layouts.files.filetypes.tiff import OME, xml_text
+from fsbridge.layouts.files.groups.group_file import GroupFile
+from fsbridge.layouts.files.groups.images import images
+from fsbridge.layouts.files.groups.pyramids import pyramid_of
+from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.looks.plates import Plate, Well, is_plate, paths_of_fields, plate_of, shown_plate
+from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.tree import escape
+
+MOST_FIELDS = 4096
+"""Most fields of a plate that are opened for its OME-XML."""
+
+_OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+
+
+def companion_file(shown: OpenGroup) -> DocumentFile:
+    """Return the companion file of a plate; NotFound if the group is no plate."""
+    content = _companion(shown, shown_plate(shown))
+    return DocumentFile(partial(_companion_now, shown.path), content, shown.group.mtime_ns)
+
+
+def _companion(shown: OpenGroup, plate: Plate) -> bytes:
+    before_waiting()
+    count, fields = 0, []
+    for well, paths in paths_of_fields(shown, plate):
+        count += len(paths)
+        if count > MOST_FIELDS:
+            raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
+        files = []
+        for path in paths:
+            field = shown.at(path)
+            file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in path) + f".{OME.suffix}"
+            if xml_text(file) != file:
+                raise Unsupported(f"XML cannot hold the name {file!r}")
+            try:
+                files.append((file, pyramid_of(images(field.group.attributes(), field.below))))
+            except (Unfit, IndexError) as error:
+                raise NotFound(f"{file}: {error}") from None
+        fields.append((well, files))
+    return companion(plate.name or shown.called, plate, fields)
+
+
+def _companion_now(path: PathDirectory) -> bytes | None:
+    shown = path.present()
+    plate = plate_of(shown.group.attributes()) if isinstance(shown, OpenGroup) else None
+    return None if plate is None else _companion(cast(OpenGroup, shown), plate)
+
+
+def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tuple[str, Pyramid]]]]) -> bytes:
+    """Return the OME-XML. `name`: of the plate; `fields`: for each well, the path and the plan of each field's file."""
+    if sum(len(images) for _, images in fields) > MOST_FIELDS:
+        raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
+    ElementTree.register_namespace("", _OME)
+    own = uuid5(NAMESPACE_OID, repr((name, [path for _, images in fields for path, _ in images])))
+    root = ElementTree.Element(f"{{{_OME}}}OME", UUID=f"urn:uuid:{own}", Creator="fsbridge")
+    shown = {"ID": "Plate:0", "Name": xml_text(name), "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
+    naming = {f"{side}NamingConvention": _convention(names) for side, names in
+              (("Row", plate.rows), ("Column", plate.columns))}  # fmt: skip
+    shown_plate = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
+    number = 0
+    images: list[ElementTree.Element] = []
+    for well, files in fields:
+        place = f"{well.row}:{well.column}"
+        element = ElementTree.SubElement(
+            shown_plate, f"{{{_OME}}}Well", ID=f"Well:0:{place}", Row=str(well.row), Column=str(well.column)
+        )
+        for field, (path, plan) in enumerate(files):
+            sample = ElementTree.SubElement(
+                element, f"{{{_OME}}}WellSample", ID=f"WellSample:0:{place}:{field}", Index=str(number)
+            )
+            ElementTree.SubElement(sample, f"{{{_OME}}}ImageRef", ID=f"Image:{number}")
+            images.append(_image(path, plan, number))
+            number += 1
+    root.extend(images)
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _image(path: str, plan: Pyramid, number: int) -> ElementTree.Element:
+    """Return the OME-XML of a file's first image, renumbered as image `number` of the plate."""
+    found = ElementTree.fromstring(plan.description.rstrip(b"\0"))
+    image = found.find(f"{{{_OME}}}Image")
+    assert image is not None
+    for reference in image.findall(f"{{{_OME}}}AnnotationRef"):
+        image.remove(reference)
+    image.set("Name", path.removesuffix(".ome.tif"))
+    for element in image.iter():
+        identity = element.get("ID")
+        if identity is not None:
+            kind, _, rest = identity.partition(":")
+            element.set("ID", ":".join((kind, str(number), *rest.split(":")[1:])))
+        if element.tag == f"{{{_OME}}}TiffData":
+            uuid = ElementTree.SubElement(element, f"{{{_OME}}}UUID", FileName=path)
+            uuid.text = found.get("UUID")
+    return image
+
+
+def _convention(names: Sequence[str]) -> str:
+    return "number" if all(name.isdecimal() for name in names) else "letter"
+
+
+COMPANION = GroupFile("companion.ome", companion_file, is_plate, inside=True)
