@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -176,6 +177,14 @@ def test_a_group_says_which_levels_are_in_which_image(tmp_path: Path, find: Call
     (source / "cells/1/zarr.json").write_text("{")
     assert "not_possible" in told(find(source, "cells.json"))["pyramid"]
     assert "pyramid" not in told(find(source, "store.json"))
+
+
+def test_p9_a_description_says_the_same_of_a_missing_level_however_the_store_was_asked(
+    tmp_path: Path, find: Callable[..., AnyNode]
+) -> None:
+    source = ngff(tmp_path, LEVELS)
+    shutil.rmtree(source / "cells/1")
+    assert told(find(source, "cells.json"))["pyramid"] == {"not_possible": "there is no array /cells/1"}
 
 
 def test_p12_bigdataviewer_hdf5(tmp_path: Path, find: Callable[..., AnyNode]) -> None:

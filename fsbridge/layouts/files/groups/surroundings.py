@@ -132,8 +132,12 @@ class OpenGroup(GroupDirectory):
 
     def below(self, path: tuple[str, ...]) -> OpenArray:
         """The array at a path below the group; NotFound if there is none."""
-        here = self.at(path[:-1])
-        return here.opened(path[-1], here.member_array(path[-1]))
+        try:
+            here = self.at(path[:-1])
+            array = here.member_array(path[-1])
+        except NotFound:  # with a text that is the same however the store was asked, because descriptions contain it
+            raise NotFound(f"there is no array {'/'.join(('', *self.path.member.names, *path))}") from None
+        return here.opened(path[-1], array)
 
     def at(self, path: Sequence[str]) -> OpenGroup:
         """The group at a path below this one; NotFound if there is none."""
