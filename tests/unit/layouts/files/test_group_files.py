@@ -1,0 +1,126 @@
+"""The files of groups, from the table of their kinds: what is listed, what opens by name, and what a new kind takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import zarr
+
+from fsbridge.config import Config
+from fsbridge.errors import NotFound
+from fsbridge.layouts.directories import PathDirectory
+from fsbridge.layouts.files import group_files
+from fsbridge.layouts.files.filetypes import CHOICES
+from fsbridge.layouts.files.group_files import GROUP_FILES
+from fsbridge.layouts.files.groups.group_file import GroupFile
+from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.model import Group
+from fsbridge.mount.lifecycle import open_tree
+from fsbridge.tree import AnyNode
+
+ALL = tuple(CHOICES)
+
+
+def root_of(store: Path, files: tuple[str, ...] = ALL) -> PathDirectory:
+    return cast(PathDirectory, open_tree(Config(str(store), "/nowhere", layout="files", files=files)).root)
+
+
+def listed(directory: Any) -> list[str]:
+    return [entry.name.decode() for batch in directory.entries() for entry in batch]
+
+
+def find(root: Any, path: str) -> AnyNode:
+    for name in path.split("/"):
+        root = root.lookup(name.encode())
+    return cast(AnyNode, root)
+
+
+def add_image(group: zarr.Group) -> None:
+    for number in range(2):
+        group.create_array(f"s{number}", data=np.zeros((64 >> number, 64 >> number), "u1"), chunks=(32, 32))
+    scales = [{"path": f"s{number}"} for number in range(2)]
+    group.attrs["multiscales"] = [{"version": "0.4", "name": "i", "axes": ["y", "x"], "datasets": scales}]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A root that is an image and a table, above another image, another table, and a plate of one well."""
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    for group in (root, root.create_group("image")):
+        add_image(group)
+    for group in (root, root.create_group("table")):
+        group.attrs.update({"column-order": ["a"], "_index": "i"})
+        for name in "ai":
+            group.create_array(name, data=np.arange(3), chunks=(3,))
+    well = {"path": "A/1", "rowIndex": 0, "columnIndex": 0}
+    sides = {"rows": [{"name": "A"}], "columns": [{"name": "1"}]}
+    plate = root.create_group("plate", attributes={"plate": {"version": "0.4", "wells": [well], **sides}})
+    plate.create_group("A/1", attributes={"well": {"images": [{"path": "0"}]}})
+    add_image(plate.create_group("A/1/0"))
+    return tmp_path / "s.zarr"
+
+
+@pytest.mark.parametrize("files", [ALL, ("npy",), ("html", "csv"), ("preview", "h5"), ("ome.tif",)], ids=str)
+@pytest.mark.parametrize("name", ["", "image", "table", "plate"])
+def test_a_listing_shows_what_is_named_as_listed_and_all_others_open(store: Path, name: str, files: tuple[str, ...]) -> None:
+    root = root_of(store, files)
+    group = cast(Group, zarr_group(root, name))
+    named = cast(Any, root.layout).group_file_names(name, group)
+    shown = listed(root)
+    shown += [f"{name}/{file}" for file in listed(root.lookup(name.encode()))] if name else []
+    assert {*named["files"]} <= {*shown}
+    assert not {*named["by name"]} & {*shown}
+    assert len(shown) == len({*shown})
+    for file in (*named["files"], *named["by name"]):
+        assert find(root, file).attrs().kind == "file"
+
+
+def zarr_group(root: PathDirectory, name: str) -> object:
+    node = root.member.present()
+    return cast(Group, node).child(name) if name else node
+
+
+def test_each_kind_is_a_file_of_some_group_here(store: Path) -> None:
+    root, names = root_of(store), list[str]()
+    for name in ("", "image", "table", "plate"):
+        found = cast(Any, root.layout).group_file_names(name, zarr_group(root, name))
+        names += [*found["files"], *found["by name"]]
+    assert [one.suffix for one in GROUP_FILES if not any(name.endswith(one.suffix) for name in names)] == []
+
+
+def test_a_member_keeps_its_name(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    root.create_group("g", attributes={"column-order": ["a"]}).create_array("a", data=np.arange(3))
+    for name in ("index.html", "store", "g.csv"):
+        root.create_group(name)
+    shown = listed(root_of(tmp_path / "s.zarr", ("html", "csv")))
+    assert sorted(shown) == ["g", "g.csv", "g.csv.json", "g.json", "index.html", "index.html.json", "store", "store.json"]
+
+
+def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(shown: OpenGroup) -> AnyNode:
+        names = "\n".join(sorted(child.name for child in shown.group.children())).encode()
+        return DocumentFile(lambda: names, names, 0)
+
+    def is_table(group: Group) -> bool:
+        return "column-order" in group.attributes()
+
+    beside = GroupFile("names.txt", node, is_table, wanted="csv", aliases=("names",))
+    inside = GroupFile("NAMES", node, named=False, inside=True)
+    monkeypatch.setattr(group_files, "GROUP_FILES", (*GROUP_FILES, beside, inside))
+    root = root_of(store, ("csv",))
+    assert {"table.names.txt", "s.names.txt"} <= {*listed(root)}
+    assert {"image.names.txt", "table.names", "NAMES"}.isdisjoint(listed(root))
+    for path in ("table.names.txt", "table.names", "table/NAMES"):
+        assert bytes(cast(Any, find(root, path)).open().read(0, 100)) == b"a\ni"
+    assert b"image" in bytes(cast(Any, find(root, "NAMES")).open().read(0, 100))
+    assert find(root, "s.zarr.names.txt").attrs().size == find(root, "s.names").attrs().size
+    with pytest.raises(NotFound):
+        find(root, "table/a.names.txt")
+    named = cast(Any, root.layout).group_file_names("table", zarr_group(root, "table"))
+    assert "table.names.txt" in named["files"]
+    assert {"table/NAMES", "table.names"} <= {*named["by name"]}
