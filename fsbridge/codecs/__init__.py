@@ -42,6 +42,14 @@ class Overflow(CorruptData):
     """More decoded bytes than expected or, if the number is unknown, than allowed."""
 
 
+def check_size(total: int, size: int | None, limit: int) -> None:
+    """Raise CorruptData unless `total` decoded bytes are as many as expected, Overflow if they are more than `limit`."""
+    if total > limit:
+        raise Overflow(f"decodes to {total} bytes, the limit is {limit}")
+    if size is not None and total != size:
+        raise CorruptData(f"{total} bytes where {size} were expected")
+
+
 class CodecAbilities(Protocol):
     """What only some decoders can do. The defaults say that a decoder cannot.
 

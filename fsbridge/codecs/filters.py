@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, check_size
 from fsbridge.errors import CorruptData, Unsupported
 
 PIECE_ELEMENTS = 1 << 16
@@ -29,7 +29,10 @@ NUMBERS = "biufcmM"
 
 @dataclass(frozen=True, slots=True)
 class Elementwise(CodecAbilities):
-    """Turns elements of `stored` into elements of `result` by `convert` (None: by a cast)."""
+    """Turns elements of `stored` into elements of `result` by `convert` (None: by a cast).
+
+    `convert` gets numbers in the processor's byte order, and raises CorruptData for values that do not fit.
+    """
 
     name: str
     stored: np.dtype[Any]
@@ -44,10 +47,11 @@ class Elementwise(CodecAbilities):
         if self.convert is None and self.stored == self.result:
             return data
         target, result = prepare(len(source), self.result, size, limit, out)
+        native = self.stored.newbyteorder("=")
         with np.errstate(all="ignore"):
             for start in range(0, len(source), PIECE_ELEMENTS):
                 piece = source[start : start + PIECE_ELEMENTS]
-                converted = piece if self.convert is None else self.convert(piece)
+                converted = piece if self.convert is None else self.convert(piece.astype(native, copy=False))
                 result[start : start + PIECE_ELEMENTS] = converted.astype(self.result)
         return target
 
@@ -86,8 +90,7 @@ class PackBits(CodecAbilities):
         count = 8 * (len(packed) - 1) - unused
         if unused > 7 or count < 0:
             raise CorruptData(f"packed bits of {len(packed)} bytes cannot have {unused} unused bits")
-        if count > limit or (size is not None and count != size):
-            raise CorruptData(f"{count} bits where {limit if size is None else size} were expected")
+        check_size(count, size, limit)
         return np.unpackbits(packed[1:], count=count).data
 
 
@@ -107,8 +110,7 @@ class Base64(CodecAbilities):
             result = binascii.a2b_base64(data, strict_mode=True)
         except ValueError as error:
             raise CorruptData(str(error)) from None
-        if len(result) > limit or (size is not None and len(result) != size):
-            raise CorruptData(f"decodes to {len(result)} bytes, not {limit if size is None else size}")
+        check_size(len(result), size, limit)
         return result
 
 
@@ -180,13 +182,9 @@ def elements(data: Buffer, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def prepare(
     count: int, dtype: np.dtype[Any], size: int | None, limit: int, out: memoryview | None
 ) -> tuple[bytearray | memoryview, np.ndarray[Any, Any]]:
-    """Return memory for `count` decoded elements, and an array over it.
-
-    Raises CorruptData if their bytes differ from `size` or exceed `limit`.
-    """
+    """Return memory for `count` decoded elements, and an array over it. Raises what `check_size` does."""
     total = count * dtype.itemsize
-    if total > limit or (size is not None and total != size):
-        raise CorruptData(f"{total} bytes where {limit if size is None else size} were expected")
+    check_size(total, size, limit)
     target = bytearray(total) if out is None else out
     return target, np.frombuffer(target, dtype)
 
@@ -220,8 +218,7 @@ class Shuffle(CodecAbilities):
         return decoded
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        if size is not None and len(data) != size:
-            raise CorruptData(f"{len(data)} bytes where {size} were expected")
+        check_size(len(data), size, limit)
         if len(data) % self.element and not self.leftover:
             raise CorruptData(f"{len(data)} bytes are not a multiple of the element size of {self.element}")
         count = len(data) // self.element

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, blosc, lz4, streams
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, blosc, check_size, lz4, streams
 from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim, hdf5_shuffle
 from fsbridge.codecs.streams import Output
-from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.threads.forking import make_lock
 
 ATOMIC, BIG_ENDIAN = 1, 1
@@ -54,7 +54,7 @@ class NBit(CodecAbilities):
     name: str = "nbit"
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        _check_size(self.count * self.itemsize, size, limit)
+        check_size(self.count * self.itemsize, size, limit)
         numbers = unpack(data, self.count, self.precision, self.itemsize) << np.array(self.offset, f"<u{self.itemsize}")
         ordered: bytes = numbers.astype(f"{'>' if self.big else '<'}u{self.itemsize}").tobytes()
         return ordered
@@ -77,7 +77,7 @@ class ScaleOffset(CodecAbilities):
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         total = self.count * self.itemsize
-        _check_size(total, size, limit)
+        check_size(total, size, limit)
         view = memoryview(data).cast("B")
         if len(view) < SCALE_DATA:
             raise CorruptData(f"{len(view)} bytes are too few for the header")
@@ -142,7 +142,7 @@ class BitShuffle(CodecAbilities):
             shuffled, block = self._decompress(memoryview(data).cast("B"), size, limit)
         if len(shuffled) % self.element:
             raise CorruptData(f"{len(shuffled)} bytes are not a multiple of the element size of {self.element}")
-        _check_size(len(shuffled), size, limit)
+        check_size(len(shuffled), size, limit)
         return bit_unshuffle(shuffled, self.element, block, out)
 
     def _decompress(self, view: memoryview, size: int | None, limit: int) -> tuple[Buffer, int]:
@@ -150,7 +150,7 @@ class BitShuffle(CodecAbilities):
         if len(view) < SHUFFLED_HEADER.size:
             raise CorruptData(f"{len(view)} bytes are too few for the header")
         total, block = SHUFFLED_HEADER.unpack_from(view)
-        _check_size(total, size, limit)
+        check_size(total, size, limit)
         group = SHUFFLED_GROUP * self.element
         if not block or block % group:
             raise CorruptData(f"blocks of {block} bytes cannot hold elements of {self.element} bytes")
@@ -201,13 +201,6 @@ def lzo() -> Decoder:
 
 def _zstd_block(stored: Buffer, decoded: int) -> Buffer:
     return streams.Zstd().decode(stored, decoded, decoded, None)
-
-
-def _check_size(total: int, size: int | None, limit: int) -> None:
-    if size is not None and total != size:
-        raise CorruptData(f"{total} bytes where {size} were expected")
-    if total > limit:
-        raise TooLarge(f"{total} bytes, the limit is {limit}")
 
 
 def shuffle(values: tuple[int, ...]) -> Decoder | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, check_size
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.threads.forking import make_lock
@@ -46,7 +46,7 @@ class Vlen(CodecAbilities):
         return decoded
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        _bound(len(data), size, limit)
+        check_size(len(data), size, limit)
         view = memoryview(data).cast("B")
         end = len(view)
         if end < U32.size:
@@ -89,7 +89,7 @@ class Fixed(CodecAbilities):
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(self.vlen.decode(data, None, limit, None)).cast("B")
         count, width = U32.unpack_from(view)[0], self.stored.itemsize
-        _bound(count * width, size, limit)
+        check_size(count * width, size, limit)
         encoding = "utf-32-be" if self.stored.str[0] == ">" else "utf-32-le"
         target = bytearray(count * width)
         for item, found in enumerate(split(view)):
@@ -159,7 +159,7 @@ class Categorize(CodecAbilities):
         table: tuple[bytes, ...] = (b"", *self.labels)
         if self.fixed is None:
             return encode((table[i] for i in numbers.tolist()), size, limit)
-        _bound(len(numbers) * self.fixed.itemsize, size, limit)
+        check_size(len(numbers) * self.fixed.itemsize, size, limit)
         if len(table) > len(numbers):  # as an array, unused labels could take more memory than all elements
             used, numbers = np.unique(numbers, return_inverse=True)
             table = tuple(table[i] for i in used.tolist())
@@ -259,7 +259,7 @@ def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:
         if len(found) > limit:
             raise Overflow(f"decodes to more than {limit} bytes")
     U32.pack_into(found, 0, count)
-    _bound(len(found), size, limit)
+    check_size(len(found), size, limit)
     return found
 
 
@@ -280,13 +280,6 @@ def _ended(strings: bytes) -> Iterator[bytes]:
         end = strings.index(0, start)
         yield strings[start:end]
         start = end + 1
-
-
-def _bound(total: int, size: int | None, limit: int) -> None:
-    if total > limit:
-        raise Overflow(f"decodes to {total} bytes, the limit is {limit}")
-    if size is not None and total != size:
-        raise CorruptData(f"{total} bytes where {size} were expected")
 
 
 def _count(found: int, expected: int | None) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsbridge.codecs import Buffer, CodecAbilities, CodecChain, Decoder
-from fsbridge.codecs.filters import PIECE_ELEMENTS, elements, prepare
+from fsbridge.codecs.filters import Elementwise
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 DType: TypeAlias = np.dtype[Any]
@@ -41,31 +41,6 @@ ROUNDING: dict[str, Callable[[Values], Values]] = {
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-@dataclass(frozen=True, slots=True)
-class Checked(CodecAbilities):
-    """Turns elements of `stored` into elements of `result` by `convert`.
-
-    `convert` raises CorruptData for values that do not fit.
-    """
-
-    name: str
-    stored: DType
-    result: DType
-    convert: Callable[[Values], Values]
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return decoded // self.result.itemsize * self.stored.itemsize
-
-    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        source = elements(data, self.stored)
-        target, result = prepare(len(source), self.result, size, limit, out)
-        native = self.stored.newbyteorder("=")
-        with np.errstate(all="ignore"):
-            for start in range(0, len(source), PIECE_ELEMENTS):
-                result[start : start + PIECE_ELEMENTS] = self.convert(source[start : start + PIECE_ELEMENTS].astype(native))
-        return target
-
-
 def scale_offset(dtype: DType, offset: object = 0, scale: object = 1) -> Decoder:
     """Return the decoder `value / scale + offset` in the arithmetic of `dtype`. Integers must divide without remainder.
 
@@ -74,10 +49,10 @@ def scale_offset(dtype: DType, offset: object = 0, scale: object = 1) -> Decoder
     _check_type(dtype)
     shift, factor = scalar(offset, dtype), scalar(scale, dtype)
     if dtype.kind == "f":
-        return Checked("scale_offset", dtype, dtype, lambda values: values / factor + shift)
+        return Elementwise("scale_offset", dtype, dtype, lambda values: values / factor + shift)
     if not factor:
         raise Unsupported("scale_offset cannot have scale 0")
-    return Checked("scale_offset", dtype, dtype, partial(_unscale, dtype.newbyteorder("="), int(shift), int(factor)))
+    return Elementwise("scale_offset", dtype, dtype, partial(_unscale, dtype.newbyteorder("="), int(shift), int(factor)))
 
 
 def cast_value(
@@ -113,7 +88,7 @@ def cast_value(
         special[~mapped] = fit(values[~mapped], native, rounding, out_of_range)
         return special
 
-    return Checked("cast_value", stored, result, convert)
+    return Elementwise("cast_value", stored, result, convert)
 
 
 def scalar(value: object, dtype: DType) -> Any:
