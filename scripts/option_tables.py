@@ -1,4 +1,4 @@
-"""The tables of commands and options in `docs/`, from the parser.
+"""The tables of commands and options in `docs/`, from the parser, and that of codecs, from theirs.
 
     scripts/manual --tables      writes them between their markers, `<!-- options: mount -->` and `<!-- end -->`
 
@@ -15,15 +15,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from fsbridge.codecs import table
 from fsbridge.commands import COMMANDS, command
+from fsbridge.formats.zarr3.codecs import ARRAY_CODECS, SERIALIZERS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def filled(text: str) -> str:
-    """`text` with each table between its markers as the parser has it now."""
+    """`text` with each table between its markers as it is now."""
     return re.sub(
-        r"^(<!-- (commands|options: \w+) -->\n).*?^(<!-- end -->)$",
+        r"^(<!-- (codecs|commands|options: \w+) -->\n).*?^(<!-- end -->)$",
         lambda found: f"{found[1]}\n" + "\n".join(TABLES[found[2]]()) + f"\n\n{found[3]}",
         text,
         flags=re.MULTILINE | re.DOTALL,
@@ -62,7 +64,25 @@ def _others() -> Iterator[str]:
                         yield f"| `{name}` | {_spelled(action)} | {_cell(action.help or '')} |"
 
 
-TABLES = {"commands": _commands, "options: mount": _mount, "options: others": _others}
+def _codecs() -> Iterator[str]:
+    """Every codec by its names in the formats. A name that Zarr v3 has beside numcodecs' may mean other bytes."""
+    zarr3 = {*ARRAY_CODECS, *SERIALIZERS, *(name for name, codec in table.ZARR3.items() if codec.kind == "bytes")}
+    readable = [codec for codec in table.CODECS if codec.make is not None or codec.library is not None]
+    names = {codec.name for codec in readable} | {name.removeprefix(table.PREFIX) for name in zarr3}
+    yield from ("| codec | Zarr v2 | Zarr v3 | N5 | HDF5 | needs the extra |", "| --- | --- | --- | --- | --- | --- |")
+    for name in sorted(names, key=str.lower):
+        codecs = [codec for codec in readable if codec.name == name]
+        cells = (
+            [name for codec in codecs if codec in table.NUMCODECS],
+            sorted(zarr3 & {name, table.PREFIX + name, *(codec.zarr3 or name for codec in codecs)}),
+            [other for other, codec in table.N5.items() if codec.name == name],
+            [codec.hdf5 for codec in codecs if codec.hdf5 is not None],
+            {codec.library.extra for codec in codecs if codec.library is not None},
+        )
+        yield " | ".join((f"| {name}", *(", ".join(f"`{one}`" for one in cell) for cell in cells), "")).rstrip()
+
+
+TABLES = {"codecs": _codecs, "commands": _commands, "options: mount": _mount, "options: others": _others}
 
 
 def _shown(group: argparse._ArgumentGroup) -> Iterator[argparse.Action]:

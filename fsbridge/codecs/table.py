@@ -85,13 +85,13 @@ class Library:
 class Codec:
     """The record of an encoding: its names, and how its decoder is made.
 
-    `make` returns the decoder, or None for an HDF5 filter, or a variant of one, that only HDF5 itself decodes. It raises
-    Unsupported for parameters that make no sense, and ImportError if `library` is not installed. `zarr3`: its own name in
-    Zarr v3; `n5`: the type of N5's own compression; `hdf5`: the number of the filter.
+    `make` returns the decoder, or None for a variant of an HDF5 filter that only HDF5 itself decodes. It is None for a
+    filter that always needs a plug-in. Raises Unsupported for parameters that make no sense, ImportError without `library`.
+    `zarr3`: its own name in Zarr v3; `n5`: the type of N5's own compression; `hdf5`: the number of the filter.
     """
 
     name: str
-    make: Callable[[Parameters], Any] = lambda of: None
+    make: Callable[[Parameters], Any] | None = None
     kind: Kind = "bytes"
     zarr3: str | None = None
     n5: str | None = None
@@ -106,7 +106,7 @@ class Codec:
     def made(self, of: Parameters) -> Any:
         """Return what `make` returns. Raises Unsupported as `decoder` does."""
         try:
-            return self.make(of)
+            return None if self.make is None else self.make(of)
         except ImportError:
             if self.library is None:
                 raise

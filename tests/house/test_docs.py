@@ -99,7 +99,7 @@ def test_python_examples_run(bench: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_tables_are_the_parsers() -> None:
+def test_tables_are_those_of_the_code() -> None:
     spec = importlib.util.spec_from_file_location("option_tables", ROOT / "scripts" / "option_tables.py")
     assert spec is not None
     assert spec.loader is not None
@@ -107,7 +107,7 @@ def test_tables_are_the_parsers() -> None:
     spec.loader.exec_module(tables)
     for page, text in PAGES.items():
         assert tables.filled(text) == text, f"{page}: run scripts/manual --tables"
-    marked = re.findall(r"<!-- (commands|options: \w+) -->", "".join(PAGES.values()))
+    marked = re.findall(r"<!-- (codecs|commands|options: \w+) -->", "".join(PAGES.values()))
     assert sorted(marked) == sorted(tables.TABLES)
 
 
