@@ -17,10 +17,9 @@ from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
 from fsbridge.layouts.files.arrays.listing import file_names, linked_suffixes, listed_briefly, listed_files
-from fsbridge.layouts.files.arrays.names import ParsedName, full_store_name, readings, store_name
-from fsbridge.layouts.files.arrays.open_array import Shared
+from fsbridge.layouts.files.arrays.names import Neighbours, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.groups.levels import PREVIEW, array_preview
-from fsbridge.layouts.files.groups.surroundings import Around, OpenGroup, SourceTree
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, SourceTree
 from fsbridge.layouts.files.looks.rows import Rows
 from fsbridge.layouts.members import Opener, child_or_none, has_child
 from fsbridge.layouts.nodes import LinkNode, file_name, link_target
@@ -42,10 +41,9 @@ class Files:
     of_groups = of_arrays = ()
 
     def __init__(self, config: Config) -> None:
-        self.shared = Shared(config)
         self.wanted = tuple(config.files)
         self.briefly = "h5" not in self.wanted
-        self.tree = SourceTree()
+        self.tree = SourceTree(config)
         self.beside, self.endings = group_files.beside(), group_files.endings()
         self.listed = [one for one in group_files.GROUP_FILES if one.is_listed(self.wanted)]
         self.root_name, self.full_root_name = store_name(config.place), full_store_name(config.place)
@@ -84,7 +82,7 @@ class Files:
     def array(self, path: PathDirectory, array: Array) -> ArrayFiles:
         self._begin(path)
         names = path.member.names
-        return ArrayFiles(path, array, self.shared, partial(self.tree.groups_above, names[:-1]) if names else list)
+        return ArrayFiles(path, array, self.tree, partial(self.tree.groups_above, names[:-1]) if names else list)
 
     def _begin(self, path: PathDirectory) -> None:
         if not path.member.names:
@@ -95,7 +93,7 @@ class FilesGroup(OpenGroup):
     """A group: its groups as directories, its arrays as files."""
 
     def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
-        super().__init__(path, group, layout.shared, layout.tree)
+        super().__init__(path, group, layout.tree)
         self._files = layout
         self._unopened: set[str] = set()  # members that the last listing could not open, of unknown kind
 
@@ -142,7 +140,7 @@ class FilesGroup(OpenGroup):
         opened = self.opened(child.name, array, around)
         again = partial(self._again, child.name)
         files = listed_files(opened, self._files.wanted, name, around.neighbours, again, rows)
-        return files if self._is_described(group, child.name, around) else files[1:]
+        return files if self._is_described(group, child.name, around.neighbours) else files[1:]
 
     def _listed_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
         """Yield the entries of the files beside a member that is a group."""
@@ -153,9 +151,9 @@ class FilesGroup(OpenGroup):
                 if entry is not None:
                     yield entry
 
-    def _is_described(self, group: Group, name: str, around: Around) -> bool:
+    def _is_described(self, group: Group, name: str, others: Neighbours) -> bool:
         """True if `NAME.json` is the array's file; False if a group, or a link to one, has that name."""
-        if f"{name}.json" not in around.neighbours.names:
+        if f"{name}.json" not in others.names:
             return True
         try:
             node = child_or_none(group, f"{name}.json")
@@ -175,15 +173,15 @@ class FilesGroup(OpenGroup):
         """The entries of an array's files, found without opening the array; None if the member must be opened."""
         around, member = self.last_around(), self.path.member
         names, limit = (*member.names, child), member.context.config.limits.depth
-        if len(names) > limit or not (self._files.briefly and around.surroundings.impartial):
+        if len(names) > limit or not (self._files.briefly and around.impartial):
             return None
         if (found := group.brief(child)) is None:
             return None
         x_first = member.context.format_at(names).first_axis_fastest
-        axes = around.surroundings.axes(found.metadata, names, x_first, found.shared)
-        opener, coordinate = partial(self._briefly_listed, child), around.surroundings.coordinate
+        axes = around.axes(found.metadata, names, x_first, found.shared)
+        opener, coordinate = partial(self._briefly_listed, child), around.coordinate
         wanted, others = self._files.wanted, around.neighbours
-        return listed_briefly(self._shared, found, names, axes, x_first, coordinate, wanted, name, others, opener, rows)
+        return listed_briefly(self._tree, found, names, axes, x_first, coordinate, wanted, name, others, opener, rows)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
         """Return a file that was listed without opening its array, which is opened now."""
@@ -201,7 +199,7 @@ class FilesGroup(OpenGroup):
         ends = [
             b"." + suffix.encode() for suffix in linked_suffixes(opened, self._files.wanted, child.name, around.neighbours)
         ]
-        ends = ends if self._is_described(self.group, child.name, around) else ends[1:]
+        ends = ends if self._is_described(self.group, child.name, around.neighbours) else ends[1:]
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 
     def found(self, group: Group, name: str) -> AnyNode:

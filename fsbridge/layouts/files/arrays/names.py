@@ -75,6 +75,9 @@ class Neighbours:
         return tuple(f"{other} is a member of this group, so {name} has no file of that name" for other in claimed)
 
 
+NO_NEIGHBOURS = Neighbours()
+
+
 def full_store_name(source: str) -> str:
     """The store's name with its suffix."""
     return source.rstrip("/").rpartition("/")[2] or "root"

@@ -25,6 +25,7 @@ from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.conventions import greatest, zarr2_attributes
 from fsbridge.layouts.files.arrays.extents import Labels, View
 from fsbridge.layouts.files.arrays.made import MadeFiles
+from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours
 from fsbridge.layouts.files.arrays.selection import Selection, whole
 from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
 from fsbridge.layouts.files.elements.reading import ElementReader
@@ -128,10 +129,20 @@ class Variable(NamedTuple):
 
 
 class Surroundings:
-    """The context of a group's members: attributes of the groups above them, and coordinate arrays beside them."""
+    """The context of a group's arrays: attributes of the groups above them, arrays with coordinates beside them.
 
-    def __init__(self, above: Callable[[], Sequence[Attributes]], member: Callable[[str], Array], context: Context) -> None:
+    `neighbours`: members with names that could be those of the arrays' files.
+    """
+
+    def __init__(
+        self,
+        above: Callable[[], Sequence[Attributes]],
+        member: Callable[[str], Array],
+        context: Context,
+        neighbours: Neighbours = NO_NEIGHBOURS,
+    ) -> None:
         """`above`: attributes of the group and of those above it, the nearest first; `member` raises NotFound."""
+        self.neighbours = neighbours
         self._look_above = above
         self._member = member
         self._context = context

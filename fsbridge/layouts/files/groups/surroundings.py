@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, TypeVar, cast
+from typing import TypeVar, cast
 
 from fsbridge.asking import Kept
 from fsbridge.config import Config
@@ -37,10 +37,11 @@ from fsbridge.model import Array, Child, Group, Link, Node, as_array
 T = TypeVar("T")
 
 
-class SourceTree:
-    """Finds the source's groups and arrays by path. `root`: the directory of the root, once it has been made."""
+class SourceTree(Shared):
+    """What all files of one mount share, and where its groups are. `root`: the root's directory, once it has been made."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
         self.root: PathDirectory | None = None
 
     def resolve(self, names: Sequence[str], link: Link) -> Group | Array | None:
@@ -75,32 +76,24 @@ class SourceTree:
         return found
 
 
-class Around(NamedTuple):
-    """The context of a group's arrays: attributes and coordinates around them, and names that could be their files'."""
-
-    surroundings: Surroundings
-    neighbours: Neighbours
-
-
 class OpenGroup(GroupDirectory):
-    """A group that opens its arrays together with their context (`Around`)."""
+    """A group that opens its arrays together with their context (`Surroundings`)."""
 
-    def __init__(self, path: PathDirectory, group: Group, shared: Shared, tree: SourceTree) -> None:
+    def __init__(self, path: PathDirectory, group: Group, tree: SourceTree) -> None:
         super().__init__(path, group)
-        self._shared = shared
         self._tree = tree
-        self._kept = Kept[Around]()
+        self._kept = Kept[Surroundings]()
 
     @property
     def store(self) -> str:
         """The name of the whole store."""
-        return full_store_name(self._shared.config.place)
+        return full_store_name(self._tree.config.place)
 
     @property
     def called(self) -> str:
         """What the group's files are called: as the group, or as the store without its suffix."""
         names = self.path.member.names
-        return names[-1] if names else store_name(self._shared.config.place)
+        return names[-1] if names else store_name(self._tree.config.place)
 
     def path_of(self, suffix: str) -> str:
         """Return the path of the group's file with that suffix, for people."""
@@ -108,15 +101,15 @@ class OpenGroup(GroupDirectory):
 
     def part(self, kind: Callable[[Config], T]) -> T:
         """Return the object of the class `kind` that all groups of the mount share."""
-        return self._shared.part(kind)
+        return self._tree.part(kind)
 
-    def opened(self, name: str, array: Array, around: Around | None = None) -> OpenArray:
+    def opened(self, name: str, array: Array, around: Surroundings | None = None) -> OpenArray:
         """Open an array of the group. `around`: its context, if known already; else it is looked up."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
-        return self._shared.array(
-            member.context, (*member.names, name), name.replace("/", "%2F"), array, (around or self.fresh()).surroundings
+        return self._tree.array(
+            member.context, (*member.names, name), name.replace("/", "%2F"), array, around or self.fresh()
         )
 
     def reopened(self, name: str, version: Hashable) -> OpenArray:
@@ -149,29 +142,29 @@ class OpenGroup(GroupDirectory):
             here = cast(OpenGroup, here.directory(name, cast(Group, node)).present())
         return here
 
-    def fresh(self) -> Around:
+    def fresh(self) -> Surroundings:
         """Return the context of this group's arrays. The group is listed unless the last listing is recent enough."""
         return self._kept.get(self._look_around, listing=True)
 
-    def _look_around(self) -> Around:
+    def _look_around(self) -> Surroundings:
         try:
             return self.around(self.group.children())
         except (AccessDenied, CorruptData, Unsupported):  # without a listing no name counts as taken
             return self.around(())
 
-    def last_around(self) -> Around:
+    def last_around(self) -> Surroundings:
         """Return the context found last, however old it is; a new one if there was none."""
         return self._kept.last or self.fresh()
 
-    def look_around(self, members: Iterable[Child]) -> Around:
+    def look_around(self, members: Iterable[Child]) -> Surroundings:
         """Return and keep the context of the group's arrays, given all its `members` from a listing."""
         return self._kept.put(self.around(members))
 
-    def around(self, members: Iterable[Child]) -> Around:
+    def around(self, members: Iterable[Child]) -> Surroundings:
         """Return the context of the group's arrays. `members`: members that may have names of files; empty if irrelevant."""
         above = partial(self._tree.groups_above, self.path.member.names)
         neighbours = Neighbours.among(child.name for child in members)
-        return Around(Surroundings(above, self.member_array, self.path.member.context), neighbours)
+        return Surroundings(above, self.member_array, self.path.member.context, neighbours)
 
     def _again(self, name: str) -> DescriptionFile | None:
         """Return the description of an array as it is now; None if the array is gone."""

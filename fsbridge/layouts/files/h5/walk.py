@@ -10,9 +10,9 @@ from typing import NamedTuple, cast
 
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray
+from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray, Surroundings
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
-from fsbridge.layouts.files.groups.surroundings import Around, OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.h5 import dimensions
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
@@ -99,7 +99,7 @@ class Walk:
         self._shown: dict[int, Shown] = {}
         self._labelled: dict[str, dimensions.Labelled] = {}
         self._objects: dict[tuple[str, JSON], str] = {}
-        self._around: dict[OpenGroup, Around] = {}  # contexts of the groups that the walk is in
+        self._around: dict[OpenGroup, Surroundings] = {}  # contexts of the groups that the walk is in
         self._mtime_ns = 0
         self._variable = 0
         self._total = 0

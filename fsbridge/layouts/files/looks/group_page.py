@@ -17,11 +17,11 @@ from fsbridge.layouts.conventions import greatest
 from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.names import Neighbours
-from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.open_array import OpenArray, Surroundings
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import level_names
-from fsbridge.layouts.files.groups.surroundings import Around, OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.looks.page import MemberRow, WebPage, page
 from fsbridge.layouts.files.looks.plates import PICTURE, plate_of
 from fsbridge.layouts.files.looks.rows import MOST_ROWS, Rows, array_row
@@ -85,7 +85,7 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around, seen: Rows) -> Iterator[MemberRow]:
+def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Surroundings, seen: Rows) -> Iterator[MemberRow]:
     for child, opener in openers(group, members, shown.path.member.context.config.is_remote):
         try:
             known = None if child.link is not None else seen.row(child.name, around.neighbours)
@@ -98,13 +98,13 @@ def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Around, 
             yield MemberRow(child.name, "error", remark=str(error))
 
 
-def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: Around) -> MemberRow:
+def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: Surroundings) -> MemberRow:
     member = shown.path.member
     path = file_name(child.name, frozenset())
     names = (*member.names, child.name)
-    if child.link is None and around.surroundings.impartial and (brief := group.brief(child.name)) is not None:
+    if child.link is None and around.impartial and (brief := group.brief(child.name)) is not None:
         x_first = member.context.format_at(names).first_axis_fastest
-        axes = around.surroundings.axes(brief.metadata, names, x_first, brief.shared)
+        axes = around.axes(brief.metadata, names, x_first, brief.shared)
         most = greatest(brief.metadata)
         view = View(child.name, brief.metadata, whole(brief.metadata.shape), axes, x_first, greatest=most)
         return array_row(child.name, view, around.neighbours)
