@@ -1,13 +1,13 @@
 """What a reader needs to know of an array besides its chunks: element type, grid, axes, fill value, attributes.
 
-Frozen dataclasses that exist only if they are valid; and `Exact`, the full detail of an object of an HDF5 file, which a twin
-(a copy in HDF5) needs. Not here: chunks, groups and sources (`model.py`), any I/O, any format's spelling (`formats/`).
+Frozen dataclasses that exist only if they are valid. Not here: chunks, groups and sources (`model.py`), any I/O, any
+format's spelling (`formats/`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -218,47 +218,8 @@ def parse_coordinates(names: Sequence[str], count: int) -> list[int]:
     return [value for name in names if (value := parse_coordinate(name, count)) is not None]
 
 
-class ExactMember(NamedTuple):
-    """A link of a group in an HDF5 file. `kind`: that of the object of a hard link, or soft, external, user-defined."""
-
-    name: str
-    kind: str
-    target: str | tuple[str, str] | None
-    described: Mapping[str, JSON]
-
-
 class Origin(Protocol):
     """The version of the file, or of whatever else an object was made of. Equal origins give equal answers."""
 
     def current(self) -> bool:
         """True if the file, or what else the object was made of, still has this version (blocking)."""
-
-
-class Exact(Protocol):
-    """An object with all details that its HDF5 file has, including types that JSON cannot describe, for a twin in HDF5.
-
-    Only the process that reads the file and the one that writes the twin understand it. `file`: which file the object is in;
-    addresses are of that file. `nested`: groups above it in that file. `members`: all of a group's, as they come from the
-    file (blocking; Stale, CorruptData, Unsupported, TooLarge).
-    """
-
-    @property
-    def file(self) -> str: ...
-
-    @property
-    def nested(self) -> int: ...
-
-    @property
-    def described(self) -> Mapping[str, JSON]: ...
-
-    @property
-    def members(self) -> Iterator[ExactMember]: ...
-
-    @property
-    def origin(self) -> Origin: ...
-
-    def items(self) -> bytes:
-        """Return the elements of an array whose elements have no fixed size (blocking).
-
-        Raises TooLarge, Unsupported, CorruptData.
-        """

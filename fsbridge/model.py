@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-
-from fsbridge.metadata import JSON, ArrayMetadata, Exact, Format, Index, Origin
+from fsbridge.metadata import JSON, ArrayMetadata, Format, Index, Origin
 
 
 class ChunkInfo(NamedTuple):
@@ -185,19 +183,48 @@ class MemberAbilities(Protocol):
         """Return the mtime (ns) that a listing gives for the node's directory (`Child.mtime_ns`). None: use `mtime_ns`."""
         return None
 
-    def exact(self) -> Exact | None:
-        """Return the node just as an HDF5 file has it (blocking). None: it is not in an HDF5 file."""
-        return None
-
     def skipped(self) -> Iterator[str]:
         """Describe what belongs to the node and is not shown: a reader takes it for absent. Blocking."""
         return iter(())
+
+
+class WholeFile(Protocol):
+    """One version of a stored file with a whole hierarchy in it. Its methods block, and raise Stale if it has changed."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def mtime_ns(self) -> int: ...
+
+    @property
+    def version(self) -> Hashable: ...
+
+    @property
+    def is_remote(self) -> bool:
+        """True if reading takes requests, so that `fetch` is worth a call."""
+
+    def settled(self) -> bool:
+        """True if any later change of the file shows in its version."""
+
+    def read(self, start: int, length: int) -> bytes | memoryview:
+        """Return exactly these bytes of the version."""
+
+    def fetch(self, start: int, length: int) -> None:
+        """Prefetch these bytes. Does not wait for them."""
 
 
 class GroupAbilities(MemberAbilities, Protocol):
     """What only some groups can do."""
 
     __slots__ = ()
+
+    def whole_file(self) -> WholeFile | None:
+        """Return the HDF5 file that the group is the root of (blocking).
+
+        None if there is none, or if its bytes alone may not be enough for every program that reads HDF5.
+        """
+        return None
 
     def contradictions(self) -> Iterator[str]:
         """Describe the documents below that differ from the copies that the group's own documents have of them."""
@@ -251,11 +278,6 @@ class ArrayAbilities(MemberAbilities, Protocol):
 
     def watch(self) -> Origin | None:
         """Return something small that tells whether the metadata are current. None: the array itself tells it."""
-        return None
-
-    @property
-    def stored_dtype(self) -> np.dtype[Any] | None:
-        """The dtype of elements in an HDF5 file, if the array shows them in another byte order; None if it is the same."""
         return None
 
 

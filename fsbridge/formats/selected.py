@@ -17,7 +17,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
 from fsbridge.links import follow
-from fsbridge.metadata import JSON, Exact, Format
+from fsbridge.metadata import JSON, Format
 from fsbridge.model import Array, Brief, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
 from fsbridge.threads.parallel import each
 
@@ -189,16 +189,6 @@ class SelectedGroup(GroupAbilities):
 
     def skipped(self) -> Iterator[str]:
         return self.group.skipped()
-
-    def exact(self) -> Exact | None:
-        """Return the group as HDF5 stores it.
-
-        None if that would show members that are left out, or groups above the selected sub-tree.
-        """
-        if self._chooses:
-            return None
-        found = self.group.exact()
-        return found if found is not None and found.nested <= len(self.names) else None
 
     def brief(self, name: str) -> Brief | None:
         return self.group.brief(name) if self._takes(name) else None

@@ -69,7 +69,7 @@ def h5dump(command: list[str], mount: Path, path: str, folder: Path) -> Array:
 
 
 def h5diff(command: list[str], mount: Path, path: str, folder: Path) -> Array:
-    """The original against its twin: both whole files. Only an HDF5 source has an original."""
+    """The original against the file that is shown of all of it. Only an HDF5 source has an original."""
     store = path.partition("/")[0]
     original = folder / "stores" / store
     if not original.is_file():

@@ -299,12 +299,12 @@ def test_p5_the_writer_is_confined() -> None:
     try:
         assert child.confined
         root = json.dumps([{"kind": "group", "path": "/", "attributes": {}}]).encode()
-        child.ask({"op": "objects"}, 0, 30.0, [root, b""])
+        child.ask({"op": "objects"}, 0, 30.0, [root])
         end = json.dumps({"left_out": {}, "scales": {"made": [], "attached": []}}).encode()
         answer, (content,) = child.ask({"op": "finish"}, 1 << 20, 30.0, [end])
         assert answer["offsets"] == [None]
         assert content[:4] == b"\x89HDF"
         with pytest.raises(CorruptData, match="KeyError"):
-            child.ask({"op": "objects"}, 0, 30.0, [b"[{}]", b""])
+            child.ask({"op": "objects"}, 0, 30.0, [b"[{}]"])
     finally:
         child.close()

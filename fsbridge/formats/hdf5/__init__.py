@@ -9,7 +9,8 @@
     answers.py         what the child says, checked
     pages.py           the members of groups, memoised by the file's version
     source.py          Group and Source
-    arrays.py          Array, objects exactly as stored, prefetch of the next datasets of a remote file
+    arrays.py          Array, prefetch of the next datasets of a remote file
+    whole.py           the bytes of a file that HDF5 alone can read
     dataset.py         one version of a dataset and its metadata
     chunks.py          Chunks, with a chunk table (tables.py) or in slabs
     types.py           HDF5 datatypes as model.DataType

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fsbridge.errors import CorruptData
-from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ExactMember
+from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK
 
 MAX_FILTERS = 32
 """HDF5's own H5Z_MAX_NFILTERS: a filter mask has 32 bits."""
@@ -58,8 +58,7 @@ class Dataset:
 
     `dtype` is that of `child/h5types.py`, `fill` the bytes of one element in its form (None: zeros). `unfiltered_edges`:
     chunks that overhang the dataset skip the filters (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS). `storage`: stored bytes,
-    None if not counted. `attribute_bytes`: what HDF5 stores for the attributes. `unreadable`: why elements cannot be
-    read. `table`: its chunks, if there are few.
+    None if not counted. `unreadable`: why elements cannot be read. `table`: its chunks, if there are few.
     """
 
     dtype: Mapping[str, Any]
@@ -75,7 +74,6 @@ class Dataset:
     fill: bytes | None
     sources: tuple[str, ...]
     attributes: Mapping[str, JSON]
-    attribute_bytes: int
     dimension_names: tuple[str | None, ...]
     unreadable: str | None = None
     table: SmallTable | None = None
@@ -86,25 +84,6 @@ def members(answer: Mapping[str, Any]) -> tuple[list[HDF5Member], int | None]:
     found = [_member(entry) for entry in _list(answer, "members")]
     following = answer.get("next")
     return found, None if following is None else integer(following, 2**63)
-
-
-def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | None]:
-    """Return one page of a group's members exactly as HDF5 stores them, and where the next one starts."""
-    found: list[ExactMember] = []
-    for entry in answer.get("members") or ():
-        if not isinstance(entry, list) or len(entry) != 4:
-            raise CorruptData("the HDF5 process sent a malformed member of a group")
-        kind = _text(entry[1])
-        found.append(ExactMember(_text(entry[0]), kind, link_target(kind, entry[2]), mapping(entry[3])))
-    following = answer.get("next")
-    return found, None if following is None else integer(following, 2**63)
-
-
-def mapping(found: Any) -> dict[str, JSON]:
-    """Return `found`, which must be a JSON object."""
-    if not isinstance(found, dict):
-        raise CorruptData("the HDF5 process sent a malformed description of an object")
-    return found
 
 
 def later(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
@@ -154,6 +133,11 @@ def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
 def texts(answer: Mapping[str, Any], key: str) -> list[str]:
     """Return the member `key` of an answer, which must be a list of texts."""
     return [_text(found) for found in _list(answer, key)]
+
+
+def optional_text(answer: Mapping[str, Any], key: str) -> str | None:
+    """Return the member `key` of an answer, which must be a text or None."""
+    return None if answer.get(key) is None else _text(answer[key])
 
 
 def unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
@@ -207,9 +191,8 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
         fill=None if answer.get("fill") is None else _bytes(answer["fill"]),
         sources=tuple(_text(path) for path in _list(answer, "sources")),
         attributes=attributes(answer),
-        attribute_bytes=integer(answer.get("attribute_bytes"), 2**63),
         dimension_names=names,
-        unreadable=None if answer.get("unreadable") is None else _text(answer["unreadable"]),
+        unreadable=optional_text(answer, "unreadable"),
         table=_small_table(answer.get("table")),
     )
 

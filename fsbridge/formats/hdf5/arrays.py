@@ -1,4 +1,4 @@
-"""HDF5 datasets as model arrays, any object exactly as HDF5 stores it (`exact.Exact`), and what is prefetched of datasets.
+"""HDF5 datasets as model arrays, and what is prefetched of datasets.
 
 If the datasets of a remote file are read in the order of a walk by names, the walk is expected to continue, and the next
 datasets are prefetched. Within a dataset the kernel side reads ahead. Not here: whether a version is current
@@ -10,28 +10,26 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from fsbridge.config import MIB
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.answers import Dataset, HDF5Member, dataset
 from fsbridge.formats.hdf5.chunks import SlabChunks, TableChunks
 from fsbridge.formats.hdf5.dataset import DatasetVersion
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.pages import Path
-from fsbridge.formats.hdf5.types import numpy_type, shown
+from fsbridge.formats.hdf5.types import shown
 from fsbridge.formats.shared import SharedPart
-from fsbridge.metadata import JSON, ExactMember, Index, Origin
+from fsbridge.metadata import Index, Origin
 from fsbridge.store import Stat
-from fsbridge.threads import confinement
-from fsbridge.threads.parallel import Answer
 from fsbridge.threads.workers import Workers
 
 FIRST_DATASETS, MOST_DATASETS = 4, 32
@@ -149,82 +147,6 @@ class HDF5Origin:
             return False
 
 
-class _Page(NamedTuple):
-    """Some members of a group, and the number of the next page's first member."""
-
-    members: Sequence[ExactMember]
-    following: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class HDF5Exact:
-    """An object of one version of a file, exactly as HDF5 stores it (`exact.Exact`)."""
-
-    origin: HDF5Origin
-    path: tuple[str, ...]
-    described: Mapping[str, JSON]
-    first: _Page
-
-    @property
-    def members(self) -> Iterator[ExactMember]:
-        """Yield the members. Each page is asked for while the one before is in use, because the child is idle meanwhile."""
-        pages_of = self._pages()
-        page = next(pages_of, None)
-        while page is not None:
-            coming = Answer(partial(next, pages_of, None), lambda work: confinement.start(work, "fsbridge-exact"))
-            yield from page.members
-            page = coming.get()
-
-    def _pages(self) -> Iterator[_Page]:
-        """Yield the pages. The ordinary listing of the same members is requested, too, because they will be opened next."""
-        page, done, listing = self.first, 0, cast("int | None", 0)
-        # If H5P_CRT_ORDER_TRACKED is set, members come in the order of creation, but the listing is in the order of
-        # names.
-        by_name = not cast(int, self.described.get("links", 0)) & 1
-        while True:
-            done += len(page.members)
-            while listing is not None and (listing < done or not by_name):
-                listing = pages.page(self.origin.source, self.path, listing).following
-            yield page
-            if page.following is None:
-                return
-            question = {"op": "exact", "path": list(self.path), "start": page.following}
-            answer, _, _ = self.origin.source.ask(question, version=self.origin.version)
-            page = _page(self.file, self.path, page.following, answer)
-
-    @property
-    def file(self) -> str:
-        return self.origin.source.path
-
-    @property
-    def nested(self) -> int:
-        return len(self.path)
-
-    def items(self) -> bytes:
-        """Return all elements, with their values, of a dataset whose stored elements only point at the values.
-
-        They are encoded as in `children/elements.py`. Raises TooLarge, Unsupported or CorruptData.
-        """
-        question = {"op": "exact_items", "path": list(self.path)}
-        # `child/exact.py` sends less than this many bytes.
-        _, attachments, _ = self.origin.source.ask(question, version=self.origin.version, limit=100 << 20)
-        if len(attachments) != 1:
-            raise CorruptData(f"{self.file}: the HDF5 process sent no elements")
-        return bytes(attachments[0])
-
-
-def exact(file: HDF5File, path: tuple[str, ...]) -> HDF5Exact:
-    """Return the object at `path` as the file is now, and a group's first members. Raises what `HDF5File.ask` does."""
-    answer, _, stat = file.ask({"op": "exact", "path": list(path), "start": 0})
-    described, first = answers.mapping(answer.get("object")), _page(file.path, path, 0, answer)
-    return HDF5Exact(HDF5Origin(file, stat.version), path, described, first)
-
-
-def _page(file: str, path: tuple[str, ...], start: int, answer: Mapping[str, JSON]) -> _Page:
-    members, following = answers.exact_members(answer)
-    return _Page(members, answers.later(file, path, start, following))
-
-
 SENT_BYTES, SENT_CHUNKS = MIB, 64
 """Most bytes and chunks of a dataset that are prefetched before it is read. Datasets read in sequence are mostly smaller."""
 
@@ -250,26 +172,12 @@ class HDF5Array(DatasetVersion):
         if self.file.data.is_remote:
             next_datasets(self.file, partial(_fetch, self.file)).read(self.path)
 
-    def exact(self) -> HDF5Exact:
-        """Return the dataset exactly as HDF5 stores it (`exact.Exact`)."""
-        return exact(self.file, self.path)
-
     def skipped(self) -> Iterator[str]:
         """Describe sources of a virtual dataset that are not there, raw files that are too short, unreadable attributes."""
         yield from answers.unreadable(self.metadata.attributes)
         if self.dataset.layout in ("virtual", "external"):
             answer, _, _ = self.file.ask({"op": "lacking", "path": list(self.path)}, version=self.version.file)
             yield from answers.texts(answer, "lacking")
-
-    @property
-    def stored_dtype(self) -> np.dtype[Any] | None:
-        """The stored dtype if elements are shown in another byte order (compounds with big-endian numbers), else None."""
-        if self.chunks.shown.normaliser is None:
-            return None
-        described = self.dataset.dtype
-        while described["class"] == "array":
-            described = described["base"]
-        return numpy_type(described)
 
     def watch(self) -> Origin:
         """Return the file's origin if all data is in this file, else the array itself, which checks the other files, too."""

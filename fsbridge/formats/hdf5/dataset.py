@@ -186,7 +186,6 @@ def _native(found: Dataset) -> JSON:
         "chunks": None if found.chunks is None else list(found.chunks),
         "filters": [{"id": f.number, "name": f.name, "values": list(f.values)} for f in found.filters],
         **({} if found.storage is None else {"storage": found.storage}),
-        "attribute_bytes": found.attribute_bytes,
         **({"sources": list(found.sources)} if found.sources else {}),
         **({"scales": scales} if scales else {}),
     }

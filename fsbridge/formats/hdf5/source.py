@@ -11,9 +11,10 @@ from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooDeep, Unsupported
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.answers import HDF5Member
-from fsbridge.formats.hdf5.arrays import HDF5Array, HDF5Exact, exact, open_array
+from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.versions import DataFile, LocalDataFile
+from fsbridge.formats.hdf5.whole import WholeFile, whole_file
 from fsbridge.formats.records import HDF5
 from fsbridge.formats.shared import Shared
 from fsbridge.metadata import JSON
@@ -95,9 +96,8 @@ class HDF5Group(GroupAbilities):
     def native(self) -> Mapping[str, JSON]:
         return {}
 
-    def exact(self) -> HDF5Exact:
-        """Return the group exactly as HDF5 stores it, with its members (`exact.Exact`)."""
-        return exact(self.file, self.path)
+    def whole_file(self) -> WholeFile | None:
+        return None if self.path else whole_file(self.file)
 
     def children(self) -> Iterator[Child]:
         """Yield members by name, except those without data and links that no path in the mount can express."""

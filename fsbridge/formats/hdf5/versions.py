@@ -56,7 +56,7 @@ class DataVersion(Protocol):
     def check(self) -> None:
         """Raise Stale if the file has been written to since it was opened."""
 
-    def read(self, address: int, size: int) -> bytes | bytearray | memoryview:
+    def read(self, address: int, size: int) -> bytes | memoryview:
         """Return exactly `size` bytes at `address` of this version.
 
         Raises CorruptData beyond the end, Stale if it changed.

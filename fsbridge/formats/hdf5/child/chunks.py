@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from h5py import h5d, h5f, h5p, h5s, h5t, h5z
 
-from fsbridge.children.elements import ID, function
+from fsbridge.children.hdf5_functions import ID, function
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 from fsbridge.formats.hdf5.child.opened import Refusal
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
-from fsbridge.children.elements import DEFAULT, ID, MEMORY, function
+from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, function
 from fsbridge.formats.hdf5.child import chunks, h5types, remote_data, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, ChunkColumns, TableChecks, stored_chunks
 from fsbridge.formats.hdf5.child.h5types import widened
 from fsbridge.formats.hdf5.child.lacking import LackingSources
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 from fsbridge.formats.hdf5.child.sources import select
 
@@ -63,7 +63,6 @@ class Datasets(LackingSources):
     def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:
         sources = self.sources(dataset)
         attributes = {} if bare else self.attributes_of(dataset)
-        attribute_bytes = 0 if bare else stored_attribute_bytes(dataset)
         if sources and not self.has_remote_data(dataset):
             dataset = self._placed(dataset, path)  # HDF5 then does not open its files again, as it did for the attributes
         tid, space, plist = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
@@ -97,7 +96,6 @@ class Datasets(LackingSources):
             "storage": storage,
             "sources": sources,
             "attributes": attributes,
-            "attribute_bytes": attribute_bytes,
             "dimension_names": _dimension_names(path, rank, attributes),
             "fill": None if fill is None else base64.b64encode(fill).decode(),
             "table": self._small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,

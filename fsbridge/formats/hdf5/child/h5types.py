@@ -19,8 +19,7 @@ from typing import Any
 
 from h5py import h5p, h5t
 
-from fsbridge.children import elements
-from fsbridge.children.elements import ID, SIZE, function
+from fsbridge.children.hdf5_functions import ID, SIZE, function
 
 _get_precision = function(h5p, "H5Tget_precision", ID, result=SIZE)
 _get_offset = function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)
@@ -136,13 +135,10 @@ def refers(described: dict[str, Any]) -> bool:
     return any(refers(field[2]) for field in described.get("fields", ()))
 
 
-def unreadable(described: dict[str, Any], inside: str = "", new: bool = False) -> str | None:
-    """Return why h5py cannot read such elements, or None if it can.
-
-    `inside`: the class of the type around this one. `new`: answer for HDF5 itself (1.12 or later) instead of h5py.
-    """
+def unreadable(described: dict[str, Any], inside: str = "") -> str | None:
+    """Return why h5py cannot read such elements, or None if it can. `inside`: the class of the type around this one."""
     name = described["class"]
-    if name == "reference" and described["kind"] == "other" and not new:
+    if name == "reference" and described["kind"] == "other":
         return "references of the type H5T_STD_REF (HDF5 1.12 and later)"
     if name == "reference" and described["kind"] == "region" and inside == "vlen":
         return "region references in sequences of variable length"  # h5py 3.16 crashes when it converts them
@@ -150,7 +146,7 @@ def unreadable(described: dict[str, Any], inside: str = "", new: bool = False) -
         inside = "vlen"
     parts = [described["base"]] if "base" in described else []
     parts += [field[2] for field in described.get("fields", ())]
-    return next((reason for part in parts if (reason := unreadable(part, inside, new)) is not None), None)
+    return next((reason for part in parts if (reason := unreadable(part, inside)) is not None), None)
 
 
 def is_partial(described: dict[str, Any]) -> bool:
@@ -191,13 +187,6 @@ class KnownType:
         self.described = describe(tid)
         self.unreadable = unreadable(self.described)
         """Why h5py cannot read such elements; None if it can."""
-        self.unreadable_by_hdf5 = unreadable(self.described, new=True)
-        """Why HDF5 itself cannot read them; None if it can."""
-
-    @cached_property
-    def form(self) -> elements.Form:
-        """The form of elements in memory. Raises ValueError for references that cannot be copied."""
-        return elements.form(self._tid)
 
     @cached_property
     def dtype(self) -> Any:
@@ -234,41 +223,20 @@ def widened(tid: Any) -> Any:
     An enumeration becomes its integer type, because a number without a name has no place in an enumeration that HDF5
     converts to.
     """
-    return _changed(tid, True)
-
-
-def shifted(tid: Any) -> Any:
-    """Return a stored type for elements that were read as `widened(tid)`: integers use only their lowest bits.
-
-    Their number of used bits stays. An integer that uses fewer than half of its bits becomes one that uses all of them,
-    because HDF5 2.0 treats such a type as damage and cannot open any object that has it.
-    """
-    return _changed(tid, False)
-
-
-def _changed(tid: Any, wide: bool) -> Any:
     if not is_partial(describe(tid)):
         return tid
     number = tid.get_class()
     if number in (h5t.INTEGER, h5t.BITFIELD):
-        found, bits = tid.copy(), 8 * tid.get_size()
-        wide |= bits > 8 and 2 * _get_precision(tid.id) < bits
-        if _set_offset(found.id, 0) < 0 or (wide and _set_precision(found.id, bits) < 0):
+        found = tid.copy()
+        if _set_offset(found.id, 0) < 0 or _set_precision(found.id, 8 * tid.get_size()) < 0:
             raise ValueError("an integer whose bits HDF5 cannot move")
         return found
     if number == h5t.COMPOUND:
         found = h5t.create(h5t.COMPOUND, tid.get_size())
         for i in range(tid.get_nmembers()):
-            found.insert(tid.get_member_name(i), tid.get_member_offset(i), _changed(tid.get_member_type(i), wide))
+            found.insert(tid.get_member_name(i), tid.get_member_offset(i), widened(tid.get_member_type(i)))
         return found
-    base = _changed(tid.get_super(), wide)
+    base = widened(tid.get_super())
     if number == h5t.ARRAY:
         return h5t.array_create(base, tid.get_array_dims())
-    if number == h5t.VLEN:
-        return h5t.vlen_create(base)
-    if wide:
-        return base
-    found = h5t.enum_create(base)
-    for i in range(tid.get_nmembers()):
-        found.enum_insert(tid.get_member_name(i), tid.get_member_value(i))
-    return found
+    return h5t.vlen_create(base) if number == h5t.VLEN else base

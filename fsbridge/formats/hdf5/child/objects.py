@@ -121,23 +121,18 @@ class Objects(OpenedFile, ABC):
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
 
-    def links(self, group: Any, path: list[str], start: int, most: int, created: bool = False) -> Sequence[Found]:
+    def links(self, group: Any, path: list[str], start: int, most: int) -> Sequence[Found]:
         """Return at most `most` links of the group at `path`, from number `start`.
 
         From number 0 only `most` links are read, because often only the first page is wanted. Later pages are taken from
         a window of WINDOW_LINKS links.
-
-        `created`: in the order of creation, which the group must keep, instead of the order of names.
         """
         if start == 0:
-            return links_of(group, 0, most, created)
-        if (
-            self._window is None
-            or (self._window.path, self._window.created) != (path, created)
-            or not 0 <= start - self._window.start < len(self._window.links)
-        ):
-            self._window = Window(path, start, links_of(group, start, WINDOW_LINKS, created), created)
-        return self._window.links[start - self._window.start :][:most]
+            return links_of(group, 0, most)
+        window = self._window
+        if window is None or window.path != path or not 0 <= start - window.start < len(window.links):
+            window = self._window = Window(path, start, links_of(group, start, WINDOW_LINKS))
+        return window.links[start - window.start :][:most]
 
     def prefetched(self, path: list[str], links: Sequence[Found]) -> Iterable[Found]:
         """Yield the links of the group at `path`, each when its object's metadata is present, if it can be prefetched."""
@@ -298,15 +293,14 @@ class Found(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Links of the group at `path` from number `start`, in the order of names or of creation."""
+    """Links of the group at `path` from number `start`."""
 
     path: list[str]
     start: int
     links: list[Found]
-    created: bool
 
 
-def links_of(group: Any, start: int, most: int, created: bool = False) -> list[Found]:
+def links_of(group: Any, start: int, most: int) -> list[Found]:
     """Return members from number `start`, see `Objects.links`."""
     found: list[Found] = []
 
@@ -315,8 +309,7 @@ def links_of(group: Any, start: int, most: int, created: bool = False) -> list[F
         return len(found) >= most
 
     if start < group.get_num_objs():
-        # 1: H5_INDEX_CRT_ORDER
-        group.links.iterate(add, info=True, idx=start, **({"idx_type": 1} if created else {}))
+        group.links.iterate(add, info=True, idx=start)
     return found
 
 
@@ -338,16 +331,6 @@ def listed_member(group: Any, link: Found) -> list[Any]:
     if link.type == h5l.TYPE_EXTERNAL:
         return [name, "external", [h5types.text(part) for part in group.links.get_val(link.name)], None]
     return [name, "user-defined", None, None]
-
-
-def stored_attribute_bytes(owner: Any) -> int:
-    """Return the bytes that HDF5 stores for an object's attributes; for variable length those of the pointers."""
-    sizes: list[int] = []
-    try:
-        h5a.iterate(owner, lambda name, info: sizes.append(info.data_size), info=True)
-    except H5_ERRORS:
-        return 0
-    return sum(sizes)
 
 
 def raise_if_transient(error: BaseException) -> None:

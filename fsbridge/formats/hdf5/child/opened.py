@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import re
 from collections import Counter
@@ -16,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from h5py import h5f, h5fd, h5p
 
-from fsbridge.children.elements import ID, function
+from fsbridge.children.hdf5_functions import ID, function
 from fsbridge.formats.hdf5.child.block_file import Asker, BlockFile
 from fsbridge.formats.hdf5.child.h5types import NestedTooDeep
 
@@ -62,8 +63,8 @@ class Prefetcher(Protocol):
     def listed(self, path: tuple[bytes, ...], groups: Iterable[tuple[bytes, ...]]) -> None:
         """Note that a group was listed and which groups it contains."""
 
-    def everything(self) -> None:
-        """Prefetch what a visit of all objects reads."""
+    def everything(self, end: float = math.inf) -> None:
+        """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""
 
     def close(self) -> None:
         """Close the prefetcher's own opening of the file."""
@@ -83,6 +84,7 @@ class OpenedFile:
         self.allowed: list[str] = []
         self.file: Any = None
         self.user_block = 0
+        self.is_marked = False
         self.verified: Counter[Hashable] = Counter()
         self.paths: dict[int, str] | None = None
 
@@ -96,17 +98,17 @@ class OpenedFile:
         self.verified.clear()
         self._opening, self.path, self.allowed = request, request["path"], request["allowed"]
         if "device" in request:
-            self.file, swmr = open_local(self.path)
+            self.file, self.is_marked = open_local(self.path)
             found = os.fstat(self.file.get_vfd_handle())
             if (found.st_dev, found.st_ino) != (request["device"], request["inode"]):
                 raise Refusal("stale", "the file was replaced while it was opened")
         else:
             assert self._asker is not None
             self.blocks = BlockFile(self._asker, request["size"], request["block"])
-            self.file, swmr = open_blocks(self.path, self.blocks)
+            self.file, self.is_marked = open_blocks(self.path, self.blocks)
             self.prefetcher = None if self._make_prefetcher is None else self._make_prefetcher(self.path, self.blocks)
         self.user_block = self.file.get_create_plist().get_userblock()
-        return {"swmr": swmr, "user_block": self.user_block}, []
+        return {"swmr": self.is_marked, "user_block": self.user_block}, []
 
     def check_version(self, version: Any) -> None:
         """Raise Refusal (stale) if a question is not about the open version, which another request may have replaced."""

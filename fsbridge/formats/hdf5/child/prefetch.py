@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -119,12 +120,12 @@ class MetadataPrefetch:
                 self._prefetch_groups(coming, self._objects)
         self._asked = self._blocks.asked
 
-    def everything(self) -> None:
-        """Prefetch what a visit of all objects reads."""
+    def everything(self, end: float = math.inf) -> None:
+        """Prefetch what a visit of all objects reads; nothing more after the time `end` (`time.monotonic`)."""
         with self._open_groups():
             level: list[Path] = [()]
             seen: set[int] = set()
-            while level:
+            while level and time.monotonic() < end:
                 members: list[Path] = []
                 for path, links in self._listings(level):
                     fresh = [link for link in links if link.type == h5l.TYPE_HARD and link.address not in seen]

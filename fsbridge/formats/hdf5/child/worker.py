@@ -17,7 +17,7 @@ import numpy as np
 
 from fsbridge import children as protocol
 from fsbridge.children import server
-from fsbridge.formats.hdf5.child.exact import ExactFile
+from fsbridge.formats.hdf5.child.alone import LoneFile
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, failure
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 from fsbridge.formats.hdf5.child.prefetch import MetadataPrefetch
@@ -28,7 +28,7 @@ REQUEST_ATTACHMENTS = 0
 """Questions have no attachments: 0 bytes."""
 
 
-def answer(worker: ExactFile, request: dict[str, Any]) -> Answer:
+def answer(worker: LoneFile, request: dict[str, Any]) -> Answer:
     """Answer one request. Damage in the file is an answer, too."""
     operations = {
         "open": worker.open,
@@ -41,8 +41,7 @@ def answer(worker: ExactFile, request: dict[str, Any]) -> Answer:
         "table": worker.table,
         "read": worker.read,
         "lacking": worker.lacking,
-        "exact": worker.exact,
-        "exact_items": worker.exact_items,
+        "alone": worker.alone,
     }
     try:
         if request["op"] != "open":
@@ -68,7 +67,7 @@ def serve(sock: socket.socket) -> None:
         protocol.send(sock, {"want": wanted})
         return protocol.receive(sock, limit)
 
-    worker = ExactFile(ask, MetadataPrefetch)
+    worker = LoneFile(ask, MetadataPrefetch)
     with contextlib.suppress(protocol.Closed, ConnectionError):
         while True:
             request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
@@ -100,11 +99,11 @@ def use_hdf5() -> None:
         group.create_dataset("words", data=["x"], dtype=h5py.string_dtype())
         group["plain"] = np.arange(4)
         group["plain"].make_scale("x")
-        worker = ExactFile()
+        worker = LoneFile()
         worker.file = file.id
         for path in ([], ["group"]):
             worker.group({"path": path, "start": 0})
-            worker.exact({"path": path, "start": 0})
+        worker.alone({"most_seconds": 60.0})
         worker.read({"path": ["group", "words"], "start": [0], "shape": [1], "fill": "", "limit": 64})
 
 

@@ -2,8 +2,8 @@
 
 netCDF takes the dimensions of a dataset from its scales, and cannot open one that has scales for some dimensions only. So
 every dimension of an array with names gets one: the coordinate array of that name, else one made from the spacing, else one
-without values that netCDF does not show as a variable. Arrays of HDF5 files keep the scales that these files have. Not here:
-how they are written (`child/skeleton.py`).
+without values that netCDF does not show as a variable. An array of an HDF5 file that has scales for some dimensions only
+keeps these. Not here: how they are written (`child/skeleton.py`).
 
 Source: netCDF-C, `libhdf5/hdf5create.c` and `nc4hdf.c` (names of dimensions without a variable).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -24,19 +24,22 @@ COORDINATE_VALUES = 65536
 """Most elements of a coordinate that is made from an axis' spacing, or added to the file of one array."""
 
 NETCDF_ATTRIBUTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict"))
-"""Attributes in which netCDF-C notes the numbers of dimensions, and the data model, of a whole file: wrong for a part."""
+"""Attributes in which netCDF-C notes numbers of dimensions, and the data model, of the file that it writes.
+
+They are wrong for another file, where dimensions have other numbers.
+"""
 
 
 class Labelled(NamedTuple):
     """What dimension scales need to know about a dataset: its shape and axes, in HDF5's order.
 
-    `scale`: its name as a scale, if the source says that it is one. `from_hdf5`: it comes from an HDF5 file.
+    `scale`: its name as a scale, if the source says that it is one. `final`: it gets no scales but those of its HDF5 file.
     """
 
     shape: tuple[int, ...]
     axes: tuple[Axis, ...] | None
     scale: str | None
-    from_hdf5: bool
+    final: bool
 
 
 class Scales(NamedTuple):
@@ -63,10 +66,10 @@ def scales(arrays: Mapping[str, Labelled]) -> Scales:
         for position, axis in enumerate(array.axes or ()):
             found = _coordinate(arrays, path, array.shape[position], axis.name)
             if found is None:
-                if array.from_hdf5:
+                if array.final:
                     continue
                 scale = dimensions.find(path, position, array.shape[position], axis)
-            elif array.from_hdf5 and arrays[found].scale is None:
+            elif array.final and arrays[found].scale is None:
                 continue
             else:
                 scale = found
@@ -81,7 +84,7 @@ def scales(arrays: Mapping[str, Labelled]) -> Scales:
 def _is_coordinate(path: str, array: Labelled) -> bool:
     """True if the array has one dimension and is called like it."""
     axes = array.axes
-    return not array.from_hdf5 and axes is not None and len(axes) == 1 and axes[0].name == path.rpartition("/")[2]
+    return not array.final and axes is not None and len(axes) == 1 and axes[0].name == path.rpartition("/")[2]
 
 
 def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: str | None) -> str | None:
@@ -152,12 +155,6 @@ def valued(
     }
 
 
-def excerpt(described: Mapping[str, JSON], names: frozenset[str] | Sequence[str] = NETCDF_ATTRIBUTES) -> dict[str, JSON]:
-    """Return the exact description of an object, without the attributes `names`."""
-    facts = described.get("attributes")
-    if not isinstance(facts, list):
-        return dict(described)
-    return {
-        **described,
-        "attributes": [fact for fact in facts if not (isinstance(fact, dict) and fact.get("name") in names)],
-    }
+def without_notes(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return an object's attributes without netCDF's notes (`NETCDF_ATTRIBUTES`)."""
+    return {name: value for name, value in attributes.items() if name not in NETCDF_ATTRIBUTES}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError, TimedOut, anew
 from fsbridge.layouts.files.arrays.made import Room
-from fsbridge.layouts.files.h5.walk import Walk, Walked
+from fsbridge.layouts.files.h5.walk import Walked
 from fsbridge.threads import confinement
 from fsbridge.threads.deadlines import Stopwatch
 
@@ -29,14 +29,14 @@ a time, so that others would wait, too.
 
 
 class Making:
-    """One file while it is made. `make` makes the file; its argument is a function to call with each `Walk` it begins."""
+    """One file while it is made by `make`."""
 
-    def __init__(self, name: str, make: Callable[[Callable[[Walk], None]], Walked], room: Room) -> None:
-        """`name`: of the file, for the log."""
+    def __init__(self, name: str, make: Callable[[], Walked], room: Room, count: Callable[[], int] = int) -> None:
+        """`name`: of the file, for the log. `count` returns the number of groups and arrays that were found so far."""
         self._name = name
         self._make = make
         self._room = room
-        self._walk: Walk | None = None
+        self._count = count
         self._watch = Stopwatch()
         self._over = threading.Event()
         self.found: Walked | None = None
@@ -56,23 +56,20 @@ class Making:
             before_waiting()
         if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):
             self._late = True
-            raise TimedOut(f"{self._name} is still being made, with {self.count} groups and arrays so far: ask again later")
+            raise TimedOut(
+                f"{self._name} is still being made, with {self._count()} groups and arrays so far: ask again later"
+            )
         if self.found is None:
             assert self._error is not None
             raise anew(self._error)
         return self.found
 
-    @property
-    def count(self) -> int:
-        """Number of groups and arrays found so far."""
-        return 0 if self._walk is None else self._walk.specification.count
-
     def _run(self) -> None:
         try:
-            with self._room.taken(1, lambda: self.count):
-                self.found = self._make(self._began)
+            with self._room.taken(1, self._count):
+                self.found = self._make()
             if self._late:
-                log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self.count, self._watch.seconds)
+                log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self._count(), self._watch.seconds)
         except FsbridgeError as error:
             self._error = error.anew()
             if self._late:
@@ -81,6 +78,3 @@ class Making:
             self._error = error
         finally:
             self._over.set()
-
-    def _began(self, walk: Walk) -> None:
-        self._walk = walk

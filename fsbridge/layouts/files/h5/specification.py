@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fsbridge.layouts.conventions import FILL_VALUE, missing_value
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.h5.dimensions import Labelled
+from fsbridge.layouts.files.h5.dimensions import Labelled, without_notes
 from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.layouts.units import meters
 from fsbridge.metadata import JSON, Axis
@@ -27,45 +27,27 @@ _PYTHONS = frozenset(("encoding-type", "neurodata_type", ".specloc"))
 _DIMENSIONS = "_ARRAY_DIMENSIONS"
 """xarray's names of dimensions in Zarr v2; in HDF5 the scales have them."""
 
-BATCH_OBJECTS, BATCH_BYTES = 200, 1 << 20
-"""Objects, or bytes of elements, from which on a batch is sent."""
+BATCH_OBJECTS = 200
+"""Objects from which on a batch is sent."""
 
 
 class Specification:
-    """The writer's input: objects in the order of their making, each `{"kind", "path", ...}`, the root first.
-
-    An object of an HDF5 file comes with what HDF5 says of it: "typed" is `exact.Exact.described`, "file" the number of its
-    file. "blob" in a dataset: the place in its batch of elements that the skeleton holds, as bytes in HDF5's own form.
-    """
+    """The writer's input: objects in the order of their making, each `{"kind", "path", ...}`, the root first."""
 
     def __init__(self, send: Callable[[Batch], None]) -> None:
         """`send` gets batches of objects."""
         self._send = send
         self._objects: list[dict[str, JSON]] = []
-        self._blob = bytearray()
         self._left_out: dict[str, JSON] = {}
-        self._files: dict[str, int] = {}
         self.count = 0
 
-    def add(self, kind: str, path: str, elements: bytes | None = None, **described: JSON) -> int:
-        """Add an object and return its number. `elements`: those that the skeleton holds, in HDF5's own form."""
-        if len(self._objects) >= BATCH_OBJECTS or len(self._blob) >= BATCH_BYTES:
+    def add(self, kind: str, path: str, **described: JSON) -> int:
+        """Add an object and return its number."""
+        if len(self._objects) >= BATCH_OBJECTS:
             self._send(self.rest())
-        if elements is not None:
-            described["blob"] = [len(self._blob), len(elements)]
-            self._blob += elements
         self._objects.append({"kind": kind, "path": path, **described})
         self.count += 1
         return self.count - 1
-
-    @property
-    def is_typed(self) -> bool:
-        """True if any object is described exactly as an HDF5 file has it."""
-        return bool(self._files)
-
-    def typed(self, file: str, described: Mapping[str, JSON]) -> dict[str, JSON]:
-        """Return the exact description of an object that lies in an HDF5 file."""
-        return {"typed": described, "file": self._files.setdefault(file, len(self._files))}
 
     def leave_out(self, group: str, reasons: Sequence[str]) -> None:
         """Name what a group lacks, and why."""
@@ -73,8 +55,7 @@ class Specification:
 
     def rest(self) -> Batch:
         """Return and forget the objects that have not been sent to the writer yet."""
-        batch = Batch(self._objects, bytes(self._blob))
-        self._objects, self._blob = [], bytearray()
+        batch, self._objects = self._objects, []
         return batch
 
     def end(self, made: Sequence[Sequence[str]], attached: Sequence[Sequence[JSON]]) -> dict[str, JSON]:
@@ -164,7 +145,7 @@ def _item(value: Any, dtype: JSON) -> str:
 
 def attributes(view: View) -> dict[str, JSON]:
     """Return the array's attributes, with more for facts that HDF5 has no place for: missing value, sizes, type of dates."""
-    found = dict(view.attributes)
+    found = without_notes(view.attributes)
     if "hdf5" not in view.metadata.native:
         found.pop(_DIMENSIONS, None)
     dtype = view.dtype
@@ -203,18 +184,23 @@ def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
 
 
 def labelled(view: View, name: str) -> Labelled | None:
-    """Return what dimension scales need to know about the dataset `name`; None if it needs no scales and can be none."""
-    order, own, from_hdf5 = stored(view).order, _scales(view), "hdf5" in view.metadata.native
+    """Return what dimension scales need to know about the dataset `name`; None if it needs no scales and can be none.
+
+    An array with a scale for each dimension in its HDF5 file gets one for each, as arrays of other formats do: some of the
+    original scales may be netCDF dimensions without a variable, which are no arrays.
+    """
+    order, own, final = stored(view).order, _scales(view), False
     scale = str(own.get("NAME") or name) if own.get("CLASS") == "DIMENSION_SCALE" else None
     axes: tuple[Axis, ...] | None
-    if from_hdf5:
+    if "hdf5" in view.metadata.native:
         names = view.metadata.dimension_names
         axes = None if names is None else tuple(Axis(names[i]) for i in order)
+        final = names is None or None in names or "DIMENSION_LIST" not in own
     else:
         axes = tuple(view.axes[i] for i in order) if is_labelled(view) else None
     if axes is None and scale is None and len(view.shape) != 1:
         return None
-    return Labelled(tuple(view.shape[i] for i in order), axes, scale, from_hdf5)
+    return Labelled(tuple(view.shape[i] for i in order), axes, scale, final)
 
 
 def is_labelled(view: View) -> bool:

@@ -8,7 +8,6 @@ the tree (`nodes.py`).
 from __future__ import annotations
 
 import json
-import logging
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -16,25 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsbridge.children.client import ChildDied
 from fsbridge.decoded import ArrayVersion
-from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.arrays.selection import whole as everything
-from fsbridge.layouts.files.h5.dimensions import (
-    COORDINATE_VALUES,
-    NETCDF_ATTRIBUTES,
-    Labelled,
-    Scales,
-    excerpt,
-    scales,
-    valued,
-)
+from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, Labelled, Scales, scales, valued
 from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, labelled, stored
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
-from fsbridge.metadata import JSON, Axis, Exact
-from fsbridge.model import Array, Group
+from fsbridge.metadata import JSON, Axis
 
 ATTRIBUTE_CHARACTERS = 1024
 """Most characters of a coordinate's attribute and its name, because the file's size is fixed before they are read."""
@@ -57,8 +45,8 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
     label = labelled(view, array.name)
     if label is None:
         return Scales([], [], [])
-    if label.from_hdf5:
-        label = label._replace(axes=tuple(view.axes), scale=None, from_hdf5=False)
+    if "hdf5" in view.metadata.native:
+        label = label._replace(axes=tuple(view.axes), scale=None, final=False)
         if any(axis.name is None for axis in view.axes):
             return Scales([], [], [])
     arrays: dict[str, Labelled] = {path: label}
@@ -96,11 +84,6 @@ def _fitting(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
     return dict(sorted(fitting.items(), key=lambda item: item[0] not in MEANING)[:ATTRIBUTES])
 
 
-log = logging.getLogger(__name__)
-
-OF_OTHERS = frozenset(("DIMENSION_LIST", "REFERENCE_LIST")) | NETCDF_ATTRIBUTES
-"""Attributes that refer to other datasets, which the file of one array does not contain."""
-
 BASE_BYTES = 1 << 16
 """Most bytes of a skeleton without attributes, generously estimated."""
 
@@ -118,16 +101,12 @@ class Opened(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """An array whose elements lie in a virtual HDF5 file and take `size` bytes there.
-
-    `exact`: the type that the elements have in the HDF5 file that the array comes from, if it comes from one.
-    """
+    """An array whose elements lie in a virtual HDF5 file and take `size` bytes there."""
 
     open: Callable[[], Opened]
     size: int
     order: tuple[int, ...]
     dtype: np.dtype[Any]
-    exact: np.dtype[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,13 +169,12 @@ def written(
         pieces.append((offset, content[done : done + length]))
         done += length
     parts: list[Part] = []
-    total, plain = 0, frozenset(head["plain"])
+    total = 0
     for number, shown in arrays.items():
         offset = head["offsets"][number]
         total += shown.size
         if shown.size and offset is not None:
-            dtype = shown.dtype if shown.exact is None or number in plain else shown.exact
-            parts.append(Part(offset, offset + shown.size, Elements(offset, shown.order, dtype), shown.open))
+            parts.append(Part(offset, offset + shown.size, Elements(offset, shown.order, shown.dtype), shown.open))
     size = max(head["end"], total + least, *(part.stop for part in parts), 0)
     if least and size > total + least:
         raise CorruptData(f"the HDF5 skeleton has {size - total} bytes, more than the {least} that were reserved")
@@ -204,11 +182,10 @@ def written(
     return Twin(size, tuple(pieces), tuple(sorted(parts, key=lambda part: part.start))), failed
 
 
-def shown_array(view: View, exactly: bool, array: Array, opener: Callable[[], Opened]) -> Shown:
-    """Return how a view's elements lie in the file. `exactly`: as in the HDF5 file from which the array comes."""
+def shown_array(view: View, opener: Callable[[], Opened]) -> Shown:
+    """Return how a view's elements lie in the file."""
     dtype = view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
-    own = array.stored_dtype if exactly else None
-    return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype, own)
+    return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype)
 
 
 def reserved(view: View) -> int:
@@ -217,8 +194,7 @@ def reserved(view: View) -> int:
     text = len(json.dumps([dict(view.attributes), native.get("datatype")], default=str))
     coordinates = [view.shape[i] for i in range(len(view.shape)) if is_labelled(view)]
     made = sum(_COORDINATE_BYTES + min(count, COORDINATE_VALUES) * _VALUE_BYTES for count in coordinates)
-    stored_bytes = int(native.get("attribute_bytes", 0))
-    return 1 << (BASE_BYTES + 8 * text + 2 * stored_bytes + made).bit_length()
+    return 1 << (BASE_BYTES + 8 * text + made).bit_length()
 
 
 def array_size(view: View) -> int:
@@ -227,40 +203,18 @@ def array_size(view: View) -> int:
 
 
 def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Hashable) -> Twin:
-    """The file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name.
-
-    If the array comes from an HDF5 file, its attributes are copied exactly. If all of it is shown and not only a region, so
-    are its type and dataspace.
-    """
-    known = known_exactly(array.array)
-    try:
-        return _array_twin(array, view, present, version, known)
-    except ChildDied as error:
-        if known is None:
-            raise
-        log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
-        return _array_twin(array, view, present, version, None)
-
-
-def _array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Hashable, known: Exact | None) -> Twin:
-    path, whole = f"/{array.name}", view.selection == everything(view.metadata.shape)
-    variable, order = stored(view).items, stored(view).order
+    """The file of one array: the dataset `/NAME`, and a dimension scale for each axis if any of them has a name."""
+    path, variable, order = f"/{array.name}", stored(view).items, stored(view).order
     writer = SkeletonWriter()
     try:
         specification = Specification(writer.send)
         specification.add("group", "/", attributes={})
-        item, elements = dataset(view, path), None
-        if known is not None:
-            facts = {name: fact for name, fact in known.described.items() if whole or name == "order"}
-            own = excerpt(known.described, OF_OTHERS).get("attributes", [])
-            item |= specification.typed(known.file, {**facts, "attributes": own})
-        if variable and known is not None and whole:
-            elements = known.items()
-        elif variable:
+        item = dataset(view, path)
+        if variable:
             item["items"] = items_of(view, array.elements(present, view.selection, order))
-        number = specification.add(**item, elements=elements)
+        number = specification.add(**item)
         found = scales_beside(array, view, path, specification)
-        shown = shown_array(view, whole and known is not None, array.array, lambda: Opened(array, view, version))
+        shown = shown_array(view, lambda: Opened(array, view, version))
         arrays, least = ({}, 0) if variable else ({number: shown}, reserved(view))
         twin, failed = written(writer, specification, specification.end(found.made, found.attached), arrays, least)
     finally:
@@ -268,15 +222,6 @@ def _array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Ha
     if path in failed:
         raise CorruptData(f"{path}: {failed[path]}")
     return twin
-
-
-def known_exactly(node: Group | Array) -> Exact | None:
-    """Return HDF5's exact description of a node; None outside HDF5 files, or if HDF5 cannot give one, which is logged."""
-    try:
-        return node.exact()
-    except (CorruptData, Unsupported, TooLarge) as error:
-        log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
-        return None
 
 
 def fits(total: int) -> None:

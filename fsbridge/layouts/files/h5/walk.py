@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
-from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray, Surroundings
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.h5 import dimensions
 from fsbridge.layouts.files.h5 import specification as spec
-from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
+from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, shown_array, written
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.members import Opener, openers
-from fsbridge.metadata import JSON, Exact, ExactMember, Origin
+from fsbridge.metadata import JSON, Origin
 from fsbridge.model import Child, Group, Link, Node, as_array
 
 log = logging.getLogger(__name__)
@@ -34,21 +34,17 @@ _WEIGHT_BYTES = 512
 class SeenGroup:
     """A group as it was when the file was made, to be compared with the group now.
 
-    `state`: hash of its attributes and members; None if `origin`, the file that contains the group, detects changes.
+    `state`: hash of its attributes and members.
     """
 
     group: OpenGroup
-    origin: Origin | None
-    state: int | None
+    state: int
 
     def current(self) -> bool:
         """True if the group has the same attributes and members."""
-        if self.group.path.present() is not self.group or (self.origin is not None and not self.origin.current()):
-            return False
         group = self.group.group
-        if self.state is None:
-            return True
-        return self.state == _state(known_attributes(group), list(group.children()))
+        present = self.group.path.present() is self.group
+        return present and self.state == _state(known_attributes(group), list(group.children()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,28 +85,27 @@ class Walked:
 class Walk:
     """Walks through the groups and arrays below one group, and describes them to the process that writes the file."""
 
-    def __init__(self, root: tuple[str, ...], exactly: bool = True) -> None:
-        """`exactly`: describe objects of HDF5 files exactly as those files do."""
+    def __init__(self, root: tuple[str, ...]) -> None:
+        """`root`: path of the group."""
         self._root = root
-        self._exactly = exactly
         self._writer = SkeletonWriter()
         self.specification = spec.Specification(self._writer.send)
         self._watched: dict[Origin, None] = {}
         self._shown: dict[int, Shown] = {}
         self._labelled: dict[str, dimensions.Labelled] = {}
-        self._objects: dict[tuple[str, JSON], str] = {}
         self._around: dict[OpenGroup, Surroundings] = {}  # contexts of the groups that the walk is in
         self._mtime_ns = 0
         self._variable = 0
         self._total = 0
-        self._excerpt = False  # True if the new file is a part of one HDF5 file
+
+    def count(self) -> int:
+        """Return the number of groups and arrays found so far."""
+        return self.specification.count
 
     def file(self, group: OpenGroup, depth: int) -> Walked:
         """The virtual file of a group and all below it."""
         try:
             self._writer.begin()
-            known = known_exactly(group.group) if self._exactly else None
-            self._excerpt = known is not None and known.nested > 0
             self._mtime_ns = group.group.mtime_ns
             self._group(group, "", depth)
             scales = dimensions.scales(self._labelled)
@@ -134,18 +129,15 @@ class Walk:
         except FsbridgeError as error:
             left_out.append(f"attributes: {error}")
             log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", path, error)
-        known = known_exactly(group.group) if self._exactly else None
-        members = list(group.group.children()) if known is None else None
-        self._around[group] = group.around(()) if members is None else group.look_around(members)
-        typed = {} if known is None else self.specification.typed(known.file, known.described)
-        self.specification.add("group", path or "/", attributes=attributes, characters=spec.characters(attributes), **typed)
-        if known is not None:
-            self._same(known.file, known.described, path or "/")
-        seen = _SeenMembers()
-        for name, step in self._steps(group, known, members, seen, path, depth):
+        members = list(group.group.children())
+        self._around[group] = group.look_around(members)
+        own = dimensions.without_notes(attributes)
+        self.specification.add("group", path or "/", attributes=own, characters=spec.characters(own))
+        for child, opener in openers(group.group, members, group.path.member.context.config.is_remote):
             self._room()
+            name = spec.component(child.name)
             try:
-                step()
+                self._child(group, child, opener, path, depth)
             except NotFound:
                 continue  # removed meanwhile
             except (WriterDied, *PASSING):
@@ -156,38 +148,7 @@ class Walk:
         del self._around[group]
         if left_out:
             self.specification.leave_out(path or "/", left_out)
-        if known is not None and seen.alone:
-            self._watch(SeenGroup(group, known.origin, None))
-        else:
-            state = _state(attributes, list(group.group.children()) if members is None else members)
-            self._watch(SeenGroup(group, None if known is None else known.origin, state))
-
-    def _steps(
-        self,
-        group: OpenGroup,
-        known: Exact | None,
-        listed: Sequence[Child] | None,
-        seen: _SeenMembers,
-        path: str,
-        depth: int,
-    ) -> Iterator[tuple[str, Callable[[], None]]]:
-        """Yield each member's name, and a function that adds it. `seen` gets members that an HDF5 file describes exactly.
-
-        If HDF5 cannot describe all of them, the others are added in the same way as members of other formats.
-        """
-        if known is not None:
-            try:
-                for member in known.members:
-                    seen.names.add(member.name)
-                    seen.alone &= member.kind != "external"
-                    yield member.name, partial(self._exact_member, group, known, member, path, depth)
-                return
-            except (CorruptData, Unsupported, TooLarge) as error:
-                seen.alone = False
-                log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
-        children = (child for child in group.group.children() if child.name not in seen.names) if listed is None else listed
-        for child, opener in openers(group.group, children, group.path.member.context.config.is_remote):
-            yield spec.component(child.name), partial(self._child, group, child, opener, path, depth)
+        self._watch(SeenGroup(group, _state(attributes, members)))
 
     def _watch(self, watch: Origin) -> None:
         self._watched[watch] = None
@@ -197,107 +158,43 @@ class Walk:
             raise TooLarge(f"the virtual HDF5 file has room for at most {MAX_OBJECTS} groups and arrays")
 
     def _child(self, group: OpenGroup, child: Child, opener: Opener, path: str, depth: int) -> None:
+        name, path = child.name, f"{path}/{spec.component(child.name)}"
         node: Node = Link(child.link) if child.link is not None else opener()
-        self._node(group, child.name, f"{path}/{spec.component(child.name)}", node, depth)
-
-    def _node(self, group: OpenGroup, name: str, path: str, node: Node, depth: int, known: Facts | None = None) -> None:
         if isinstance(node, Link):
             target = spec.absolute(group.path.member.names, node.target, self._root)
             self.specification.add("soft", path, target=target)
             return
         array = as_array(node)
         if array is not None:
-            self._array(group, name, group.opened(name, array, self._around[group]), path, known)
+            self._array(group, name, group.opened(name, array, self._around[group]), path)
             return
         if depth <= 0:
             raise TooLarge("the group is nested too deeply")
         below = group.directory(name, cast(Group, node)).present()
         self._group(cast(OpenGroup, below), path, depth - 1)
 
-    # ---- members of HDF5 files
-
-    def _exact_member(self, group: OpenGroup, known: Exact, member: ExactMember, path: str, depth: int) -> None:
-        """Add a member of an HDF5 file's group. Links and types become what they are in that file."""
-        full = f"{path}/{member.name}"
-        if member.kind == "user-defined":
-            raise Unsupported("user-defined links of HDF5 cannot be copied")
-        if member.kind == "soft":
-            self.specification.add("soft", full, target=self._soft_target(group, known, str(member.target), path))
-            return
-        described = member.described
-        same = self._objects.get((known.file, described.get("address"))) if described else None
-        if same is not None:
-            self.specification.add("hard", full, target=same)
-            return
-        facts = Facts(known.file, described) if described.get("attributes") is not None else None
-        if member.kind == "type" and facts is not None:
-            self.specification.add("type", full, **self.specification.typed(*facts))
-            self._same(known.file, described, full)
-            return
-        try:
-            node = group.group.child(member.name)
-        except (AccessDenied, CorruptData, NotFound) as error:
-            if member.kind == "external":
-                self.specification.add("external", full, target=member.target)
-                return
-            if isinstance(error, CorruptData) or facts is None or described.get("stored") or member.kind != "dataset":
-                raise
-            self.specification.add("dataset", full, bytes=0, **self.specification.typed(*facts))  # a netCDF dimension
-        else:
-            self._node(group, member.name, full, node, depth, facts)
-        if member.kind != "external":
-            self._same(known.file, described, full)
-
-    def _same(self, file: str, described: Mapping[str, JSON], path: str) -> None:
-        """Note that this object is at `path`, so that other links to it lead there."""
-        if described.get("address") is not None:
-            self._objects.setdefault((file, described["address"]), path)
-
-    def _soft_target(self, group: OpenGroup, known: Exact, target: str, path: str) -> str:
-        """Return a soft link's target. An absolute one is adapted if the new file has another group as its root."""
-        if not target.startswith("/") or known.nested == path.count("/"):
-            return target
-        up = "/".join([".."] * known.nested + [part for part in target.split("/") if part not in ("", ".")])
-        return spec.absolute(group.path.member.names, up, self._root)
-
     # ---- arrays
 
-    def _array(self, group: OpenGroup, name: str, array: OpenArray, path: str, known: Facts | None) -> None:
+    def _array(self, group: OpenGroup, name: str, array: OpenArray, path: str) -> None:
         view = array.view(name=path.rpartition("/")[2])
         if array.metadata.varlength:
             raise TooLarge("the blocks have varying numbers of elements")
-        item, elements = spec.dataset(view, path), None
-        if known is not None:
-            described = dimensions.excerpt(known.described) if self._excerpt else known.described
-            item |= self.specification.typed(known.file, described)
-        if spec.stored(view).items and known is not None:
-            elements = self._exact_items(array)
-        elif spec.stored(view).items:
+        item = spec.dataset(view, path)
+        if spec.stored(view).items:
             item["items"] = self._items(array, view)
         else:
             size = view.selection.size * array.metadata.dtype.itemsize
             fits(self._total + size)
             self._total += size
-            if known is not None and not known.described.get("stored"):
-                item["bytes"] = 0
-        number = self.specification.add(**item, elements=elements)
+        number = self.specification.add(**item)
         if item["bytes"]:
             opener = partial(_opened, group, name, array.array.version)
-            exactly = known is not None and "type" in known.described
-            self._shown[number] = shown_array(view, exactly, array.array, opener)
+            self._shown[number] = shown_array(view, opener)
         self._watched[array.array.watch() or array.array] = None
         self._mtime_ns = max(self._mtime_ns, array.array.mtime_ns)
-        labelled = spec.labelled(view, path.rpartition("/")[2]) if known is None else None
+        labelled = spec.labelled(view, path.rpartition("/")[2])
         if labelled is not None:
             self._labelled[path] = labelled
-
-    def _exact_items(self, array: OpenArray) -> bytes:
-        """Return the elements of an HDF5 file's array that only point at their values, for the skeleton."""
-        exactly = array.array.exact()
-        assert exactly is not None
-        content = exactly.items()
-        self._add_variable(len(content))
-        return content
 
     def _items(self, array: OpenArray, view: View) -> list[JSON]:
         """Return the elements of an array that must lie in the skeleton (`Stored.items`)."""
@@ -305,29 +202,12 @@ class Walk:
             raise TooLarge(f"the array has more than {MAX_TEXTS} elements of variable length")
         version = array.settled()
         items = array.elements(array.current(version), view.selection, spec.stored(view).order)
-        self._add_variable(sum(len(item) for item in items.reshape(-1).tolist()))
-        self._watch(SkeletonElements(array, version))
-        return list(spec.items_of(view, items))
-
-    def _add_variable(self, count: int) -> None:
+        count = sum(len(item) for item in items.reshape(-1).tolist())
         if self._variable + count > VARIABLE_BYTES:
             raise TooLarge(f"elements of variable length have more than {VARIABLE_BYTES} bytes altogether")
         self._variable += count
-
-
-def group_file(group: OpenGroup, names: tuple[str, ...], depth: int, began: Callable[[Walk], None]) -> Walked:
-    """The virtual file of the group at `names`; `began` gets each walk that is begun for it."""
-    walk = Walk(names)
-    began(walk)
-    try:
-        return walk.file(group, depth)
-    except WriterDied as error:
-        if not walk.specification.is_typed:
-            raise
-        log.warning("types and attributes in the virtual HDF5 file may differ from those of the source: %s", error)
-    walk = Walk(names, exactly=False)
-    began(walk)
-    return walk.file(group, depth)
+        self._watch(SkeletonElements(array, version))
+        return list(spec.items_of(view, items))
 
 
 def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
@@ -342,18 +222,3 @@ def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
 def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
     """Return a hash of a group's attributes and members."""
     return hash((repr(attributes), frozenset((child.name, child.link) for child in members)))
-
-
-@dataclass
-class _SeenMembers:
-    """Members of a group that an HDF5 file describes exactly. `alone`: it describes all, and none is in another file."""
-
-    names: set[str] = field(default_factory=set)
-    alone: bool = True
-
-
-class Facts(NamedTuple):
-    """What an HDF5 file says of one of its objects. `file`: the HDF5 file; `described`: see `exact.Exact.described`."""
-
-    file: str
-    described: Mapping[str, JSON]

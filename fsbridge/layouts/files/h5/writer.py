@@ -3,13 +3,12 @@
 Run as `python -P -m fsbridge.layouts.files.h5.writer`, it is the process that forks such children, one for each skeleton.
 Requests and their attachments:
 
-    objects    objects (`specification.py`) as JSON, and the bytes to which their "blob" members refer
+    objects    objects (`specification.py`) as JSON
     finish     `{"left_out", "scales"}` as JSON
 
-The answer to the last one is `{"end", "offsets", "pieces", "failed", "plain"}` and the bytes of all pieces. "pieces": offset
-and length of each; "offsets": one for each object, in the order of the requests; "failed": the paths of those that the file
-lacks, and why; "plain": the numbers of those that could not be copied exactly from another HDF5 file. Not here:
-the writing (`child/`), anything the daemon runs.
+The answer to the last one is `{"end", "offsets", "pieces", "failed"}` and the bytes of all pieces. "pieces": offset and
+length of each; "offsets": one for each object, in the order of the requests; "failed": the paths of those that the file
+lacks, and why. Not here: the writing (`child/`), anything the daemon runs.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def answer(skeleton: Skeleton, op: str, attachments: Sequence[bytes | bytearray]
     """Execute one request and return the answer, which may be that HDF5 cannot write the file at all."""
     try:
         if op == "objects":
-            skeleton.add(json.loads(attachments[0]), bytes(attachments[1]))
+            skeleton.add(json.loads(attachments[0]))
             return {}, []
         pages, offsets = skeleton.finish(**json.loads(attachments[0]))
     except MemoryError:
@@ -44,8 +43,7 @@ def answer(skeleton: Skeleton, op: str, attachments: Sequence[bytes | bytearray]
         return {"error": "corrupt", "message": f"{type(error).__name__}: {str(error)[:300]}"}, []
     pieces = pages.pieces()
     places = [[offset, len(content)] for offset, content in pieces]
-    lacks = {"failed": list(skeleton.failed.values()), "plain": skeleton.plain}
-    head = {"end": pages.end, "offsets": offsets, "pieces": places, **lacks}
+    head = {"end": pages.end, "offsets": offsets, "pieces": places, "failed": list(skeleton.failed.values())}
     return head, [b"".join(content for _, content in pieces)]
 
 
@@ -80,7 +78,7 @@ def warm_up() -> None:
     ]
     scales = {"made": [["/s", "s"]], "attached": [["/t", 0, "/s"]]}
     skeleton = Skeleton()
-    answer(skeleton, "objects", [json.dumps(objects).encode(), b""])
+    answer(skeleton, "objects", [json.dumps(objects).encode()])
     answer(skeleton, "finish", [json.dumps({"left_out": {}, "scales": scales}).encode()])
 
 

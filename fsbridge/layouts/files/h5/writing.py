@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Full, Queue
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
 from fsbridge.children.starting import Program
@@ -30,17 +30,14 @@ _WAITING = 4
 
 
 class WriterDied(ChildDied):
-    """The process ended, most likely because of an HDF5 file's description of some object."""
+    """The process ended, so that the whole file fails, not one member of it."""
 
 
 Answer = tuple[dict[str, Any], bytes]
 
 
-class Batch(NamedTuple):
-    """Objects in the order of their making. `blob`: the elements to which their "blob" members refer."""
-
-    objects: Sequence[Mapping[str, JSON]]
-    blob: bytes
+Batch: TypeAlias = Sequence[Mapping[str, JSON]]
+"""Objects in the order of their making."""
 
 
 class SkeletonWriter:
@@ -117,8 +114,8 @@ class SkeletonWriter:
                 self._error = anew(error)
 
     def _ask(self, batch: Batch) -> None:
-        child, text = self._started(), json.dumps(batch.objects).encode()
-        _asked(lambda: child.ask({"op": "objects"}, 0, PATIENCE_SECONDS, [text, batch.blob]))
+        child, text = self._started(), json.dumps(batch).encode()
+        _asked(lambda: child.ask({"op": "objects"}, 0, PATIENCE_SECONDS, [text]))
 
     def _started(self) -> ChildProcess:
         if self._child is None:

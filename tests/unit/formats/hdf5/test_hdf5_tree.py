@@ -14,7 +14,7 @@ from hdf5_model import array, everything, node, opened, values
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.child import objects
-from fsbridge.formats.hdf5.child.exact import ExactFile
+from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.model import Link
 
 
@@ -83,7 +83,7 @@ def test_pages_come_from_links_read_together(libver: str, monkeypatch: pytest.Mo
             expected[group] = sorted(f"{group}{number}" for number in range(count))
             for name in expected[group]:
                 file[f"{group}/{name}"] = h5py.SoftLink("/nothing")
-        child = ExactFile()
+        child = Datasets()
         child.file = file.id
         for group, start in [
             ("a", 0),

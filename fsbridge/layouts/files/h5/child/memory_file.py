@@ -15,7 +15,7 @@ from typing import Any
 
 from h5py import h5d, h5f, h5fd, h5p, h5s
 
-from fsbridge.children.elements import DEFAULT, ID, MEMORY, SIZE, TEXT, function
+from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, SIZE, TEXT, function
 
 PAGE = 4096
 """Least bytes that the kernel requests."""

@@ -1,6 +1,6 @@
 """Objects that JSON describes (`specification.py`), written into an HDF5 file. Part of the writing process.
 
-Not here: objects of other HDF5 files (`typed.py`), the order in which objects are written (`skeleton.py`).
+Not here: the order in which objects are written (`skeleton.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
 from numpy.typing import NDArray
 
-from fsbridge.children.elements import DEFAULT, ID, MEMORY, TEXT, function
+from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, TEXT, function
 from fsbridge.layouts.files.h5.child.memory_file import MAX_RANK
-from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw, untimed
 
 ATTRIBUTE_BYTES = 60000
 """Most bytes of an attribute that fit into an object header.
@@ -35,6 +34,34 @@ _DISTINCT = 256
 _create_attribute = function(h5p, "H5Acreate2", ID, TEXT, ID, ID, ID, ID, result=ID)
 _write_attribute = function(h5p, "H5Awrite", ID, ID, MEMORY)
 _close_attribute = function(h5p, "H5Aclose", ID)
+
+
+def raw(path: str) -> bytes:
+    """Return a path as bytes for HDF5. Bytes that were not UTF-8 in the source are unchanged."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def untimed(kind: Any) -> Any:
+    """Return creation properties of a class without times, so that the same objects always give the same bytes."""
+    plist = h5p.create(kind)
+    plist.set_obj_track_times(False)
+    return plist
+
+
+@functools.cache
+def link_creation() -> Any:
+    """Return creation properties of links."""
+    links = h5p.create(h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    links.set_char_encoding(h5t.CSET_UTF8)
+    return links
+
+
+def checked(status: int) -> int:
+    """Return what a function of HDF5 returned; RuntimeError if it failed."""
+    if status < 0:
+        raise RuntimeError("HDF5 reported an error")
+    return status
 
 
 def attribute(value: Any) -> Any:

@@ -32,7 +32,7 @@ from fsbridge.layouts.files.h5 import nodes
 from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.nodes import H5Group, H5Handle
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin
-from fsbridge.layouts.files.h5.walk import Walk, Walked
+from fsbridge.layouts.files.h5.walk import Walked
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group
@@ -161,7 +161,7 @@ def test_p11_a_failure_in_the_background_keeps_nothing_of_its_waiting_callers(mo
     monkeypatch.setattr(SkeletonWriter, "_started", fails)
     making, writer = Making("s.h5", fails, Room(FILES_AT_A_TIME)), SkeletonWriter()
     writer.begin()
-    last = Batch([], b"")
+    last: Batch = []
     for wait in (lambda: making.wait(PATIENCE), lambda: writer.finish(last, {}), lambda: writer.send(last)):
         held = met(wait)
         gc.collect()  # pytest's own notes of the error are a cycle
@@ -386,14 +386,14 @@ def test_p7_files_of_stores_that_hang_do_not_stop_those_of_others(monkeypatch: p
     monkeypatch.setattr(made_files, "STALLED_SECONDS", 0.1)
     goes_on, made = threading.Event(), Walked(Twin(0, (), ()), (), 0)
 
-    def hangs(began: Callable[[Walk], None]) -> Walked:
+    def hangs() -> Walked:
         assert goes_on.wait(PATIENCE)
         return made
 
     room = Room(FILES_AT_A_TIME)
     hung = [Making(f"hung{number}.h5", hangs, room) for number in range(3)]
     try:
-        assert Making("healthy.h5", lambda began: made, room).wait(10.0) is made
+        assert Making("healthy.h5", lambda: made, room).wait(10.0) is made
     finally:
         goes_on.set()
     assert [one.wait(PATIENCE) for one in hung] == [made] * 3

@@ -21,7 +21,7 @@ NO_SCALES: Mapping[str, Any] = {"made": [], "attached": []}
 
 def written(objects: Sequence[Mapping[str, Any]], left_out: Mapping[str, list[str]]) -> tuple[h5py.File, list[int | None]]:
     skeleton = Skeleton()
-    skeleton.add([ROOT, *objects], b"")
+    skeleton.add([ROOT, *objects])
     pages, offsets = skeleton.finish(left_out, NO_SCALES)
     pages.seek(0)
     return h5py.File(io.BytesIO(pages.read())), offsets
@@ -41,14 +41,6 @@ def test_p3_what_cannot_be_written_is_named_in_its_own_group() -> None:
     assert [reason.partition(":")[0] for reason in file.attrs[LEFT_OUT]] == ["bad"]
     assert [reason.partition(":")[0] for reason in file["g"].attrs[LEFT_OUT]] == ["other", "bad", "worse"]
     assert offsets == [None] * 6
-
-
-def test_p12_an_attribute_that_cannot_be_written_as_hdf5_had_it_is_written_as_json_has_it() -> None:
-    typed = {"attributes": [{"name": "a"}, {"name": "b"}]}  # without a type: it could not be told
-    group = {"kind": "group", "path": "/g", "file": 0, "typed": typed, "attributes": {"a": 5, "c": 6}}
-    file, _ = written([group], {})
-    assert dict(file["g"].attrs) == {"a": 5}
-    assert file.attrs["n"] == 1
 
 
 def test_p12_lists_of_more_dimensions_than_hdf5_has_are_json() -> None:

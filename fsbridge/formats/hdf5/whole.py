@@ -1,0 +1,95 @@
+"""One version of an HDF5 file as bytes, if these are all that any program needs to read what is in it.
+
+Not here: what a program could need besides (`child/alone.py`), the file that a layout makes of the bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.formats.hdf5 import answers
+from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.formats.hdf5.versions import DataVersion, lasting
+from fsbridge.store import Stat
+
+log = logging.getLogger(__name__)
+
+LOOKING, ASKING = 0.5, 0.8
+"""Most time that the child looks at objects, and that its answer is waited for, as fractions of a look-up's deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """One version of a file (`model.WholeFile`)."""
+
+    file: HDF5File
+    stat: Stat
+
+    @property
+    def size(self) -> int:
+        return self.stat.size
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.stat.mtime_ns
+
+    @property
+    def version(self) -> Hashable:
+        return self.stat.version
+
+    @property
+    def is_remote(self) -> bool:
+        return self.file.data.is_remote
+
+    def settled(self) -> bool:
+        """True if any later change of the file shows; Stale if it has changed."""
+        return self._present().stat.settled
+
+    def read(self, start: int, length: int) -> bytes | memoryview:
+        return self._present().read(start, length)
+
+    def fetch(self, start: int, length: int) -> None:
+        self._present().fetch(start, length)
+
+    def _present(self) -> DataVersion:
+        return self.file.version(self.stat.version)
+
+
+class _Known(NamedTuple):
+    """What a reader of a version needs besides the file."""
+
+    version: Hashable
+    needs: str | None
+
+
+class _Knowledge:
+    """The last answer about one file."""
+
+    last: _Known | None = None
+
+
+def whole_file(file: HDF5File) -> WholeFile | None:
+    """Return the file as it is now.
+
+    None if HDF5 alone cannot read all that is in it, and if that is not known: the file is damaged, or too large to tell in
+    time. Raises what may pass in a moment, and AccessDenied.
+    """
+    stat, knowledge = file.current().stat, file.kept(_Knowledge, _Knowledge)
+    known, seconds = knowledge.last, file.config.metadata_deadline
+    if known is None or known.version != stat.version:
+        question = {"op": "alone", "most_seconds": LOOKING * seconds}
+        try:
+            answer, _, stat = file.ask(question, seconds=ASKING * seconds)
+            known = _Known(stat.version, answers.optional_text(answer, "needs"))
+        except (CorruptData, Unsupported, TooLarge) as error:
+            log.info("%s is shown as an HDF5 file made anew: %s", file.path, error)
+            return None
+        if known.needs is not None:
+            log.info("%s is shown as an HDF5 file made anew: %s", file.path, known.needs)
+        if lasting(stat):
+            knowledge.last = known
+    return WholeFile(file, stat) if known.needs is None else None
