@@ -27,7 +27,7 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 
-from fsbridge import landlock
+from fsbridge.children import landlock
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)

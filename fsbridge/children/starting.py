@@ -21,7 +21,7 @@ from queue import SimpleQueue
 import fsbridge
 from fsbridge.children.server import FORGET, MESSAGE_BYTES, NO, REAP, START
 from fsbridge.errors import SHORTAGES
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.forking import PerProcess, make_lock
 
 START_SECONDS = 30.0
@@ -135,17 +135,13 @@ class Starter:
             started.put(process)
             process.wait()
 
-        confinement.apart(keep, "fsbridge-starter")
+        starting.start_now(keep, "fsbridge-starter")
         found = started.get()
         if isinstance(found, Exception):
             raise found
         return found
 
     def _start(self, stdin: int) -> subprocess.Popen[bytes]:
-        """Start the process outside the daemon's confinement.
-
-        The process may later need files of the store that the daemon's threads may not open now.
-        """
         return subprocess.Popen(
             [sys.executable, "-P", "-m", self.program.module],
             stdin=stdin,

@@ -132,15 +132,15 @@ def _helper() -> Iterator[Diagnosis]:
 
 
 def _kernel() -> Iterator[Diagnosis]:
-    from fsbridge import landlock
+    from fsbridge.children import landlock
     from fsbridge.store.local import descriptors
 
     has, found = landlock.version(), platform.release()
     yield Diagnosis("kernel", "ok", f"Linux {found}")
     if has:
-        yield Diagnosis("Landlock", "ok", f"version {has}: worker threads may open nothing but the store")
+        yield Diagnosis("Landlock", "ok", f"version {has}: child processes may open nothing but their files")
     else:
-        words = "not available: only the checks of paths keep workers inside the store"
+        words = "not available: only their own checks keep child processes to their files"
         yield Diagnosis(
             "Landlock", "note", words, "Linux 5.13 or later has it; it may be off (lsm= of the kernel's command line)"
         )

@@ -25,8 +25,8 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import trio
 
-from fsbridge.errors import AccessDenied, FsbridgeError, TimedOut
-from fsbridge.threads import confinement
+from fsbridge.errors import FsbridgeError, TimedOut
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 
 T = TypeVar("T")
@@ -107,7 +107,6 @@ class _Job(Generic[T]):
         "error",
         "hung",
         "over",
-        "repeated",
         "result",
         "slow",
         "subject",
@@ -124,7 +123,6 @@ class _Job(Generic[T]):
         self.begun = self.ended = self.slow = False  # the lane's lock guards these
         self.over = False  # as the event loop knows it
         self.hung = False
-        self.repeated = False  # true once it failed on a thread with outdated rules and was queued again
         self.result: T | None = None
         self.error: Exception | None = None
 
@@ -262,32 +260,26 @@ class Lane:
                 self._start_thread()
 
     def _start_thread(self) -> None:
-        confinement.start(self._work, f"fsbridge-{self.name}-{self._started + 1}")
+        starting.start(self._work, f"fsbridge-{self.name}-{self._started + 1}")
         self._alive += 1  # not before: without memory for one, another must be started later
         self._started += 1
 
     def _work(self) -> None:
         try:
             self._take_jobs()
-        except MemoryError:  # between two jobs
-            self._make_way(True)
+        except MemoryError:  # between two jobs: another thread takes the place of this one
+            with self._lock:
+                self._alive -= 1
+                self._start_thread()
 
     def _take_jobs(self) -> None:
         returns, stays = self._returns, True
         assert returns is not None
         while stays and (job := self._queue.get()) is not None:
             try:
-                if confinement.outgrown():
-                    self._queue.put(job)
-                    self._make_way(stays)
-                    return
                 if self._begin(job):
                     _do(job)
                     stays = self._end(job)
-                    if confinement.outgrown():
-                        stays = self._make_way(stays)
-                        if self._again(job):
-                            return
             except MemoryError as error:  # on the way to the job or from it
                 job.error, job.wanted = error, False
             job.call = None
@@ -323,25 +315,6 @@ class Lane:
         elif not job.wanted and job.abandoned is not None:
             job.abandoned(job.result)
 
-    def _make_way(self, stays: bool) -> bool:
-        """Start a thread in place of this one and return False. `stays` false: a substitute has already taken its place."""
-        if stays:
-            with self._lock:
-                self._alive -= 1
-                self._start_thread()
-        return False
-
-    def _again(self, job: _Job[Any]) -> bool:
-        """Queue again, once, a wanted job that failed because this thread's Landlock rules are outdated; true if queued."""
-        with self._lock:
-            if job.error is None or job.repeated or not job.wanted:
-                return False
-            job.error = None
-            job.repeated = True
-            job.begun = job.ended = job.slow = False
-        self._queue.put(job)
-        return True
-
     def _begin(self, job: _Job[Any]) -> bool:
         """Mark `job` as begun if it is still wanted; false if it is not."""
         with self._lock:
@@ -366,12 +339,6 @@ def _do(job: _Job[Any]) -> None:
     try:
         assert job.call is not None
         job.result = job.call()
-    except (AccessDenied, PermissionError) as error:
-        job.error = error
-        try:
-            confinement.refused()
-        except Exception as outgrown:  # of any kind: without this thread the lane would answer nothing any more
-            job.error = outgrown
     except Exception as error:  # not judged here: it travels to the caller, which has the errno boundary
         job.error = error
     except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon

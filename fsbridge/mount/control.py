@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fsbridge.config import LEVELS, Config
 from fsbridge.errors import SetupError, printable
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 
 if TYPE_CHECKING:  # the asking commands import this module, too
@@ -115,7 +115,7 @@ class Control:
             log.info("the control socket cannot be made, so `fsbridge status` shows little of this mount: %s", error)
             self.close()
         else:
-            confinement.start(self._serve, "fsbridge-control")
+            starting.start(self._serve, "fsbridge-control")
 
     def _begin(self, facts: Mapping[str, Any]) -> None:
         base = f"{_own_folder()}/{os.getpid()}-{secrets.token_hex(4)}"
@@ -133,7 +133,7 @@ class Control:
         new.rename(described)
 
     def close(self) -> None:
-        """Remove the socket; only a thread that is not confined (in front of the wall, see `confinement`) may call this."""
+        """Remove the socket."""
         for path in self._paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)

@@ -33,7 +33,7 @@ from fsbridge.kernel.session import quick_requests
 from fsbridge.mount import preflight
 from fsbridge.mount.control import Report
 from fsbridge.mount.preflight import FAILED, SYSTEM
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class Daemon:
         self.filesystem.inodes.park()
         self.filesystem.directories.clear()
         self.filesystem.ahead.clear()
-        confinement.start(self._give_back, "fsbridge-drop")
+        starting.start(self._give_back, "fsbridge-drop")
 
     async def _watch_forgotten(self) -> None:
         """Drop caches when the kernel has forgotten many inodes, as after a walk through many arrays."""

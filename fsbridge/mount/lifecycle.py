@@ -2,10 +2,8 @@
 
 The command returns when the mounted root answers. The order matters: the fork comes before threads and stores (neither
 survives a fork), the checks before the fork (their words go to the terminal), and nothing on the event loop's thread ever
-touches the mount (it would wait for itself). What threads may open is decided here, too: the store, the software, and files
-that requests to remote stores need. Not here: how threads are confined to that (`threads/confinement.py`), what child
-processes need (told by the code that starts them), requests (`kernel/filesystem.py`), the checks (`preflight.py`), serving
-(`daemon.py`).
+touches the mount (it would wait for itself). Not here: requests (`kernel/filesystem.py`), the checks (`preflight.py`),
+serving (`daemon.py`).
 
 SIGTERM and SIGINT detach the mount at once, whatever is open or hangs. In the foreground SIGHUP does the same, because the
 terminal has been closed; in the background it drops caches and reopens the log. After a crash the mount is left behind on
@@ -35,7 +33,6 @@ from fsbridge.errors import FsbridgeError, SetupError, printable
 from fsbridge.lru import drop_all
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, INTERNAL, INTERRUPTED, SYSLOG, SYSTEM
-from fsbridge.threads.confinement import Needs
 from fsbridge.tree import Directory
 
 if TYPE_CHECKING:
@@ -51,33 +48,6 @@ INTERRUPT_SECONDS = 0.5
 
 NEW_OBJECTS = 50_000
 """New objects before the garbage collector runs. With Python's 700 it takes a quarter of a walk of many arrays."""
-
-LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/ld.so.cache")
-"""Places of shared libraries, because some modules are imported only when first needed."""
-
-MACHINE = ("/etc/localtime", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu")
-"""What libraries look up about the machine."""
-
-NETWORK = ("/etc", "/run/systemd/resolve", "/run/resolvconf", "/usr/share/ca-certificates", "/var/lib/ca-certificates")
-"""Where name resolution and the check of certificates find their files."""
-
-CREDENTIALS = ("~/.aws", "~/.config/gcloud", "~/.azure")
-"""Folders in which the cloud providers' tools keep credentials."""
-
-NAMED = (
-    "AWS_CA_BUNDLE",
-    "AWS_CONFIG_FILE",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_SHARED_CREDENTIALS_FILE",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AZURE_FEDERATED_TOKEN_FILE",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_SERVICE_ACCOUNT",
-    "GOOGLE_SERVICE_ACCOUNT_PATH",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-)
-"""Variables that name files; tokens are replaced by renaming, so their folders are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +191,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
     from fsbridge.mount.control import Control
     from fsbridge.mount.daemon import Daemon
     from fsbridge.mount.logs import Log, Warnings, open_log
-    from fsbridge.threads import confinement
+    from fsbridge.threads import starting
 
     keep_freed_memory()
     record = Log(config)
@@ -248,7 +218,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
                 gc.collect()
                 give_freed_memory_back()
 
-            confinement.begin(needs(config))
+            starting.begin()
             daemon = Daemon(config, tree.root, partial(ready, warned.lines), warm_up, reload, give_back, tree.cache)
             if accesses is not None:
                 daemon.report.log_accesses(accesses)
@@ -301,32 +271,3 @@ def _fate(status: int) -> str:
     if os.WIFSIGNALED(status):
         return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"exit code {os.waitstatus_to_exitcode(status)}"
-
-
-def needs(config: Config) -> Needs:
-    """Return what confined threads of the mount `config` may open: others open logs and spill files, and start children."""
-    data = list(config.external_folders)
-    if config.uses_network:
-        named = (os.environ.get(name) for name in NAMED)
-        folders = (path if os.path.isdir(path) else os.path.dirname(path) for path in named if path)
-        data += [*NETWORK, *map(os.path.expanduser, CREDENTIALS), *filter(None, folders)]
-    if not config.is_remote:
-        data.append(config.source)
-    software = [*_python(), *LIBRARIES, *MACHINE]
-    writable = [os.devnull, *filter(None, [config.remote.block_cache if config.uses_network else ""])]
-    return Needs(
-        data=tuple(map(os.path.abspath, data)),
-        software=tuple(dict.fromkeys(software)),
-        writable=tuple(writable),
-        network=config.uses_network,
-    )
-
-
-def _python() -> list[str]:
-    """Return the places of Python and its modules, except the folder that the program happens to have been started from."""
-    first = [] if sys.flags.safe_path else sys.path[:1]
-    modules = [path for path in sys.path if path not in first or os.path.isfile(path)]
-    package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    libraries = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    found = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, package, *modules, *libraries]
-    return [path for path in map(os.path.abspath, filter(None, found)) if path != "/"]

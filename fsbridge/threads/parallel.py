@@ -1,7 +1,7 @@
 """Calls that wait for something remote: many in parallel, or one that goes on when an interrupt ends the wait for it.
 
-Daemon threads make the calls, so a server that hangs does not delay the end of the process. The threads are confined
-(`confinement.py`) if the thread that starts them is. Not here: work that can be left undone (`workers.py`).
+Daemon threads make the calls, so a server that hangs does not delay the end of the process. Not here: work that can be left
+undone (`workers.py`).
 """
 
 from __future__ import annotations

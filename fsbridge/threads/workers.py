@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 from fsbridge import asking
 from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 
 log = logging.getLogger(__name__)
@@ -113,8 +113,6 @@ class Workers:
                 finally:
                     del self._begun[own]
                 del job
-                if confinement.outgrown():
-                    return
             dismissed = True
         finally:
             if not dismissed:
@@ -144,7 +142,7 @@ class Workers:
                 self._start_thread()
 
     def _start_thread(self) -> None:
-        confinement.start(self._work, f"fsbridge-{self._name}-{self._running + 1}")
+        starting.start(self._work, f"fsbridge-{self._name}-{self._running + 1}")
         self._running += 1
 
 
@@ -196,7 +194,7 @@ class HungMembers(Generic[R]):
                 continue
             asked = left[: next((number for number, key in enumerate(left) if key in self._hanging), len(left))]
             answers: _Round[R] = _Round()
-            confinement.start(partial(self._ask_all, asked, ask, answers), "fsbridge-members")
+            starting.start(partial(self._ask_all, asked, ask, answers), "fsbridge-members")
             for key in asked:
                 patience = KNOWN_SECONDS if known(key) else PATIENCE_SECONDS
                 answer = self._next(answers, key, patience / haste)

@@ -20,7 +20,7 @@ from forking import environment
 from mounting import fsbridge
 from small_stores import FORMATS
 
-from fsbridge import landlock
+from fsbridge.children import landlock
 from fsbridge.commands import diagnosis
 from fsbridge.commands.diagnosis import Diagnosis
 from fsbridge.errors import SetupError
@@ -72,7 +72,7 @@ FAULTS: list[tuple[str, Callable[[pytest.MonkeyPatch], object], str, str, str]] 
         "user_allow_other >> /etc/fuse.conf",
     ),
     ("mount -t fsbridge", lambda p: None, "note", "not installed", "fsbridge install-helper"),
-    ("Landlock", lambda p: p.setattr(landlock, "version", lambda: 0), "note", "only the checks of paths", "5.13"),
+    ("Landlock", lambda p: p.setattr(landlock, "version", lambda: 0), "note", "only their own checks", "5.13"),
     ("openat2", lambda p: p.setattr(descriptors, "HAVE_OPENAT2", False), "note", "step by step", "5.6"),
     (
         "libraries",

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -151,6 +152,48 @@ while not os.path.exists(sys.argv[2]):
     os.close(fd)
 print(bad, good)
 """
+
+
+def test_p3_p9_a_store_that_is_replaced_is_read_without_an_error(tmp_path: Path, mount: Callable[..., Mount]) -> None:
+    """With an HDF5 file in it, which a confined child process opens."""
+    current = tmp_path / "current"
+    for value in range(12):
+        folder = tmp_path / f"v{value}"
+        write(folder / "s.zarr", value)
+        with h5py.File(folder / "x.h5", "w") as file:
+            file["d"] = [value] * 4
+    (tmp_path / "v0").rename(current)
+    mounted = mount(current, "--metadata-ttl", "0")
+    for value in range(12):
+        if value:
+            current.rename(tmp_path / f"old{value}")
+            (tmp_path / f"v{value}").rename(current)
+        assert answer(mounted / "s.zarr/a/c/0") == bytes([value]) * 4
+        assert answer(mounted / "x.h5/d/c/0") == b"".join(value.to_bytes(8, "little") for _ in range(4))
+        assert sorted(os.listdir(mounted.path)) == ["s.zarr", "x.h5", "zarr.json"]
+
+
+@pytest.mark.parametrize("kind", ["h5", "zip"])
+def test_p9_a_file_that_is_replaced_by_renaming_is_read(tmp_path: Path, mount: Callable[..., Mount], kind: str) -> None:
+    source = tmp_path / f"x.{kind}"
+
+    def put(value: int) -> None:
+        if kind == "h5":
+            with h5py.File(tmp_path / "next", "w") as file:
+                file.create_dataset("a", data=[value] * 4, dtype="u1", chunks=(4,))
+        else:
+            write(tmp_path / f"z{value}", value)
+            with zipfile.ZipFile(tmp_path / "next", "w") as archive:
+                for path in (tmp_path / f"z{value}").rglob("*"):
+                    archive.write(path, path.relative_to(tmp_path / f"z{value}"))
+        os.replace(tmp_path / "next", source)
+
+    put(0)
+    mounted = mount(source, "--metadata-ttl", "0")
+    for value in range(5):
+        if value:
+            put(value)
+        assert answer(mounted / "a/c/0") == bytes([value]) * 4
 
 
 @contextlib.contextmanager

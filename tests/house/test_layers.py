@@ -37,7 +37,7 @@ LAYERS = [
     {"config"},
     {"lru"},
     {"threads"},
-    {"asking", "landlock"},
+    {"asking"},
     {"errors"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
@@ -48,7 +48,7 @@ SEES = {
     "kernel": {"asking", "tree", "config", "errors", "decoded"},
     "layouts": _MODEL | {"asking", "tree", "decoded", "config", "errors", "links", "lru"},
     "formats": _MODEL | {"asking", "store", "codecs", "children", "config", "errors", "links", "lru"},
-    "children": {"asking", "errors", "landlock"},
+    "children": {"asking", "errors"},
     "codecs": {"errors"},
     "store": {"asking", "config", "errors", "lru"},
     "decoded": {"asking", "tree", "metadata", "model", "config", "errors"},

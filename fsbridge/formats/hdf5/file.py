@@ -26,7 +26,7 @@ from fsbridge.formats.hdf5 import filters
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
 from fsbridge.formats.shared import Shared, SharedPart
 from fsbridge.store import Stat
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Deadline, Stopwatch
 
 T = TypeVar("T")
@@ -71,14 +71,14 @@ class IdleTimer:
             if self._waiting:
                 return
             self._waiting = True
-        confinement.later(IDLE_SECONDS, self._look, "fsbridge-idle")
+        starting.later(IDLE_SECONDS, self._look, "fsbridge-idle")
 
     def _look(self) -> None:
         with self._lock:
             left = IDLE_SECONDS - self._since.seconds
             self._waiting = left > 0
         if left > 0:
-            confinement.later(left, self._look, "fsbridge-idle")
+            starting.later(left, self._look, "fsbridge-idle")
         elif not self._give_back():
             self.used()
 

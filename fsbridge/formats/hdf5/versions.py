@@ -24,7 +24,6 @@ from fsbridge.formats.hdf5 import file_search
 from fsbridge.store import Stat
 from fsbridge.store.local import descriptors
 from fsbridge.store.local.status import SECOND_NS, stat_of
-from fsbridge.threads import confinement
 
 Result = TypeVar("Result")
 
@@ -256,7 +255,6 @@ def translated(path: str, call: Callable[[], Result]) -> Result:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{path}: no such file") from None
     except PermissionError:
-        confinement.refused()
         raise AccessDenied(f"{path}: permission denied") from None
     except OSError as error:
         if error.errno in _LASTING:

@@ -22,7 +22,7 @@ from fsbridge.config import MIB
 from fsbridge.errors import NotFound, TimedOut, anew
 from fsbridge.lru import register
 from fsbridge.store import Key, Stat, Store
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 
 STORED_BYTES = 96 * MIB
@@ -223,7 +223,7 @@ class FlatDirectories:
                 directory.waiting = new
                 return new
             directory.running = new
-            confinement.start(partial(self._work, key, directory, read), "fsbridge-index")
+            starting.start(partial(self._work, key, directory, read), "fsbridge-index")
             return new
 
     def _does(self, listing: ChunkListing, now: Stat) -> bool:

@@ -28,7 +28,6 @@ from fsbridge.asking import WouldWait, context
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.errors import AccessDenied, NameTooLong, NotFound, Stale
 from fsbridge.store.local.status import Status, look_open
-from fsbridge.threads import confinement
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +245,6 @@ class OpenedRoot:
         try:
             fd = os.open(".", LIST, dir_fd=self.fd)
         except PermissionError:
-            confinement.refused()
             return False
         try:
             with os.scandir(fd) as members:
@@ -319,7 +317,6 @@ class Root:
 def translate(error: OSError, place: str) -> Exception:
     """Return the error that a store's caller gets for an error of the operating system at `place`."""
     if error.errno in (errno.EPERM, errno.EACCES):
-        confinement.refused()
         return AccessDenied(f"{place}: {error.strerror}")
     if error.errno == errno.ENAMETOOLONG:
         too_deep = len(os.fsencode(place)) >= PATH_BYTES  # the file may exist; in a shorter path a name is too long

@@ -15,7 +15,6 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from fsbridge.store import Member, Stat
-from fsbridge.threads import confinement
 from fsbridge.threads.deadlines import Stopwatch
 
 _FLAGS = 0x100 | 0x800 | 0x4000
@@ -88,7 +87,7 @@ def look_open(fd: int, statx: Any, name: bytes = b"", flags: int = _EMPTY_PATH) 
 
 def _points() -> list[bytes]:
     try:
-        with confinement.outside(lambda: open("/proc/self/mountinfo", "rb")) as lines:
+        with open("/proc/self/mountinfo", "rb") as lines:
             points = [line.split(b" ", 5)[4] for line in lines]
     except OSError:
         return []

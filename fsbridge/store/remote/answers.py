@@ -20,7 +20,7 @@ from fsbridge.config import Config
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, compact
 from fsbridge.store.remote.client import Object, Response, bare, is_weak, unquoted
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 
 MAX_MEMBERS = 400_000
 """Members of all listings together, about 100 bytes each. The least recently used listings are dropped first."""
@@ -337,7 +337,7 @@ class Answers:
             known.held = known.pending = None
 
     def _sweep_later(self) -> None:
-        confinement.later(KEPT_SECONDS, self._sweep, "fsbridge-sweep")
+        starting.later(KEPT_SECONDS, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
         """Drop bodies that were not read in time, and so their connections."""

@@ -22,7 +22,6 @@ from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, SetupError, Unreachable
 from fsbridge.store.remote.library import library
 from fsbridge.store.remote.urls import Location, region_of
-from fsbridge.threads import confinement
 
 if TYPE_CHECKING:
     from obstore.auth.boto3 import Boto3CredentialProvider
@@ -248,10 +247,7 @@ class Profile:
         return Boto3CredentialProvider(boto3.Session(profile_name=self._name), ttl=GOOD_FOR)
 
     def __call__(self) -> Any:
-        """Return the present credentials. Runs outside of the confinement, because boto3 may run the user's own programs."""
-        return confinement.outside(self._now)
-
-    def _now(self) -> Any:
+        """Return the present credentials."""
         if self._provider is None:
             self._plain = self._written() or self._plain  # the file may be half-written: then the last keys stay
             return self._plain

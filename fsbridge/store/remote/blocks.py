@@ -28,7 +28,7 @@ from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE, Range, Stored
 from fsbridge.store.remote.answers import stat_of
 from fsbridge.store.remote.client import Object, is_weak
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class BlockCache:
                 self._waiting += len(data)
             if not self._writer:
                 self._writer = True
-                confinement.start(self._write_all, "fsbridge-blocks")
+                starting.start(self._write_all, "fsbridge-blocks")
 
     def flush(self) -> None:
         """Wait until everything is written."""

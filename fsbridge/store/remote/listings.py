@@ -25,7 +25,7 @@ from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat
 from fsbridge.store.remote.answers import MAX_MEMBERS, Ages, Arriving, Levels, ListedLevel, split
 from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 
 PARTS = 8
 """LISTs at a time. Each may ask for up to a page more than it needs."""
@@ -94,7 +94,7 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
             give(None)
 
     for span in zip(listed, ["", *starts], [*starts, None], strict=True):  # not waited for if a server hangs
-        confinement.start(partial(run, *span), "fsbridge-part")
+        starting.start(partial(run, *span), "fsbridge-part")
     try:
         going_on = len(listed)
         while going_on:

@@ -17,7 +17,7 @@ from fsbridge import asking
 from fsbridge.config import MIB
 from fsbridge.store import ROOT, Key, Range, Stat
 from fsbridge.store.remote.client import Object
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.threads.workers import Workers
 
@@ -249,7 +249,7 @@ class Prefetched:
         self._ask()
 
     def _sweep_later(self) -> None:
-        confinement.later(FETCHED_SECONDS / 4, self._sweep, "fsbridge-sweep")
+        starting.later(FETCHED_SECONDS / 4, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
         """Drop what was not read in time."""

@@ -16,10 +16,10 @@ import trio.testing
 from handlers import passes
 from waiting import eventually, until
 
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
+from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import HUNG_MEMBERS, Lane, Returns, Subject, _Job
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.workers import Workers
 
 LATE = 60.0
@@ -96,9 +96,9 @@ def test_p8_want_of_memory_to_log_does_not_end_the_mount(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["lane", "workers"])
 def test_p7_threads_that_could_not_be_started_are_not_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without memory for the largest number of threads, no job was done any more."""
-    done, start = threading.Event(), confinement.start
+    done, start = threading.Event(), starting.start
     failures = [MemoryError() for _ in range(200)]
-    monkeypatch.setattr(confinement, "start", lambda *given: _raise(failures.pop()) if failures else start(*given))
+    monkeypatch.setattr(starting, "start", lambda *given: _raise(failures.pop()) if failures else start(*given))
     lane, idle = Lane("test", 2, 1.0, 1.0), Workers("test", 2, _raise)
     lane._returns = cast(Returns, object())  # it has no job to tell of
     while failures:
@@ -122,23 +122,6 @@ def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
             with pytest.raises(FsbridgeError, match="SystemExit"):
                 await jobs.data.run(sys.exit, late())
         assert await jobs.data.run(lambda: "alive", late()) == "alive"
-
-    with_jobs(test)
-
-
-def test_p7_a_worker_outlives_whatever_judging_a_refusal_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each refusal ended a thread while the store could not be looked at: after a few nothing was answered any more."""
-
-    def refused() -> None:
-        raise PermissionError("the store's root may not even be looked at")
-
-    monkeypatch.setattr(confinement, "refused", refused)
-
-    async def test(jobs: Jobs) -> None:
-        for _ in range(8):
-            with pytest.raises(PermissionError):
-                await jobs.metadata.run(lambda: _raise(AccessDenied("refused")), late())
-        assert await jobs.metadata.run(lambda: "alive", late()) == "alive"
 
     with_jobs(test)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from waiting import until
 
-from fsbridge.threads import confinement, workers
+from fsbridge.threads import workers
 from fsbridge.threads.workers import Workers
 
 
@@ -36,8 +36,7 @@ def test_what_is_submitted_while_the_only_thread_ends_is_done(monkeypatch: pytes
     assert done.wait(10)
 
 
-@pytest.mark.parametrize("how", ["outgrown", "told to end"])
-def test_a_thread_that_ends_leaves_what_waits_to_another(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_ends_leaves_what_waits_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     monkeypatch.setattr(workers, "IDLE_SECONDS", 0.01)
     begun, go_on, done, threads = threading.Event(), threading.Event(), threading.Event(), Workers("test", 1, failing)
@@ -45,10 +44,7 @@ def test_a_thread_that_ends_leaves_what_waits_to_another(how: str, monkeypatch: 
     def last() -> None:
         begun.set()
         assert go_on.wait(10)
-        if how == "outgrown":
-            monkeypatch.setattr(confinement, "outgrown", lambda: not done.is_set())
-        else:
-            raise SystemExit
+        raise SystemExit
 
     threads.submit(last)
     assert begun.wait(10)

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator
 
 from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 
 LEAVING_SECONDS = 2.0
 """Seconds to wait for space that is being freed: for gigabytes, a local disk needs some tenths of a second."""
@@ -71,10 +71,7 @@ class SpillFile:
         self._count = 0
         self._file = -1
         try:
-            # Opened outside the confinement, so that no thread needs access to a folder that every user can write to.
-            self._file = confinement.outside(
-                lambda: os.open(spill.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            )
+            self._file = os.open(spill.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
             if reserved and not self._grow(reserved):
                 raise OSError("no room")
         except OSError as error:
@@ -188,7 +185,7 @@ class SpillFile:
         """Call `close` in another thread, because freeing disk space is slow and the event loop must not wait for it."""
         if self._file >= 0:
             self._spill.leaves(1)
-            confinement.start(self._leave, "fsbridge-spill")
+            starting.start(self._leave, "fsbridge-spill")
 
     def _leave(self) -> None:
         try:

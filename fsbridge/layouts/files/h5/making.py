@@ -14,7 +14,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError, TimedOut, anew
 from fsbridge.layouts.files.arrays.made import Room
 from fsbridge.layouts.files.h5.walk import Walked
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Stopwatch
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Making:
         """The file, once it is made."""
         self._error: Exception | None = None
         self._late = False
-        confinement.start(self._run, "fsbridge-h5")
+        starting.start(self._run, "fsbridge-h5")
 
     @property
     def over(self) -> bool:

@@ -17,7 +17,7 @@ from fsbridge.children.starting import Program
 from fsbridge.errors import CorruptData, TimedOut, anew
 from fsbridge.layouts.files.h5.child import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.metadata import JSON
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 
 WRITER = Program(
     "fsbridge.layouts.files.h5.writer",
@@ -57,7 +57,7 @@ class SkeletonWriter:
         """Start the process, because there will be objects for it."""
         if not self._sending:
             self._sending = True
-            confinement.start(self._send_all, "fsbridge-skeleton")
+            starting.start(self._send_all, "fsbridge-skeleton")
 
     def send(self, batch: Batch) -> None:
         """Queue objects to be written. Raises the error of an earlier batch."""

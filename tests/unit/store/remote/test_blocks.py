@@ -21,7 +21,7 @@ from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Object
 from fsbridge.store.remote.store import ObjectStore, object_store
 from fsbridge.store.remote.urls import identity, parse_url
-from fsbridge.threads import confinement
+from fsbridge.threads import starting
 
 FOUND = Object("a/c/0", 10, 10**18, "etag")
 DATA = b"0123456789"
@@ -260,9 +260,9 @@ def test_p11_one_mount_never_takes_more_than_the_size_and_makes_no_more_room_tha
 
 def test_the_queue_of_writes_is_bounded_and_empties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.remote.blocks.WAITING_BYTES", 25_000)
-    start = confinement.start
+    start = starting.start
     threads: list[Callable[[], object]] = []
-    monkeypatch.setattr(confinement, "start", lambda target, name: threads.append(target))
+    monkeypatch.setattr(starting, "start", lambda target, name: threads.append(target))
     cache = BlockCache(str(tmp_path / "cache"), 1 << 20, "u")
     for name in "abc":
         cache.put(Object(name, 10_000, 0, "e"), bytes(10_000))

@@ -1,7 +1,7 @@
 """Landlock (landlock(7)): from now on this thread, and whatever it starts, may open nothing but what a set of rules names.
 
-Not here: which threads are confined to what (`threads/confinement.py` for the daemon's threads, `children/server.py` for
-child processes). Only the standard library. Looking (stat, O_PATH) and what is open already are never restricted.
+Not here: which files a child process may open (`server.py`). Only the standard library. Looking (stat, O_PATH) and what is
+open already are never restricted.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
 _VERSION_FLAG = 1
 _PR_SET_NO_NEW_PRIVS = 38
-_EXECUTE, _READ_FILE, _READ_DIR, _IOCTL = 1 << 0, 1 << 2, 1 << 3, 1 << 15
-_OF_FILES = _EXECUTE | 1 << 1 | _READ_FILE | 1 << 14
-"""Rights that a rule for a file may name: execute, write, read, truncate."""
+_READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """Number of file system rights by Landlock's version; later ones have those of 5."""
 _NET_RIGHTS = 0b11
@@ -36,28 +34,24 @@ def version() -> int:
     return max(0, int(_libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))))
 
 
-def ruleset(
-    readable: Sequence[str], executable: Sequence[str] = (), writable: Sequence[str] = (), network: bool = False
-) -> int:
-    """A descriptor of the rules: files, and folders with all below them, to read, to read and run, to read and change.
+def ruleset(readable: Sequence[str]) -> int:
+    """A descriptor of the rules: files, and folders with all below them, to read; from version 4 on no TCP connection.
 
     Rules are about what is at a path now (inodes), not about the path. What is not there is left out. Raises OSError where
     the kernel has no Landlock.
     """
     known = version()
     rights = (1 << _FS_RIGHTS.get(min(known, 5), 16)) - 1
-    attributes = _ATTRIBUTES.pack(rights, _NET_RIGHTS if known >= 4 and not network else 0)
+    attributes = _ATTRIBUTES.pack(rights, _NET_RIGHTS if known >= 4 else 0)
     size = len(attributes) if known >= 4 else 8
     handle = int(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
     if handle < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
     os.set_inheritable(handle, False)
-    read = _READ_FILE | _READ_DIR
     try:
-        for paths, allowed in ((readable, read), (executable, read | _EXECUTE), (writable, rights & ~(_EXECUTE | _IOCTL))):
-            for path in paths:
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    _allow(handle, path, allowed)
+        for path in readable:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                _allow(handle, path)
     except BaseException:
         os.close(handle)
         raise
@@ -72,10 +66,10 @@ def restrict(handle: int) -> None:
         raise OSError(ctypes.get_errno(), "landlock_restrict_self")
 
 
-def _allow(handle: int, path: str, allowed: int) -> None:
+def _allow(handle: int, path: str) -> None:
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        rights = allowed if stat.S_ISDIR(os.fstat(fd).st_mode) else allowed & _OF_FILES
+        rights = _READ_FILE | _READ_DIR if stat.S_ISDIR(os.fstat(fd).st_mode) else _READ_FILE
         rule = _PATH_BENEATH.pack(rights, fd)
         if _libc.syscall(_ADD_RULE, handle, _RULE_PATH_BENEATH, rule, ctypes.c_uint32(0)):
             raise OSError(ctypes.get_errno(), f"landlock_add_rule for {path}")

@@ -1,0 +1,120 @@
+"""Start daemon threads: now, later if the system has no room for one yet, or after some seconds.
+
+At a container's limit of processes a thread cannot be started, and without memory one that was started may never begin. In a
+mount a request must not fail for that, and the event loop must not wait for a thread to begin. So after `begin` a thread of
+its own starts all others, and tries again until there is room (P7). Not here: what threads do.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 0.2
+"""Seconds between attempts to start a thread: a container at its limit usually has room again in a moment."""
+BEGUN_SECONDS = 5.0
+"""Seconds after which a thread that was started and has not begun never will: it had no memory for it."""
+
+
+class _Begun(threading.Event):
+    """The event for which `Thread.start` waits, with a time limit in case the thread ends before it has begun."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(BEGUN_SECONDS if timeout is None else timeout)
+
+
+class _Wanted:
+    """A daemon thread to be started. If several are started for it, only the first to begin runs `target`."""
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        self._target = target
+        self._name = name
+        self._turn = threading.Lock()
+
+    def start(self) -> None:
+        """Start a thread; RuntimeError or MemoryError if there is no room for it."""
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread._started = _Begun()  # type: ignore[attr-defined]
+        thread.start()
+        if thread.ident is None:
+            raise MemoryError("no memory for a new thread")
+
+    def _run(self) -> None:
+        if self._turn.acquire(blocking=False):
+            self._target()
+
+
+class _Starts:
+    """A thread that starts others. If the system has no room for one, it tries again."""
+
+    def __init__(self) -> None:
+        self._wanted: SimpleQueue[_Wanted] = SimpleQueue()
+        threading.Thread(target=self._work, name="fsbridge-starts", daemon=True).start()
+
+    def soon(self, thread: _Wanted) -> None:
+        """Start a thread as soon as there is room for it."""
+        self._wanted.put(thread)
+
+    def _work(self) -> None:
+        late: deque[_Wanted] = deque()
+        seconds = 0.0
+        while True:
+            again = False
+            try:
+                thread = self._wanted.get(timeout=seconds if late else None)
+            except Empty:
+                thread, again = late.popleft(), True
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                seconds = AGAIN_SECONDS
+                late.append(thread)
+                if not again and len(late) == 1:
+                    with suppress(MemoryError):  # else this thread of `_Starts` would end, and nothing restarts it
+                        log.error("%s: trying again until there is room for a thread", error)
+            else:
+                seconds = 0.0
+
+
+_starts: _Starts | None = None
+
+
+def begin() -> None:
+    """Have threads that cannot be started at once started later, from now on. For a process that will not fork."""
+    global _starts
+    _starts = _starts or _Starts()
+
+
+def start(target: Callable[[], object], name: str) -> None:
+    """Start a daemon thread; after `begin` later, if the system has no room for it yet."""
+    thread = _Wanted(target, name)
+    if _starts is None:
+        thread.start()
+    else:
+        _starts.soon(thread)
+
+
+def start_now(target: Callable[[], object], name: str) -> None:
+    """Start a daemon thread; OSError if there is no room for it. May block."""
+    try:
+        _Wanted(target, name).start()
+    except (RuntimeError, MemoryError) as error:
+        raise OSError(errno.EAGAIN, str(error)) from None
+
+
+def later(seconds: float, call: Callable[[], object], name: str) -> None:
+    """Run `call` on a daemon thread after `seconds`."""
+
+    def wait() -> None:
+        time.sleep(seconds)
+        call()
+
+    start(wait, name)
