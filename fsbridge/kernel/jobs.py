@@ -98,7 +98,7 @@ class Loads:
     async def read(self, file: OpenFile, offset: int, size: int, subject: Subject) -> Buffer:
         """Return `size` bytes of the file from `offset` on. Raises TimedOut, and the errors of the read."""
         lane, handle, key = self._jobs.data, file.handle, (file.inode, file.version)
-        deadline = trio.current_time() + min(self._config.read_deadline, lane.overdue.patience(subject))
+        deadline = trio.current_time() + min(self._config.read_deadline, lane.patience(subject))
         other = self._under_way.get(key)
         if other is not None:
             with trio.CancelScope(deadline=deadline):

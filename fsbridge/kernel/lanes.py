@@ -39,8 +39,8 @@ SUBSTITUTE_THREADS = 60
 AGAIN_SECONDS = 0.05
 """Seconds after which a thread that lacked the memory to tell the event loop that a job is over tries again."""
 
-HUNG_MEMBERS = 8
-"""Number of hung members from which on all jobs in a directory are refused at once. Each hung member costs a thread.
+HUNG_JOBS = 8
+"""Most jobs in a directory that hang, each holding a thread; while there are so many, all others there are refused at once.
 
 It is more than one because only some of several stores in one directory may hang.
 """
@@ -51,45 +51,6 @@ class Subject(NamedTuple):
 
     directory: int
     member: Hashable
-
-
-class Overdue:
-    """The hung jobs of one lane. For the event loop's thread.
-
-    `suspected`: seconds that a job may take while another in the same directory hangs.
-    """
-
-    def __init__(self, suspected: float) -> None:
-        self._suspected = suspected
-        self._hung: dict[int, dict[Hashable, int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._hung)
-
-    def patience(self, subject: Subject | None) -> float:
-        """Return the most seconds that a job for `subject` may take. TimedOut while an earlier job for it hangs."""
-        if not self._hung or subject is None:
-            return math.inf
-        members = self._hung.get(subject.directory)
-        if members is None:
-            return math.inf
-        if subject.member in members or len(members) >= HUNG_MEMBERS:
-            raise TimedOut("an earlier request for the same file or directory has passed its deadline and still hangs")
-        return self._suspected
-
-    def begins(self, subject: Subject) -> None:
-        """Note that a job for `subject` hangs beyond its deadline."""
-        members = self._hung.setdefault(subject.directory, {})
-        members[subject.member] = members.get(subject.member, 0) + 1
-
-    def ends(self, subject: Subject) -> None:
-        """Note that a hung job for `subject` is over."""
-        members = self._hung[subject.directory]
-        members[subject.member] -= 1
-        if not members[subject.member]:
-            del members[subject.member]
-            if not members:
-                del self._hung[subject.directory]
 
 
 class Abandoned(TimedOut):
@@ -103,9 +64,7 @@ class _Job(Generic[T]):
         "abandoned",
         "begun",
         "call",
-        "ended",
         "error",
-        "hung",
         "over",
         "result",
         "slow",
@@ -120,9 +79,8 @@ class _Job(Generic[T]):
         self.subject = subject
         self.task: trio.lowlevel.Task | None = None
         self.wanted = True
-        self.begun = self.ended = self.slow = False  # the lane's lock guards these
+        self.begun = self.slow = False  # the lane's lock guards these
         self.over = False  # as the event loop knows it
-        self.hung = False
         self.result: T | None = None
         self.error: Exception | None = None
 
@@ -168,15 +126,19 @@ class Lane:
     """
 
     def __init__(self, name: str, threads: int, slow: float, suspected: float, advice: str = "") -> None:
-        """`advice`: text added to a deadline's error."""
+        """`suspected`: seconds that a job may take while another in the same directory hangs beyond its deadline.
+
+        `advice`: text added to a deadline's error.
+        """
         self.name = name
         self.threads = threads
-        self.overdue = Overdue(suspected)
         self._slow_after = slow
+        self._suspected = suspected
         self._advice = advice
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._running: dict[_Job[Any], Stopwatch] = {}  # the oldest first
+        self._hung: dict[_Job[Any], Subject] = {}  # those beyond their deadline; for the event loop
         self._alive = 0
         self._slow = 0
         self._started = 0
@@ -192,6 +154,15 @@ class Lane:
         seconds = [running.seconds for running in list(self._running.values())]
         slow = [each for each in seconds if each > self._slow_after]
         return len(slow), max(slow, default=0.0)
+
+    def patience(self, subject: Subject | None) -> float:
+        """Return the most seconds that a job for `subject` may take. TimedOut while an earlier job for it hangs."""
+        if not self._hung or subject is None:
+            return math.inf
+        members = [hung.member for hung in self._hung.values() if hung.directory == subject.directory]
+        if subject.member in members or len(members) >= HUNG_JOBS:
+            raise TimedOut("an earlier request for the same file or directory has passed its deadline and still hangs")
+        return self._suspected if members else math.inf
 
     def start(self, returns: Returns) -> None:
         """Start the threads. They are daemons: a hung one does not keep the process alive."""
@@ -221,7 +192,7 @@ class Lane:
         deadline, no job is made and TimedOut is raised.
         """
         now = trio.current_time()
-        deadline = min(deadline, now + self.overdue.patience(subject))
+        deadline = min(deadline, now + self.patience(subject))
         job = _Job(call, abandoned, subject)
         self._queue.put(job)
         try:
@@ -246,14 +217,13 @@ class Lane:
     def _give_up(self, job: _Job[Any]) -> NoReturn:
         job.wanted = False
         if job.begun and job.subject is not None:
-            job.hung = True
-            self.overdue.begins(job.subject)
+            self._hung[job] = job.subject
         raise Abandoned(f"no answer from the store within the deadline{self._advice}")
 
     def _relieve(self, job: _Job[Any]) -> None:
         """Start a substitute thread if `job` takes so long that other jobs may lack a thread."""
         with self._lock:
-            if job.begun and not job.ended and not job.slow:
+            if job in self._running and not job.slow:
                 job.slow = True
                 self._slow += 1
             if self._alive - self._slow < self.threads and self._alive < self.threads + SUBSTITUTE_THREADS:
@@ -307,8 +277,7 @@ class Lane:
         if job.over:
             return
         job.over = True
-        if job.hung and job.subject is not None:
-            self.overdue.ends(job.subject)
+        self._hung.pop(job, None)
         if job.task is not None:
             task, job.task = job.task, None
             trio.lowlevel.reschedule(task)
@@ -327,7 +296,6 @@ class Lane:
         """Mark `job` as ended. False if this thread must end, because substitutes have made one thread too many."""
         with self._lock:
             del self._running[job]
-            job.ended = True
             if job.slow:
                 self._slow -= 1
             surplus = self._alive - self._slow > self.threads

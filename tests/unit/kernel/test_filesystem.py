@@ -22,7 +22,7 @@ from fsbridge.errors import TimedOut
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
-from fsbridge.kernel.lanes import HUNG_MEMBERS
+from fsbridge.kernel.lanes import HUNG_JOBS
 from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
@@ -313,7 +313,7 @@ def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again(monkeypatch: p
                 assert caught.value.errno == errno.ETIMEDOUT
         assert filesystem.jobs.metadata.running == 1
         hung.set()
-        await eventually(lambda: not len(filesystem.jobs.metadata.overdue))
+        await eventually(lambda: not filesystem.jobs.metadata._hung)
         fh = await filesystem.opendir(1, CTX)
         assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
 
@@ -368,7 +368,7 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
         fine = (await filesystem.open(await inode_of(filesystem, b"other"), 0, CTX)).fh
         assert bytes(await filesystem.read(fine, 0, 10)) == b"other"
         hung.set()
-        await eventually(lambda: not len(filesystem.jobs.data.overdue))
+        await eventually(lambda: not filesystem.jobs.data._hung)
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
         assert not filesystem._loads._under_way
 
@@ -416,14 +416,14 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
         begun = filesystem.jobs.metadata.running  # how many begin before all pass their deadline depends on the machine
         for number in range(50):
             await reader(b"%d" % number)
-        most = max(begun, HUNG_MEMBERS) + METADATA_THREADS
+        most = max(begun, HUNG_JOBS) + METADATA_THREADS
         assert filesystem.jobs.metadata.running <= most, "deadlines do not add up: the others were refused at once"
         assert codes == [errno.ETIMEDOUT] * 100
         b = await inode_of(filesystem, b"b")
         assert (await filesystem.lookup(b, b"y", CTX)).st_size == 1
         await filesystem.getattr(1, CTX)
         hung.set()
-        await eventually(lambda: not len(filesystem.jobs.metadata.overdue))
+        await eventually(lambda: not filesystem.jobs.metadata._hung)
         inner.on_lookup = None
         assert (await filesystem.lookup(a, b"x", CTX)).st_size == 1
 

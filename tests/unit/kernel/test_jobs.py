@@ -18,7 +18,7 @@ from waiting import eventually, until
 
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.lanes import HUNG_MEMBERS, Lane, Returns, Subject, _Job
+from fsbridge.kernel.lanes import HUNG_JOBS, Lane, Returns, Subject, _Job
 from fsbridge.threads import starting
 from fsbridge.threads.workers import Workers
 
@@ -286,7 +286,7 @@ def test_p7_a_request_that_hangs_is_refused_at_once_until_it_is_over() -> None:
         hung.set()
         await eventually(lambda: over)
         assert await jobs.data.run(lambda: "again", late(), subject=subject) == "again"
-        assert not len(jobs.data.overdue)
+        assert not jobs.data._hung
 
     with_jobs(test, clock=clock)
 
@@ -294,17 +294,17 @@ def test_p7_a_request_that_hangs_is_refused_at_once_until_it_is_over() -> None:
 def test_p7_deadlines_of_one_directory_do_not_add_up() -> None:
     async def test(jobs: Jobs) -> None:
         hung = threading.Event()
-        jobs.data.overdue._suspected = 0.05
+        jobs.data._suspected = 0.05
         begin = trio.current_time()
         for number in range(100):  # one after the other, as the kernel looks up names of one directory
             with pytest.raises(TimedOut):
                 await jobs.data.run(hung.wait, trio.current_time() + 1, subject=Subject(1, number))
         assert trio.current_time() - begin < 20, "of a hundred seconds"
-        assert jobs.data.running == HUNG_MEMBERS
+        assert jobs.data.running == HUNG_JOBS
         hung.set()
-        await eventually(lambda: not len(jobs.data.overdue))
+        await eventually(lambda: not jobs.data._hung)
 
-    with_jobs(test, data=HUNG_MEMBERS)
+    with_jobs(test, data=HUNG_JOBS)
 
 
 def test_cancelling_the_caller_abandons_the_job() -> None:
