@@ -116,6 +116,30 @@ def test_p7_threads_that_could_not_be_started_are_not_counted(kind: str, monkeyp
         assert done.wait(60)
 
 
+def test_p7_jobs_are_done_when_threads_end_before_they_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that the event loop starts itself stops it for ever if there is no memory for the thread to begin."""
+    begin, lost = threading.Thread._bootstrap, []  # type: ignore[attr-defined]
+
+    def bootstrap(thread: threading.Thread) -> None:
+        if thread.name.startswith(("fsbridge-data", "fsbridge-metadata")) and len(lost) < 3:
+            lost.append(thread.name)
+        else:
+            begin(thread)
+
+    monkeypatch.setattr(starting, "_starts", None)
+    monkeypatch.setattr(starting, "BEGUN_SECONDS", 0.05)
+    monkeypatch.setattr(starting, "AGAIN_SECONDS", 0.01)
+    starting.begin()
+    monkeypatch.setattr(threading.Thread, "_bootstrap", bootstrap)
+
+    async def test(jobs: Jobs) -> None:
+        for lane in (jobs.metadata, jobs.data):
+            assert await lane.run(lambda: 42, late()) == 42
+
+    with_jobs(test)
+    assert len(lost) == 3
+
+
 def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
     async def test(jobs: Jobs) -> None:
         for _ in range(5):
