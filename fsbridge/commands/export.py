@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -53,6 +52,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     begun: list[Export] = []
 
     def make(sources: WorkSources, places: list[tuple[int, str]], problems: Problems) -> Export:
+        from fsbridge.threads import starting
         from fsbridge.unmounted.exporting import Choice, Export
         from fsbridge.unmounted.units import JobPart
 
@@ -60,8 +60,7 @@ def run(program: str, argv: Sequence[str]) -> int:
         path = places[0][1]
         begun.append(Export(sources, path, _destination(sources.configs[0], path, dest), choice, problems.tell, part))
         if work.progress.is_shown:
-            count = threading.Thread(target=lambda: work.progress.expect(begun[0].total()), name="fsbridge-sum", daemon=True)
-            count.start()
+            starting.start(lambda: work.progress.expect(begun[0].total()), "fsbridge-sum")
         return begun[0]
 
     try:

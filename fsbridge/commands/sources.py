@@ -21,7 +21,6 @@ from fsbridge.commands.output import ReaderGone
 from fsbridge.commands.settings import options_of, settings, spelled
 from fsbridge.config import Config, parse_place
 from fsbridge.errors import FsbridgeError, SetupError, printable
-from fsbridge.threads.parallel import apart
 
 if TYPE_CHECKING:
     from fsbridge.unmounted import VirtualTree
@@ -152,6 +151,7 @@ def report(work: Callable[[Problems], None]) -> int:
     An interrupt ends the command at once, even if that thread is waiting for a server.
     """
     from fsbridge.mount.logs import to_terminal
+    from fsbridge.threads.parallel import apart
 
     to_terminal()
     problems = Problems()

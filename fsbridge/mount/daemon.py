@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
@@ -142,9 +141,9 @@ class Daemon:
                 nursery.start_soon(notify_regularly, self.report.words)
                 nursery.start_soon(self._watch_forgotten)
                 try:
-                    threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
-                except RuntimeError as error:
-                    self._problem = SetupError(f"{error}: {preflight.PROCESSES}", exit_code=SYSTEM)
+                    starting.start_now(self._probe, "fsbridge-probe")
+                except OSError as error:
+                    self._problem = SetupError(f"{error.strerror}: {preflight.PROCESSES}", exit_code=SYSTEM)
                     nursery.cancel_scope.cancel()
                 if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()

@@ -20,7 +20,6 @@ import select
 import shlex
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,8 @@ from fsbridge.errors import FsbridgeError, SetupError, printable
 from fsbridge.lru import drop_all
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, INTERNAL, INTERRUPTED, SYSLOG, SYSTEM
+from fsbridge.threads import starting
+from fsbridge.threads.parallel import Answer
 from fsbridge.tree import Directory
 
 if TYPE_CHECKING:
@@ -191,7 +192,6 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
     from fsbridge.mount.control import Control
     from fsbridge.mount.daemon import Daemon
     from fsbridge.mount.logs import Log, Warnings, open_log
-    from fsbridge.threads import starting
 
     keep_freed_memory()
     record = Log(config)
@@ -252,13 +252,7 @@ def _close_within(close: Callable[[], None], seconds: float) -> None:
         except (FsbridgeError, OSError) as error:
             log.warning("closing the store: %s", error)
 
-    thread = threading.Thread(target=closing, name="fsbridge-close", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:  # no room for a thread: the operating system closes what is open
-        log.debug("the store cannot be closed: %s", error)
-    else:
-        thread.join(seconds)
+    Answer(closing, "fsbridge-close").wait(seconds)
 
 
 def _words(error: Exception) -> str:

@@ -13,7 +13,6 @@ import logging
 import logging.handlers
 import os
 import sys
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from queue import SimpleQueue
@@ -22,6 +21,7 @@ from typing import NamedTuple
 from fsbridge.config import Config
 from fsbridge.errors import SetupError, printable
 from fsbridge.mount.preflight import PROCESSES, SYSLOG, SYSTEM
+from fsbridge.threads import starting
 
 LINE = "%(levelname)s %(message)s"
 DATED = "%(asctime)s %(levelname)s %(message)s"
@@ -211,7 +211,7 @@ class AccessLog:
         self._path = path
         self._queue: SimpleQueue[_Access | None] = SimpleQueue()
         self._lost = 0
-        threading.Thread(target=self._write, name="fsbridge-accesses", daemon=True).start()
+        starting.start(self._write, "fsbridge-accesses")
 
     def tell(self, what: str, inode: int, offset: int, size: int, seconds: float) -> None:
         """Have an access written. Does not block; for the event loop."""

@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from fsbridge import asking
 from fsbridge.errors import TimedOut
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Deadline
 
 INTERRUPT_SECONDS = 0.5
@@ -26,11 +27,11 @@ U = TypeVar("U")
 class Answer(Generic[T]):
     """The result or error of a call that another thread makes."""
 
-    def __init__(self, call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> None:
-        """`start` gets a function that makes `call`, and runs that function in another thread."""
+    def __init__(self, call: Callable[[], T], name: str) -> None:
+        """`name`: that of the thread."""
         self._here = threading.Event()
         self._found: tuple[T] | BaseException | None = None
-        start(partial(self._make, call))
+        starting.start(partial(self._make, call), name)
 
     def wait(self, seconds: float) -> bool:
         """Wait at most so many seconds; true if the result is there."""
@@ -65,11 +66,7 @@ def apart(call: Callable[[], T]) -> T:
     A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
     the answer.
     """
-
-    def begin(work: Callable[[], None]) -> None:
-        threading.Thread(target=work, name="fsbridge-apart", daemon=True).start()
-
-    return Answer(call, begin).get()
+    return Answer(call, "fsbridge-apart").get()
 
 
 def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadline | None = None) -> list[U]:
@@ -102,9 +99,9 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadli
     threads, carried = 0, asking.carried(work)
     try:
         for _ in range(min(most, len(given))):
-            threading.Thread(target=carried, name="fsbridge-together", daemon=True).start()
+            starting.start_now(carried, "fsbridge-together")
             threads += 1
-    except RuntimeError:  # no room for more: those that have started do it all, or this one
+    except OSError:  # no room for more: those that have started do it all, or this one
         if not threads:
             work()
             threads = 1

@@ -47,9 +47,16 @@ class _Wanted:
         if thread.ident is None:
             raise MemoryError("no memory for a new thread")
 
+    def give_up(self) -> bool:
+        """Have `target` never run; False if it runs already."""
+        return self._turn.acquire(blocking=False)
+
     def _run(self) -> None:
         if self._turn.acquire(blocking=False):
-            self._target()
+            try:
+                self._target()
+            finally:
+                del self._target  # breaks the cycle target -> error -> traceback -> frame -> this object -> target
 
 
 class _Starts:
@@ -103,11 +110,13 @@ def start(target: Callable[[], object], name: str) -> None:
 
 
 def start_now(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread; OSError if there is no room for it. May block."""
+    """Start a daemon thread; OSError if there is no room for it, and then `target` never runs. May block."""
+    thread = _Wanted(target, name)
     try:
-        _Wanted(target, name).start()
+        thread.start()
     except (RuntimeError, MemoryError) as error:
-        raise OSError(errno.EAGAIN, str(error)) from None
+        if thread.give_up():
+            raise OSError(errno.EAGAIN, str(error)) from None
 
 
 def later(seconds: float, call: Callable[[], object], name: str) -> None:

@@ -24,7 +24,6 @@ from fsbridge.store.remote.backends import backend, bucket_url
 from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Withheld, broke_off, translate
 from fsbridge.store.remote.odd_keys import OddKey, OddKeys
 from fsbridge.store.remote.urls import Location, endpoint_of
-from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.threads.parallel import Answer, apart
 
@@ -58,7 +57,7 @@ class FirstAnswer:
     def _within(self, ask: Callable[[], R]) -> R:
         with self._lock:
             self._deadline = self._deadline or Deadline(FIRST_SECONDS)
-        answer = Answer(partial(self._hear, ask), lambda work: starting.start(work, "fsbridge-first"))
+        answer = Answer(partial(self._hear, ask), "fsbridge-first")
         in_time = answer.wait(self._deadline.left)
         if not in_time and not self._heard:  # otherwise the server is slow, but present
             raise TimedOut(f"{self._place}: {self._silence()}")

@@ -16,7 +16,6 @@ from fsbridge.store import ROOT
 from fsbridge.store.remote.client import PAGE_KEYS, Client
 from fsbridge.store.remote.faults import REGION, Refused, Unusable, WrongRegion, in_region
 from fsbridge.store.remote.listings import Listings
-from fsbridge.threads import starting
 from fsbridge.threads.parallel import Answer
 
 log = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ def _anything(client: Client, listings: Listings) -> bool:
         with asking.from_now():
             return len(listings.level(ROOT))
 
-    found = Answer(members, lambda work: starting.start(work, "fsbridge-root"))
+    found = Answer(members, "fsbridge-root")
     if found.wait(LISTING_SECONDS):
         return found.get() > 0
     return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.get() > 0

@@ -13,6 +13,7 @@ import pytest
 from waiting import Clock, until
 
 from fsbridge.errors import CorruptData, TimedOut
+from fsbridge.threads import starting
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.threads.parallel import Answer, apart, each
 
@@ -64,13 +65,13 @@ def fail_apart(used: list[Used]) -> None:
 
 def fail_later(used: list[Used]) -> None:
     """Wait like a listing, which keeps what it waits for in a variable."""
-    coming = Answer(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
+    coming = Answer(partial(fail, used[0]), "test")
     coming.get()
 
 
 def fail_unheard(used: list[Used]) -> None:
     """Behave like a caller that has lost patience."""
-    coming = Answer(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
+    coming = Answer(partial(fail, used[0]), "test")
     assert coming.wait(10)
 
 
@@ -111,3 +112,17 @@ def test_a_call_made_apart_answers_or_raises_as_itself() -> None:
 
     with pytest.raises(CorruptData, match="broken"):
         apart(fail)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_p7_calls_are_made_by_as_many_threads_as_there_is_room_for(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, left = starting.start_now, [None] * room
+
+    def limited(target: Callable[[], object], name: str) -> None:
+        if not left:
+            raise OSError("can't start new thread")
+        left.pop()
+        start(target, name)
+
+    monkeypatch.setattr(starting, "start_now", limited)
+    assert each(lambda number: number * number, range(10), 4) == [number * number for number in range(10)]

@@ -60,3 +60,25 @@ def test_p7_a_thread_that_ends_before_it_begins_is_started_again(monkeypatch: py
     for _ in range(2):
         assert ran.acquire(timeout=20)
     assert len(lost) == 2
+
+
+def test_p7_what_could_not_be_started_in_time_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would run beside whatever its starter did instead."""
+    begin, go_on, threads = threading.Thread._bootstrap, threading.Event(), []  # type: ignore[attr-defined]
+    ran = threading.Event()
+
+    def bootstrap(thread: threading.Thread) -> None:
+        if thread.name == "test-late":
+            threads.append(thread)
+            assert go_on.wait(20)
+        begin(thread)
+
+    monkeypatch.setattr(starting, "BEGUN_SECONDS", 0.05)
+    monkeypatch.setattr(threading.Thread, "_bootstrap", bootstrap)
+    with pytest.raises(OSError, match="no memory"):
+        starting.start_now(ran.set, "test-late")
+    go_on.set()
+    for thread in threads:
+        assert thread._started.wait(20)
+        thread.join(20)
+    assert not ran.is_set()
