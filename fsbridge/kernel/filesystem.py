@@ -145,7 +145,6 @@ class Filesystem(pyfuse3.Operations):
             self.pages.forget(inode)
             if self.inodes.forget(inode, lookups):
                 self.directories.forget(inode)
-                self.ahead.forgotten(inode)
 
     @guarded
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
@@ -207,7 +206,7 @@ class Filesystem(pyfuse3.Operations):
         """Open a file for reading. ESTALE for an outdated node makes the kernel look its path up again."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
-        begun, found = Stopwatch(), self.directories.find(inode)
+        begun, found = Stopwatch(), self.inodes.find(inode)
         node = found.node if isinstance(found, HELD) else found
         if node is not None:
             self.ahead.opening(node, self.pages.seen(inode))
@@ -376,7 +375,7 @@ class Filesystem(pyfuse3.Operations):
         The question runs on the event loop. If it would have to wait, it runs again on a worker of the metadata lane. If
         remembered answers lead to an error, the question is asked again without them (see `Ages.ask`).
         """
-        found = self.directories.find(inode)
+        found = self.inodes.find(inode)
 
         def ask() -> T:
             return self.ages.ask(lambda: question(opened(found)))

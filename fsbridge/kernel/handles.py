@@ -140,32 +140,48 @@ class OpenFile:
 class Reading:
     """All of a directory as it was at the time `asked` (`time.monotonic`).
 
-    `below` and `named`: the chunk directories by position, and others by name, that were read together with it. `base`: the
-    first inode number of its space, if the kernel knows one.
+    `below`: directories below it that were read together with it, chunk directories by position and others by name.
     """
 
-    __slots__ = ("_members", "asked", "attrs", "base", "batches", "below", "named", "nbytes", "node", "shown")
+    __slots__ = ("_orders", "asked", "attrs", "batches", "below", "nbytes", "node", "shown")
 
     def __init__(self, node: Directory, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
         self.node = node
         self.shown = shown
         self.batches = batches
         self.asked = asked
-        self._members: dict[bytes, Entry] | None = None
-        self.base: int | None = None
+        self._orders: list[tuple[list[bytes], dict[bytes, int]]] | None = None
         self.attrs: Attrs | None = None
         """Attributes of the directory itself, not older than the rest; None if they were not asked for."""
-        self.below: dict[int, Reading] = {}
-        self.named: dict[bytes, Reading] = {}
+        self.below: dict[int | bytes, Reading] = {}
         self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
         """Memory in bytes, roughly, including that of the directories read with it."""
 
-    def member(self, name: bytes) -> Entry | None:
-        """Return the member `name` if it is not numbered and the listing knows how to open it, else None."""
-        if self._members is None:
-            batches = (batch for batch in self.batches if not isinstance(batch, Numbered))
-            self._members = {entry.name: entry for batch in batches for entry in batch if callable(entry.node)}
-        return self._members.get(name)
+    def orders(self, name: bytes) -> Iterator[tuple[list[bytes], int]]:
+        """Yield the names of all members that are directories and have no number, and the position of `name` in them.
+
+        First they are in the order of the listing, then sorted.
+        """
+        if self._orders is None:
+            entries = (entry for batch in self.batches if not isinstance(batch, Numbered) for entry in batch)
+            names = [entry.name for entry in entries if entry.attrs.kind == "directory" and not isinstance(entry.node, int)]
+            orders = [names, sorted(names)]
+            self._orders = [(order, {member: at for at, member in enumerate(order)}) for order in orders]
+        for order, positions in self._orders:
+            if name in positions:
+                yield order, positions[name]
+
+    def keep(self, member: int | bytes, reading: Reading) -> None:
+        """Keep what a directory below this one contains."""
+        self.below[member] = reading
+        self.nbytes += reading.nbytes
+
+    def take(self, member: int | bytes) -> Reading | None:
+        """Return what `keep` has kept, and keep it no longer."""
+        reading = self.below.pop(member, None)
+        if reading is not None:
+            self.nbytes -= reading.nbytes
+        return reading
 
 
 class Listing:

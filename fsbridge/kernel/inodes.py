@@ -100,12 +100,11 @@ class InodeTable:
         self._use(record)
         return record.inode
 
-    def listed(self, parent: int, entry: Entry, space: Space | None, remembered: bool = False) -> tuple[int, bool]:
+    def listed(self, parent: int, entry: Entry, space: Space | None) -> tuple[int, bool]:
         """Return the inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
 
         If the listing does not tell the entry's version, the inode may be that of an older one. Then the kernel may not rely
-        on it: it must look the name up at the next use. `remembered`: `recall` can open the entry later, so a row is enough;
-        new directories get more than a row, because they are about to be entered.
+        on it: it must look the name up at the next use.
         """
         name, attrs, node, version = entry
         if isinstance(node, int):
@@ -120,42 +119,22 @@ class InodeTable:
             known = rows.versions[at]
             if version is None or known == version:
                 rows.counts[at] += 1
-                if remembered:
-                    return rows.numbers[at], version is not None or known is None
                 record = self._record(row)
                 if node is not None and not record.is_open and (version is not None or known is None):  # it is parked
                     self._name(record, node)
                 return record.inode, version is not None or known is None
         if row is not None:
             self._rows.outdated(row)
-        row = self._rows.add(parent, name, attrs.kind, version, 1)
-        if not (remembered and attrs.kind != "directory" and self._named(parent)):
-            record = self._new(row)
-            if node is not None:
-                self._name(record, node)
-        return row[0].numbers[row[1]], True
+        record = self._new(self._rows.add(parent, name, attrs.kind, version, 1))
+        if node is not None:
+            self._name(record, node)
+        return record.inode, True
 
-    def recall(self, inode: int, entry: Entry | None, space: Space | None) -> None:
-        """Note how `inode` can be opened: by its `entry` in a remembered listing, or from that directory's `space`."""
-        row = rows, at = self._row(inode)
-        if rows.names[at] is None:
-            if space is not None and space.identity == rows.versions[at]:
-                self._range(rows.parents[at], space)
-        elif entry is not None and callable(entry.node) and entry.version == rows.versions[at]:
-            self._name(self._record(row), entry.node)
-
-    def base(self, parent: int, space: Space, remembered: bool = False) -> int | None:
+    def base(self, parent: int, space: Space) -> int | None:
         """Return the first number of a space's range, and allocate the range if need be; None if the space is too large.
 
         The caller must report the numbers that it gives the kernel to `count`, before control returns to the event loop.
-        `remembered`: as for `listed`.
         """
-        if remembered and space.size <= MAX_SPACE:
-            row = self._rows.space(space.identity)
-            if row is None and self._named(parent):
-                row = self._reserved(parent, space)
-            if row is not None:
-                return row[0].numbers[row[1]]
         owner = self._range(parent, space)
         return None if owner is None else owner.inode
 

@@ -94,7 +94,8 @@ class Replies:
         if position >= listing.end:
             return
         ttl = self._ttl if self._immutable else self._ages.left_of_entries(listing.asked, listing.shown.extent)
-        batch, base = listing.batch, self._base(listing)
+        batch, space = listing.batch, listing.shown.space
+        base = None if space is None else self._inodes.base(listing.inode, space)
         if base is not None:
             numbered = 0
             try:
@@ -106,17 +107,6 @@ class Replies:
                 self._inodes.count(base, numbered)
         else:
             self._others(listing, position, None, ttl, token)
-
-    def _base(self, listing: Listing) -> int | None:
-        """Return the first inode number of the listing's space; None if it has no space or that has no range."""
-        space, reading = listing.shown.space, listing.reading
-        if space is None:
-            return None
-        if reading is None:
-            return self._inodes.base(listing.inode, space)
-        if reading.base is None or not self._inodes.knows(reading.base):
-            reading.base = self._inodes.base(listing.inode, space, remembered=True)
-        return reading.base
 
     def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
         """Fill the reply from entry `first` of the batch on; `last_id`: id of the one before. Returns how many fitted."""
@@ -137,7 +127,7 @@ class Replies:
     def _others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
         """Fill the reply with entries of any kind. Returns how many of those that fitted are numbered from `base` on."""
         entry, reply, batch = self._entry, pyfuse3.readdir_reply, listing.batch
-        remembered, space = listing.reading is not None, listing.shown.space
+        space = listing.shown.space
         numbered, sized, known = 0, True, base is not None and self._inodes.lookups(base) > 0
         shown: Attrs | None = None
         for index in range(position - listing.start, len(batch)):
@@ -154,7 +144,7 @@ class Replies:
                     break
                 numbered += 1
             else:
-                inode, reliable = self._inodes.listed(listing.inode, batch[index], space, remembered)
+                inode, reliable = self._inodes.listed(listing.inode, batch[index], space)
                 entry.st_ino = inode
                 if not reliable:
                     entry.entry_timeout = 0

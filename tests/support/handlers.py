@@ -17,7 +17,7 @@ from fsbridge.config import Config
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Lane
-from fsbridge.kernel.readahead import directories as walks
+from fsbridge.kernel.readahead import directories as siblings
 
 CTX: Any = None
 
@@ -120,13 +120,13 @@ class Steps:
 
     async def idle(self) -> None:
         """Until nothing is being read ahead."""
-        await eventually(lambda: not self.filesystem.ahead.walks._awaited)
+        await eventually(lambda: not self.filesystem.ahead.siblings._awaited)
 
 
 def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:
     monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
-    for name in ("DEPTH_SECONDS", "WAITING_SECONDS", "AT_A_TIME_SECONDS", "PATIENCE_SECONDS"):
-        monkeypatch.setattr(walks, name, 60.0)
+    for name in ("BATCH_SECONDS", "WAIT_SECONDS"):
+        monkeypatch.setattr(siblings, name, 60.0)
 
     async def run(filesystem: Filesystem) -> None:
         await test(Steps(filesystem, Replies(monkeypatch), monkeypatch))

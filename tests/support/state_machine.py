@@ -135,7 +135,8 @@ class Mounted:
         filesystem = self.filesystem
         try:
             self.do(self.kernel.forget)
-            until(lambda: not filesystem.jobs.running and not (self.config.read_ahead and filesystem.ahead.walks._awaited))
+            ahead = filesystem.ahead.siblings._awaited if self.config.read_ahead else ()
+            until(lambda: not filesystem.jobs.running and not ahead)
             left = {
                 "inodes": len(filesystem.inodes) - 1,
                 "files": len(filesystem.files),

@@ -18,7 +18,7 @@ from fsbridge.kernel.handles import Listing, OpenFile
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.lanes import Abandoned, Subject
-from fsbridge.kernel.readahead.directories import Walks
+from fsbridge.kernel.readahead.directories import Siblings
 from fsbridge.kernel.readahead.files import REMOTE, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
 from fsbridge.threads.workers import Workers
 from fsbridge.tree import AnyNode, Space
@@ -31,7 +31,7 @@ class NoReadAhead:
     """Prefetch nothing. This base class is the interface of read-ahead, with no effect at all."""
 
     def __len__(self) -> int:
-        """Return the number of walks followed and of directories being read ahead."""
+        """Return the number of directories being read ahead, and of spaces with some that were not entered yet."""
         return 0
 
     def opening(self, node: AnyNode, seen: bool) -> None:
@@ -54,9 +54,6 @@ class NoReadAhead:
 
         Returns late, if at all, only while that directory is being read ahead.
         """
-
-    def forgotten(self, inode: int) -> None:
-        """The kernel knows an inode no more."""
 
     def forgotten_space(self, base: int, space: Space | None) -> None:
         """The kernel no longer knows any inode of a space; the numbers of its range began at `base`."""
@@ -82,14 +79,15 @@ class ReadAhead(NoReadAhead):
         threads = Workers("ahead", REMOTE_THREADS if remote else THREADS, report)
         makers = Workers("make", REMOTE_MAKERS, report) if remote else threads
         self.readers = Readers(threads, REMOTE if remote else None, makers)
-        self.walks = Walks(inodes, directories, jobs, Workers("walk", 1, report), threads, ages, remote)
+        walk = threads if remote else Workers("walk", 1, report)
+        self.siblings = Siblings(inodes, directories, jobs, ages, walk, remote)
         self._directories = directories
         self._jobs = jobs
         self._ages = ages
         self._seconds = config.metadata_deadline
 
     def __len__(self) -> int:
-        return len(self.walks)
+        return len(self.siblings)
 
     def opening(self, node: AnyNode, seen: bool) -> None:
         if self._remote:  # what comes next is sent meanwhile
@@ -113,17 +111,14 @@ class ReadAhead(NoReadAhead):
 
     async def entered(self, inode: int, known: bool) -> None:
         if self._ages.remembers:  # otherwise a listing read ahead would be too old
-            await self.walks.entered(inode, known)
-
-    def forgotten(self, inode: int) -> None:
-        self.walks.forget(inode)
+            await self.siblings.entered(inode, known)
 
     def forgotten_space(self, base: int, space: Space | None) -> None:
-        self.walks.forget_space(base)
+        self.siblings.forget_space(base)
         self.readers.forget(space)
 
     def clear(self) -> None:
-        self.walks.clear()
+        self.siblings.clear()
 
     async def _read_on(self, listing: Listing) -> None:
         """Read batches of a listing, one job at a time on the metadata lane, until enough of them are ready."""

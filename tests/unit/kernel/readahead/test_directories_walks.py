@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
 import trio
 import trio.testing
-from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
+from fake_tree import FakeDirectory, FakeFile
 from handlers import CTX, Steps, family, walked
 from waiting import Clock, eventually
 
+from fsbridge.config import Config
 from fsbridge.kernel import directories, handles
-from fsbridge.kernel.readahead import directories as walks
-from fsbridge.kernel.readahead.directories import Walks, _Walk
-from fsbridge.kernel.records import Parked
+from fsbridge.kernel.readahead import directories as siblings
 from fsbridge.threads.workers import Workers
 from fsbridge.tree import Entry
 
@@ -60,57 +58,6 @@ def test_p6_what_was_read_ahead_is_parked_in_its_turn(monkeypatch: pytest.Monkey
     walked(family(100), monkeypatch, test)
 
 
-def test_p6_members_of_a_remembered_listing_have_rows_only_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    space = SpaceDirectory(FakeSpace(10), 9)
-    root = FakeDirectory({b"f": FakeFile(b"x", at_once=True, keyed=True), b"s": FakeDirectory({}, space=space.space)})
-    root.members[b"s"].entries = space.entries
-    lookups: list[None] = []
-    root.on_lookup = lambda: lookups.append(None)
-
-    async def test(steps: Steps) -> None:
-        filesystem = steps.filesystem
-        (_, file), (_, inner) = await steps.list(1)
-        for _ in range(2):
-            (_, first), *_ = await steps.list(inner)
-            assert filesystem.inodes.find(file).node is None  # type: ignore[union-attr]
-            assert isinstance(filesystem.inodes.find(first), Parked)
-            assert filesystem.directories.find(first).slot == (space.space, 1)  # type: ignore[union-attr]
-            await filesystem.release((await filesystem.open(file, os.O_RDONLY, CTX)).fh)
-            assert filesystem.inodes.find(file).node is not None  # type: ignore[union-attr]
-            assert not lookups
-            filesystem.inodes.park()
-            await steps.list(1)
-        filesystem.directories.clear()
-        await filesystem.release((await filesystem.open(file, os.O_RDONLY, CTX)).fh)
-        assert len(lookups) == 1
-
-    walked(root, monkeypatch, test)
-
-
-def test_a_walk_through_known_directories_is_not_followed_while_another_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    original = Walks._read_next
-    monkeypatch.setattr(Walks, "_read_next", lambda self, inode, *rest: (asked.append(inode), original(self, inode, *rest)))
-
-    async def test(steps: Steps) -> None:
-        both = await steps.list(1)
-        for _, inode in both:
-            for _, member in await steps.list(inode):
-                await steps.list(member)
-                await steps.idle()
-        slow, fast = [await steps.list(inode) for _, inode in both]
-        steps.filesystem.ahead.walks._arrived([(slow[0][1], lambda: None)], [], 600.0)  # reading a member took that long
-        asked.clear()
-        for _, member in fast:
-            await steps.list(member)
-        assert not asked
-        for _, member in slow:
-            await steps.list(member)
-        assert asked == [member for _, member in slow]
-
-    walked(FakeDirectory({b"slow": family(5), b"fast": family(5)}), monkeypatch, test)
-
-
 def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     root = family(100)
     root.members = dict(sorted(root.members.items(), key=lambda item: hash(item[0]) % 101))
@@ -138,61 +85,85 @@ def test_random_visits_read_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> No
     assert sum(member.listings for member in root.members.values()) == 8
 
 
-def test_the_walk_goes_further_with_each_step() -> None:
-    walk = _Walk([b"%03d" % number for number in range(300)], waits=True)
-    steps = [len(walk.next(b"%03d" % number, missing=False)) for number in range(200)]
-    assert steps[0] == 0
-    assert 8 <= sum(steps[:4]) <= 16
-    assert walks.DEPTH_DIRECTORIES // 2 <= max(steps) <= walks.DEPTH_DIRECTORIES
-    assert 200 <= sum(steps) <= 300
+def test_without_read_ahead_each_directory_is_read_for_its_reader_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(10)
+
+    async def test(steps: Steps) -> None:
+        for number, (_, inode) in enumerate(await steps.list(1)):
+            await steps.list(inode)
+            assert (steps.jobs, sum(member.listings for member in root.members.values())) == (number + 2, number + 1)
+
+    walked(root, monkeypatch, test, read_ahead=False)
 
 
-def test_no_more_is_read_ahead_than_little_time_allows() -> None:
-    """Among many HDF5 files, those read ahead long ago had lost their processes when visited, and started others."""
-    walk = _Walk([b"%03d" % number for number in range(400)])
-    names = iter([b"%03d" % number for number in range(400)])
-    walk.took(walks.DEPTH_SECONDS / 5)
-    assert walk.waits
-    steps = [len(walk.next(next(names), missing=False)) for _ in range(100)]
-    assert max(steps) <= 5
-    assert 95 <= sum(steps) <= 105
-    walk.took(walks.DEPTH_SECONDS * 2)
-    assert max(len(walk.next(next(names), missing=False)) for _ in range(100)) == 1
-    walk.took(walks.DEPTH_SECONDS / 1000)
-    assert not walk.waits
-    assert not walk.next(next(names), missing=False)
-    assert len(walk.next(next(names), missing=True)) == 1 + walks.DEPTH_DIRECTORIES
+def test_no_more_is_read_ahead_than_was_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(100)
+
+    async def test(steps: Steps) -> None:
+        for number, (_, inode) in enumerate(await steps.list(1)):
+            await steps.list(inode)
+            await steps.idle()
+            assert sum(member.listings for member in root.members.values()) <= 1 + 3 * number
+
+    walked(root, monkeypatch, test)
 
 
-def test_reading_that_is_work_is_not_waited_for_by_several_threads() -> None:
-    """Chains of ten groups were, wherever one took 3 ms instead of 2: each was then a job of its own."""
-    walk = _Walk([b"%03d" % number for number in range(100)])
-    walk.took(4 * walks.WAITING_SECONDS, worked=3 * walks.WAITING_SECONDS)
-    assert not walk.waits
-    walk.took(4 * walks.WAITING_SECONDS, worked=walks.WAITING_SECONDS)
-    assert walk.waits
+def test_a_slow_sibling_is_left_to_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(20)
+
+    async def test(steps: Steps) -> None:
+        monkeypatch.setattr(siblings, "BATCH_SECONDS", -1.0)  # whatever is read takes longer
+        for number, (_, inode) in enumerate(await steps.list(1)):
+            await steps.list(inode)
+            await steps.idle()
+            assert sum(member.listings for member in root.members.values()) == number + 1
+
+    walked(root, monkeypatch, test)
 
 
-def test_directories_that_were_chosen_but_not_read_are_chosen_again() -> None:
-    names = [b"%03d" % number for number in range(100)]
-    walk = _Walk(names)
-    for number in (0, 1, 4):
-        wanted = walk.next(names[number], missing=True)
-    assert wanted == names[4:9]
-    walk.took(walks.AT_A_TIME_SECONDS / 2, left=3)
-    assert walk.waits
-    assert walk.next(names[5], missing=False)[0] == names[6], "the first that was not read, though 6 to 8 were wanted before"
+def test_p7_a_hung_sibling_delays_its_own_reader_alone_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, clock = family(10), trio.testing.MockClock()
+    hung, goes_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        if not hung.is_set():
+            hung.set()
+            assert goes_on.wait(60)
+
+    async def test(steps: Steps) -> None:
+        members = await steps.list(1)
+        root.members[b"d001"].on_list = hang
+        await steps.list(members[0][1])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(steps.list, members[1][1])
+            await eventually(hung.is_set)
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(siblings.WAIT_SECONDS)
+        for _, inode in members[2:]:
+            assert len(await steps.list(inode)) == 1
+        assert trio.current_time() < 2 * siblings.WAIT_SECONDS, "no time passes for the others"
+        goes_on.set()
+        await steps.idle()
+
+    assert walked(root, monkeypatch, test, clock=clock).reporter.unexpected == 0
 
 
-def test_a_second_walk_is_followed_though_its_first_name_seems_out_of_order() -> None:
-    names = [b"%03d" % number for number in range(100)]
-    mixed = sorted(names[2:], key=lambda name: int(name) * 37 % 101)
-    order = [names[1], *mixed, names[0]]  # after 000, the last, 001 comes in the order of names
-    walk = _Walk(order)
-    for name in order:
-        walk.next(name, missing=True)
-    read = [member for name in order for member in walk.next(name, missing=True)]
-    assert len(set(read)) > 90
+def test_siblings_in_a_remote_store_are_read_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Config, "is_remote", True)
+    root, both = family(30), threading.Barrier(2)
+
+    async def test(steps: Steps) -> None:
+        members = await steps.list(1)
+        await steps.list(members[0][1])
+        for name in (b"d001", b"d002"):
+            root.members[name].on_list = lambda: both.wait(60)
+        for _, inode in members[1:]:
+            await steps.list(inode)
+        await steps.idle()
+        assert steps.jobs == 2
+
+    walked(root, monkeypatch, test)
+    assert all(member.listings == 1 for member in root.members.values())
 
 
 def test_what_ends_with_an_empty_batch_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,48 +14,7 @@ from waiting import Clock
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.readahead import directories
-from fsbridge.kernel.readahead.directories import Runs
 from fsbridge.layouts import root_directory
-
-
-def test_the_run_goes_further_with_each_step() -> None:
-    run, read, steps = Runs(range(10, 310)), 10, []
-    while read < 310:
-        steps.append(run.entered(read))
-        read = max(read + 1, steps[-1].stop)
-    assert list(steps[0]) == []
-    assert list(steps[1]) == [11, 12, 13]
-    assert directories.DEPTH_DIRECTORIES // 2 <= max(map(len, steps)) <= 1 + directories.DEPTH_DIRECTORIES
-    assert list(chain.from_iterable(steps)) == list(range(11, 310)), "each once, to the last one"
-
-
-def test_absent_directories_are_passed_over_and_chance_visits_read_nothing() -> None:
-    run = Runs(range(1000))
-    assert [list(run.entered(position)) for position in (0, 3, 7)] == [[], [3, 4, 5], [7, 8, 9, 10, 11]]
-    assert not any(run.entered(position) for position in (500, 100, 300, 900, 20))
-    assert list(run.entered(12)), "the first one is still followed"
-    assert not run.entered(12)
-
-
-def test_several_visitors_are_followed() -> None:
-    run = Runs(range(1000))
-    for step in range(20):
-        for visitor in range(directories.MAX_VISITORS):
-            found = run.entered(100 * visitor + step)
-            assert all(100 * visitor + step <= position < 100 * (visitor + 1) for position in found)
-
-
-def test_a_walk_that_finds_its_directory_read_is_followed_on() -> None:
-    run = Runs(range(100))
-    assert not run.passed(5), "it was not visited before"
-    assert [list(run.entered(position)) for position in (0, 1)] == [[], [1, 2, 3]]
-    ahead = directories.BESIDE_DIRECTORIES
-    assert [list(run.passed(position)) for position in (2, 3)] == [list(range(n, n + ahead)) for n in (3, 4)]
-    assert not run.passed(3), "he has not moved"
-    assert list(run.passed(98)) == [], "another one"
-    assert run.entered(4 + ahead).start == 4 + ahead, "still followed where the reading was too slow"
-
 
 SHAPE = (30, 5, 2)
 
@@ -94,20 +52,17 @@ def test_a_walk_through_chunk_directories_finds_the_next_ones_read(monkeypatch: 
     assert found == [tuple(index) for index in np.ndindex(SHAPE)]
 
 
-def test_large_chunk_directories_are_read_while_the_kernel_takes_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.readahead.directories.BESIDE_MEMBERS", 5)
-    found = []
+def test_chunk_directories_are_followed_where_some_do_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = grid()
+    array.chunks.stored = {index: stored for index, stored in array.chunks.stored.items() if index[0] % 4 == 0}
 
     async def test(steps: Steps, inode: int) -> None:
-        directories = steps.filesystem.directories
-        for number, (_, above) in enumerate(await steps.list(inode)):
-            assert (directories.known(above) is not None) == (number > 1)
-            found.append(len(await steps.list(above)))
+        for _, above in await steps.list(inode):
+            assert len(await steps.list(above)) == 5
             await steps.idle()
         assert steps.jobs <= 3, "the root, its directory of chunks, and the first one in that"
 
-    visited(grid(), monkeypatch, test)
-    assert found == [5] * 30
+    visited(array, monkeypatch, test)
 
 
 def test_p3_a_directory_that_was_not_there_when_its_turn_came_is_not_shown_empty(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,17 +84,17 @@ def test_p3_a_directory_that_was_not_there_when_its_turn_came_is_not_shown_empty
 def test_p9_chunk_directories_read_ahead_are_shown_no_longer_than_the_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
     array = grid()
     for second in (1, 2, 3, 4):
-        del array.chunks.stored[7, second, 0], array.chunks.stored[7, second, 1]
+        del array.chunks.stored[5, second, 0], array.chunks.stored[5, second, 1]
 
     async def test(steps: Steps, inode: int) -> None:
         members = dict(await steps.list(inode))
-        for number in range(6):
+        for number in range(4):
             await steps.list(members[b"%d" % number])
             await steps.idle()
-        array.chunks.stored[7, 2, 0] = b"x"
-        assert len(await steps.list(members[b"7"])) == 1, "read ahead"
+        array.chunks.stored[5, 2, 0] = b"x"
+        assert len(await steps.list(members[b"5"])) == 1, "read ahead"
         clock.passes(61.0)  # a TTL, and a little for its length
-        assert len(await steps.list(members[b"7"])) == 2
+        assert len(await steps.list(members[b"5"])) == 2
 
     clock = Clock(monkeypatch)
     visited(array, monkeypatch, test, metadata_ttl=60.0)
