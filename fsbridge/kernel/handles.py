@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
+from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Generic, TypeVar, cast
+from dataclasses import replace
+from typing import Generic, TypeVar, cast, overload
 
 import trio
 
@@ -31,11 +33,11 @@ T = TypeVar("T")
 BEGINNING_SECONDS = 0.05
 """Seconds for which the job that opens a directory also reads it: most are complete by then and need no other job."""
 
-READING_ENTRIES, READING_CHUNKS = 32_768, 1024
-"""Most members of a group, and most entries of a chunk directory, with which its whole listing is kept in memory."""
+READING_BYTES = 10 << 20
+"""Most memory, in bytes, that the whole listing of a directory may take to be kept: 35,000 arrays, or 650,000 chunks."""
 
-DIRECTORY_BYTES, ENTRY_BYTES = 1600, 300
-"""Bytes of memory, roughly, of a directory whose whole listing is kept, and of each of its entries.
+DIRECTORY_BYTES, ENTRY_BYTES, NUMBERED_BYTES = 1600, 300, 16
+"""Bytes of memory, roughly, of a directory whose whole listing is kept, of each of its entries, and of each numbered one.
 
 Measured for small arrays of three directories each: with their open documents they take 5.5 KiB.
 """
@@ -154,7 +156,7 @@ class Reading:
         self.attrs: Attrs | None = None
         """Attributes of the directory itself, not older than the rest; None if they were not asked for."""
         self.below: dict[int | bytes, Reading] = {}
-        self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
+        self.nbytes = DIRECTORY_BYTES + sum(map(_nbytes, batches))
         """Memory in bytes, roughly, including that of the directories read with it."""
 
     def orders(self, name: bytes) -> Iterator[tuple[list[bytes], int]]:
@@ -203,7 +205,7 @@ class Listing:
     _all: list[Sequence[Entry]] | None = None  # entries since the beginning, as long as they are few
     _untouched = False  # true if it was begun before the kernel asked for its beginning
     _ended = False
-    _members = 0
+    _kept = 0  # bytes, roughly, that they take
 
     def __init__(self, inode: int, directory: Directory, reading: Reading | None = None) -> None:
         self.inode = inode
@@ -239,10 +241,7 @@ class Listing:
             self._ready.append(batch)
             if not batch or deadline.passed:
                 break
-        ready = _merged(self._ready)
-        self._ready = deque(ready)
-        if self._ended and self._all is not None:
-            self._all = ready
+        self._ready = deque(_merged(self._ready))
 
     def whole(self) -> Reading | None:
         """Return the whole directory; None if it has not been read to its end, or is too large to keep."""
@@ -299,7 +298,7 @@ class Listing:
         self.shown = self.directory.present()
         self._stream = iter(self.shown.entries())
         self._ready.clear()
-        self._all, self._members = [], 0
+        self._all, self._kept = [], 0
         self.batch, self.start, self.end, self._ended = (), 0, 0, False
         self.reading = None
 
@@ -318,9 +317,9 @@ class Listing:
             return None
         shown = _dated(batch, answers.oldest)
         if self._all is not None:
-            self._all.append(shown)
-            self._members += len(shown)
-            if self._members > _most(self.shown):
+            self._all.append(packed := _packed(shown))
+            self._kept += _nbytes(packed)
+            if self._kept > READING_BYTES:
                 self._all = None
         return shown
 
@@ -342,19 +341,57 @@ def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
     Blocks; raises the listing's errors.
     """
     deadline = Deadline(BEGINNING_SECONDS)
-    most = _most(shown)
+    room = READING_BYTES
     found: list[Sequence[Entry]] = []
     for batch in shown.entries():
-        found.append(_dated(batch, oldest()))
-        most -= len(batch)
-        if most < 0 or deadline.passed:
+        found.append(_packed(_dated(batch, oldest())))
+        room -= _nbytes(found[-1])
+        if room < 0 or deadline.passed:
             return None
     return _merged(found)
 
 
-def _most(shown: Contents) -> int:
-    """Return the most members with which the whole listing of this directory is kept in memory."""
-    return READING_ENTRIES if shown.space is None else READING_CHUNKS
+class _Pairs(Sequence[tuple[int, int]]):
+    """The numbers and mtimes of a `Numbered` batch that is kept. As a list of tuples they would take eight times as much."""
+
+    __slots__ = ("_mtimes", "_numbers")
+
+    def __init__(self, numbers: array[int], mtimes: array[int]) -> None:
+        self._numbers = numbers
+        self._mtimes = mtimes
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, int]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[int, int]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[int, int] | Sequence[tuple[int, int]]:
+        if isinstance(index, slice):
+            return _Pairs(self._numbers[index], self._mtimes[index])
+        return self._numbers[index], self._mtimes[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._numbers, self._mtimes, strict=True)
+
+
+def _packed(batch: Sequence[Entry]) -> Sequence[Entry]:
+    """Return a batch that takes less memory if it is `Numbered`."""
+    if not isinstance(batch, Numbered):
+        return batch
+    try:
+        numbers, mtimes = array("q", [number for number, _ in batch.pairs]), array("q", [time for _, time in batch.pairs])
+    except OverflowError:  # a time before 1677 or after 2262
+        return batch
+    return replace(batch, pairs=_Pairs(numbers, mtimes))
+
+
+def _nbytes(batch: Sequence[Entry]) -> int:
+    packed = isinstance(batch, Numbered) and isinstance(batch.pairs, _Pairs)
+    return len(batch) * (NUMBERED_BYTES if packed else ENTRY_BYTES)
 
 
 def _dated(batch: Sequence[Entry], asked: float) -> Sequence[Entry]:

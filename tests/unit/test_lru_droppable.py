@@ -13,7 +13,6 @@ import numpy as np
 
 from fsbridge import lru
 from fsbridge.asking import as_of
-from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.lru import LRU, drop_all
 from fsbridge.store import Key
@@ -23,15 +22,8 @@ from fsbridge.store.local import LocalStore
 def test_all_that_is_kept_goes() -> None:
     kept: LRU[str, int] = LRU(10)
     kept.put("a", 1)
-    listed = ListedTimes()
-    with as_of(0.0):
-        assert list(listed.through("c", 1, lambda: iter([[(0, 5)]]))) == [[(0, 5)]]
-        under_way = listed.through("d", 1, lambda: iter([[(1, 6)]]))
-        next(under_way)
-        drop_all()
-        assert kept.get("a") is None
-        assert list(under_way) == []
-    assert list(listed._known) == ["d"], "the listing that was under way"
+    drop_all()
+    assert kept.get("a") is None
 
 
 def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path) -> None:

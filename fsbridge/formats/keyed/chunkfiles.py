@@ -17,38 +17,26 @@ import numpy as np
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
-from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys, PlacedChunkFiles, stored_once
 from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, StoredChunks
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Pairs
-from fsbridge.store import Key, Stat, Store
+from fsbridge.store import Key, Store
 from fsbridge.threads.deadlines import Stopwatch
 
 FIRST_DIRECTORIES = 256
 """Most chunk directories that `first` searches. More are needed only if that many of them are empty."""
 
-FEW_MEMBERS = 16
-"""Listings of directories with at most this many chunks are not remembered: listing them again is cheaper."""
-
-SMALL_DIRECTORY_BYTES = 4096
-"""Largest size of a directory that counts as small, on file systems where the size grows with the members."""
+BATCH_ENTRIES = 4096
+"""Entries of a listing that are sorted and yielded together: enough to be efficient, few enough to stream."""
 
 
-def chunk_files(
-    store: Store,
-    directory: Key,
-    grid: ChunkGrid,
-    keys: ChunkKeys,
-    directories: FlatDirectories,
-    listed: ListedTimes | None = None,
-) -> ChunkFiles:
-    """Return the chunk files of the array at `directory`. Without `listed`, no listing is shared with other arrays."""
-    listed = ListedTimes() if listed is None else listed
+def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> ChunkFiles:
+    """Return the chunk files of the array at `directory`."""
     rank = len(grid.shape)
     if keys.separator == "." and rank + len(keys.prefix) > 1:
-        return FlatChunkFiles(store, directory, grid, keys, listed, directories)
-    return NestedChunkFiles(store, directory, grid, keys, listed)
+        return FlatChunkFiles(store, directory, grid, keys, directories)
+    return NestedChunkFiles(store, directory, grid, keys)
 
 
 class NestedChunkFiles(PlacedChunkFiles):
@@ -59,16 +47,9 @@ class NestedChunkFiles(PlacedChunkFiles):
         stat = self.store.stat(key)
         if not stat.is_dir:
             raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
-        if not prefix and not self.keys.prefix and not self._any(key, stat):
+        if not prefix and not self.keys.prefix and next(self._members(key, 0), None) is None:
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
         return stat.mtime_ns
-
-    def _any(self, key: Key, stat: Stat) -> bool:
-        """True if the array's own directory holds a chunk. The listing of a small directory is remembered for `scan`."""
-        if stat.size > SMALL_DIRECTORY_BYTES:
-            return next(self._members(key, 0), None) is not None
-        first = list(islice(self._listed((), key, stat), 2))  # two batches: a short one ends, and is remembered
-        return any(map(len, first))
 
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
         depth = len(prefix)
@@ -76,21 +57,10 @@ class NestedChunkFiles(PlacedChunkFiles):
         if prefix:  # many chunk directories will probably be listed
             self.store.prefetch_listing(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
-            if prefix and self.counts[depth] <= FEW_MEMBERS and not self.store.prefixes:
-                yield from self._scan_directory(directory, depth)
-            else:
-                yield from self._listed(prefix, directory, self.store.stat(directory))
+            for coordinates in self._members(directory, depth):
+                yield self._dated(directory, "", sorted(coordinates))
         except NotFound:
             return
-
-    def _listed(self, prefix: Index, directory: Key, before: Stat) -> Iterator[Pairs]:
-        """Yield the listing of `directory`, remembered for the version of `before`, its stat from before the listing."""
-        depth = len(prefix)
-        return self.listed.through(self._listing(prefix), before.version, lambda: self._scan_directory(directory, depth))
-
-    def _scan_directory(self, directory: Key, depth: int) -> Iterator[Pairs]:
-        for coordinates in self._members(directory, depth):
-            yield self._dated(directory, "", sorted(coordinates))
 
     def _members(self, directory: Key, depth: int) -> Iterator[list[int]]:
         """Yield the coordinates of the members of a directory at that depth, in batches."""
@@ -172,16 +142,8 @@ _NUMBER = "(0|[1-9][0-9]{0,18})"
 class FlatChunkFiles(PlacedChunkFiles):
     """Chunk files that are all in the array's own directory, found in a shared listing of it."""
 
-    def __init__(
-        self,
-        store: Store,
-        directory: Key,
-        grid: ChunkGrid,
-        keys: ChunkKeys,
-        listed: ListedTimes,
-        directories: FlatDirectories,
-    ) -> None:
-        super().__init__(store, directory, grid, keys, listed)
+    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> None:
+        super().__init__(store, directory, grid, keys)
         self._directories = directories
         # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
         self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
@@ -200,16 +162,13 @@ class FlatChunkFiles(PlacedChunkFiles):
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
-        depth = len(prefix)
         making = self._join()
         stored = making.wait(WAIT_SECONDS)
         if stored is None:
             yield from self._arriving(making, prefix)
             return
-        if depth < len(self.counts) - 1:
-            yield from self._known(stored, prefix)
-            return
-        yield from self.listed.through(self._listing(prefix), stored.version, lambda: self._known(stored, prefix))
+        for coordinates in self._coordinates(stored, prefix):
+            yield self._with_times(prefix, coordinates)
 
     def _arriving(self, making: ChunkListing, prefix: Index) -> Iterator[Pairs]:
         """Yield coordinates below `prefix` during a long listing, in the order of the store, not sorted."""
@@ -231,10 +190,6 @@ class FlatChunkFiles(PlacedChunkFiles):
             else:
                 continue
             said.restart()
-
-    def _known(self, stored: StoredChunks, prefix: Index) -> Iterator[Pairs]:
-        for coordinates in self._coordinates(stored, prefix):
-            yield self._with_times(prefix, coordinates)
 
     def _with_times(self, prefix: Index, coordinates: list[int]) -> Pairs:
         """Return coordinates with mtimes.

@@ -18,7 +18,6 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 from fsbridge.asking import Kept
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Unsupported
-from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
 from fsbridge.store import ROOT, WHOLE, Key, OpenedObject, Range, Stat, Store
@@ -123,13 +122,12 @@ class ChunkFiles(Protocol):
 class PlacedChunkFiles(ABC):
     """Base of nested and flat chunk files: keys, bounds, looking up a chunk, stores that cannot be listed."""
 
-    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, listed: ListedTimes) -> None:
+    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:
         self.store = store
         self.directory = directory
         self.keys = keys
         self.grid = grid
         self.counts = grid.counts
-        self.listed = listed
         self.variant = (keys.separator, keys.prefix, self.counts)
         self._start = f"{directory}/" if directory else ""
         self.asked = None if store.listable else UnlistedChunks(store, directory, grid, keys)
@@ -147,7 +145,7 @@ class PlacedChunkFiles(ABC):
         stat = self.store.stat(key, read)
         if stat.is_dir:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
-        return self._seen(index, stat)
+        return _info(stat)
 
     def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
         key = self.key(index)
@@ -155,7 +153,7 @@ class PlacedChunkFiles(ABC):
             found = self.store.opened(key)
         except IsADirectory:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
-        return None if found is None else (self._seen(index, found.stat), found)
+        return None if found is None else (_info(found.stat), found)
 
     def absent(self, indices: Sequence[Index]) -> set[Index]:
         wanted: dict[str, dict[str, Index]] = {}  # by directory, and by name
@@ -170,11 +168,6 @@ class PlacedChunkFiles(ABC):
                 lacking = self.store.lacking(Key(directory), names, MEMBERS_EACH * len(names))
                 found.update(map(names.__getitem__, lacking or ()))
         return found
-
-    def _seen(self, index: Index, stat: Stat) -> ChunkInfo:
-        if index:
-            self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
-        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled)
 
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
@@ -234,10 +227,6 @@ class PlacedChunkFiles(ABC):
     def _count(self) -> int:
         """Implement `count` in a store that can be listed."""
 
-    def _listing(self, prefix: Index) -> Hashable:
-        """Return the key under which the listing of `prefix` is remembered."""
-        return self.directory, self.variant, prefix
-
     def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Pairs:
         """Return the present mtimes of the members `<start><coordinate>` of `directory`; missing members are left out."""
         found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
@@ -263,6 +252,10 @@ class PlacedChunkFiles(ABC):
 
     def _outside(self, prefix: Index) -> bool:
         return not self.grid.contains(prefix)
+
+
+def _info(stat: Stat) -> ChunkInfo:
+    return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled)
 
 
 def stored_once(files: ChunkFiles, index: Index) -> int:

@@ -15,7 +15,6 @@ from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.keyed.chunkfiles import chunk_files
-from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.formats.lazy_metadata import ParsedAttributes
@@ -83,7 +82,6 @@ class KeyedStore:
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
         self.flat = FlatDirectories(store, patience=config.metadata_deadline)
-        self.listed = ListedTimes()
         self.attributes = (shared or Shared()).of(ParsedAttributes)
         self.externals = OpenedSources[str]()
         """Other stores that were opened because links in this one lead to them, by path."""
@@ -94,7 +92,7 @@ class KeyedStore:
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """Return the chunk files of the array at `directory`."""
-        return chunk_files(self.store, directory, grid, keys, self.flat, self.listed)
+        return chunk_files(self.store, directory, grid, keys, self.flat)
 
     def directory_ns(self, key: Key) -> int | None:
         """Return the mtime of the directory at `key` as listings show it. None in a remote store: it costs a request."""

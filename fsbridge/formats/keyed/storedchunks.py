@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -52,8 +52,6 @@ class StoredChunks:
     """
 
     numbers: Numbers
-    version: object = field(default_factory=object)
-    """A unique object that identifies this listing."""
 
     @property
     def nbytes(self) -> int:

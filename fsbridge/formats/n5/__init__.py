@@ -145,7 +145,7 @@ class N5Hierarchy:
         )
 
     def _files(self, key: Key, grid: ChunkGrid) -> NestedChunkFiles:
-        return NestedChunkFiles(self.keyed.store, key, grid, ChunkKeys("/"), self.keyed.listed)
+        return NestedChunkFiles(self.keyed.store, key, grid, ChunkKeys("/"))
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:
         """Read the header of a stored block, because N5's metadata does not tell. Returns None if no block can be read."""

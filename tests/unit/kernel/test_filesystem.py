@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -105,6 +106,7 @@ def test_offset_zero_shows_what_is_there_now(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     directory = SpaceDirectory(FakeSpace(10**12), 20_000)
+    monkeypatch.setattr("fsbridge.kernel.handles.READING_BYTES", 300_000)
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(monkeypatch, 100)
@@ -126,6 +128,36 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypa
         assert len(filesystem.inodes) == 1
 
     with_filesystem(test, FakeDirectory({b"c": directory}))
+
+
+def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
+
+    class Numbers(SpaceDirectory):
+        asked = 0
+
+        def entries(self) -> Any:
+            self.asked += 1
+            for first in range(0, 20_000, 4096):
+                pairs = [(number, -number) for number in range(first, min(first + 4096, 20_000))]
+                yield Numbered("file", 8, 0, pairs, time.monotonic())
+            yield Numbered("file", 8, 0, [(20_000, 2**64)], time.monotonic())
+
+    directory = Numbers(FakeSpace(10**6), 20_001)
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch, 100)
+        inode = await inode_of(filesystem, b"c")
+        for _ in range(2):
+            listing = await replies.all(filesystem, await filesystem.opendir(inode, CTX))
+            assert listing[2:] == [b"%d" % number for number in range(20_001)]
+        assert directory.asked == 1
+        assert 20_000 * 16 < filesystem.directories.nbytes < 20_000 * 16 + 3000
+        reading = filesystem.directories.known(inode)
+        assert reading is not None
+        assert [entry.attrs.mtime_ns for batch in reading.batches for entry in batch[-2:]][-3:] == [-19_998, -19_999, 2**64]
+
+    with_filesystem(test, FakeDirectory({b"c": directory}), metadata_ttl=60.0)
 
 
 def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,8 @@
 """Chunk keys and the stored chunks of nested and flat arrays."""
 
 import itertools
-import math
 import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting import until
 
-from fsbridge.asking import as_of, oldest
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import chunkfiles
-from fsbridge.formats.keyed.chunkfiles import FEW_MEMBERS, NestedChunkFiles, chunk_files
-from fsbridge.formats.keyed.listedtimes import ListedTimes
+from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles, chunk_files
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
@@ -460,52 +456,6 @@ def test_a_chunk_that_was_rewritten_in_place_is_listed_with_its_new_time(tmp_pat
     assert [list(batch) for batch in files.scan((0,))] == [[(1, 9)]]
 
 
-@pytest.mark.parametrize("keys", KINDS)
-def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: ChunkKeys
-) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    chunk = tmp_path / "a" / keys.encode((0, 1))
-    put(tmp_path, keys.encode((0, 1)))
-    settle(tmp_path)
-    store = LocalStore(str(tmp_path))
-    grid = ChunkGrid((2, FEW_MEMBERS + 1), (1, 1))
-    files = chunk_files(store, Key("a"), grid, keys, FlatDirectories(store), ListedTimes())
-
-    def listed() -> list[tuple[list[tuple[int, int]], float]]:
-        with as_of(math.inf, clock[0] - 7.5):
-            return [(list(batch), oldest()) for batch in files.scan((0,))]
-
-    assert listed() == [([(1, 7)], 100.0)]
-    os.utime(chunk, ns=(9, 9))
-    clock[0] += 7
-    assert listed() == [([(1, 7)], 100.0)]
-    clock[0] += 1
-    assert listed() == [([(1, 9)], 108.0)]
-    os.utime(chunk, ns=(8, 8))
-    assert listed() == [([(1, 9)], 108.0)]
-    assert files.find((0, 1)).mtime_ns == 8
-    assert listed() == [([(1, 8)], 108.0)]
-    put(tmp_path, keys.encode((0, 0)))
-    assert listed() == [([(0, 7), (1, 8)], 108.0)]
-    chunk.unlink()
-    assert listed() == [([(0, 7)], 108.0)]
-
-
-def test_what_few_chunks_there_can_be_is_listed_again_and_not_remembered(tmp_path: Path) -> None:
-    put(tmp_path, "0/1")
-    store, times = LocalStore(str(tmp_path)), ListedTimes()
-    grid = ChunkGrid((2, FEW_MEMBERS), (1, 1))
-    files = chunk_files(store, Key("a"), grid, ChunkKeys("/"), FlatDirectories(store), times)
-    assert [list(batch) for batch in files.scan((0,))] == [[(1, 7)]]
-    assert times.nbytes == 0
-    put(tmp_path, "0/0")
-    os.utime(tmp_path / "a/0/1", ns=(9, 9))
-    assert [list(batch) for batch in files.scan((0,))] == [[(0, 7), (1, 9)]]
-    assert [list(batch) for batch in files.scan((1,))] == []
-
-
 def test_p3_directories_behind_links_that_lead_nowhere_are_listed(tmp_path: Path) -> None:
     """Their chunks are not absent: a copy of the listing must not have fill values in their place. Others are no chunks."""
     put(tmp_path, "0/1")
@@ -557,29 +507,6 @@ def test_a_failed_listing_raises_an_error_of_its_own_in_each_thread(tmp_path: Pa
     assert caught[0] is not caught[1]
     assert caught[0].__cause__ is caught[1].__cause__
     assert listing.state == "failed"
-
-
-@pytest.mark.parametrize("keys", [ChunkKeys("/"), ChunkKeys(".")])
-def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: ChunkKeys) -> None:
-    """One pass over the directory tells if any chunk is stored, and which."""
-    store = LocalStore(str(tmp_path))
-    for name in ("0", "2", ".zarray"):
-        put(tmp_path, name)
-    passes: list[Key] = []
-    original = LocalStore.names
-
-    def counting(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        passes.append(key)
-        return original(self, key)
-
-    monkeypatch.setattr(LocalStore, "names", counting)
-    files = chunk_files(store, Key("a"), ChunkGrid((4,), (1,)), keys, FlatDirectories(store), ListedTimes())
-    with as_of(math.inf, 0.0):
-        files.find_prefix(())
-        assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2]
-        assert passes == [Key("a")]
-        (tmp_path / "a/3").write_bytes(b"x")
-        assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2, 3]
 
 
 @pytest.mark.parametrize("keys", KINDS)
