@@ -8,6 +8,7 @@ tree lives from this: it takes a tenth of the first one's time. Not here: which 
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
@@ -21,6 +22,9 @@ from fsbridge.tree import Attrs, Directory, Entry, Numbered
 
 MAX_BYTES = 32 << 20
 """Memory for all remembered directories, in bytes: roughly 5,000 arrays with three directories each."""
+
+USED_SECONDS = 3.0
+"""Seconds since its last use for which a directory is remembered, although it is too old to be shown."""
 
 BELOW_DIRECTORIES = 16
 """Most directories below one that are read with it: an array's chunk directories, or a chain of nested groups."""
@@ -58,7 +62,12 @@ class Directories:
         reading = self._readings.get(inode)
         if reading is not None:
             self._readings.move_to_end(inode)
+            reading.used = time.monotonic()
         return reading
+
+    def peek(self, inode: int) -> Reading | None:
+        """Return the remembered contents of a directory, however old, or None. They do not count as used."""
+        return self._readings.get(inode)
 
     def remember(self, inode: int, reading: Reading) -> None:
         """Keep what a directory contains, unless the kernel has forgotten it meanwhile."""
@@ -78,10 +87,13 @@ class Directories:
             inode = None if inode == ROOT else self._inodes.parent(inode)
 
     def expire(self) -> None:
-        """Forget expired directories, the least recently used first, up to the first one that has not expired."""
+        """Forget expired directories, the least recently used first, up to the first one that has not expired.
+
+        One that was used just now stays a little longer: its members are entered one after the other.
+        """
         while self._readings:
             inode, reading = next(iter(self._readings.items()))
-            if not self._expired(reading):
+            if not self._expired(reading) or time.monotonic() - reading.used < USED_SECONDS:
                 return
             self.forget(inode)
 

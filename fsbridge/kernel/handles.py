@@ -145,7 +145,7 @@ class Reading:
     `below`: directories below it that were read together with it, chunk directories by position and others by name.
     """
 
-    __slots__ = ("_orders", "asked", "attrs", "batches", "below", "nbytes", "node", "shown")
+    __slots__ = ("_orders", "asked", "attrs", "batches", "below", "entered", "nbytes", "node", "shown", "used")
 
     def __init__(self, node: Directory, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
         self.node = node
@@ -156,6 +156,9 @@ class Reading:
         self.attrs: Attrs | None = None
         """Attributes of the directory itself, not older than the rest; None if they were not asked for."""
         self.below: dict[int | bytes, Reading] = {}
+        self.entered = False
+        """True if a program has opened the directory since it was read."""
+        self.used = time.monotonic()
         self.nbytes = DIRECTORY_BYTES + sum(map(_nbytes, batches))
         """Memory in bytes, roughly, including that of the directories read with it."""
 
@@ -218,6 +221,7 @@ class Listing:
         if reading is not None:
             self.shown = reading.shown
             self._stream = _OVER
+            reading.entered = True
             self._ready.extend(reading.batches)
             self._begun = reading.asked
             self._untouched = self._ended = True
@@ -247,7 +251,9 @@ class Listing:
         """Return the whole directory; None if it has not been read to its end, or is too large to keep."""
         if not self._ended or self._all is None:
             return None
-        return Reading(self.directory, self.shown, _merged(self._all), self._begun)
+        reading = Reading(self.directory, self.shown, _merged(self._all), self._begun)
+        reading.entered = True
+        return reading
 
     def fetch(self, position: int, rewind: bool) -> None:
         """Move the batch to `position` or towards it; `rewind` begins a new listing.

@@ -3,9 +3,8 @@
 In a local store, one job on one thread reads the directory and its next siblings, until 10 ms are over. Without it a walk of
 small directories takes twice as long, most of it for handing each one to a thread and back. The directories below each
 sibling are read with it if they are few. In a remote store, where reading is waiting, each sibling is a job of its own.
-Siblings come in the order of the listing or of their names, chunk directories in that of their numbers. Nothing is noted of
-a walk: that the siblings before have been read shows in `Directories`. Not here: read-ahead within a long listing
-(`__init__.py`) and of files (`files.py`).
+Siblings come in the order of the listing or of their names, chunk directories in that of their numbers. Not here: what was
+read (`directories.py`), read-ahead within a long listing (`__init__.py`) and of files (`files.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MOST_SIBLINGS = 64
 """Most directories that are read at a time."""
 
 GAP = 4
-"""A program is followed if one of so many siblings before was read: a chunk directory may not exist, others be broken."""
+"""A program is followed if one of so many siblings before was read: a chunk directory may not exist, others be left out."""
 
 BATCH_SECONDS = 0.01
 """Seconds after which a job begins to read no further sibling: a slow one, such as an HDF5 file, is left to its reader."""
@@ -85,20 +84,26 @@ class Siblings:
         """
         if self._unentered and (place := self._inodes.place(inode)) is not None:
             self._unentered.get(inode - place.position, set()).discard(inode)
-        if known and not self._remote:
-            return
-        if inode not in self._awaited and (self._remote or not any(read.is_set() for read in self._awaited.values())):
+        late = any(read.is_set() for read in self._awaited.values())
+        if self._remote or not (known or late or inode in self._awaited):
             self._read_next(inode)
         if not known and (read := self._awaited.get(inode)) is not None:
             with trio.move_on_after(WAIT_SECONDS):
                 await read.wait()
             read.set()  # if it is late, nobody else waits for anything in the same job, or gives the thread another one
 
+    def _is_ahead(self, inode: int) -> bool:
+        """True if a directory is being read here, or was read and not entered since."""
+        reading = self._directories.peek(inode)
+        return inode in self._awaited or (reading is not None and not reading.entered)
+
     def _read_next(self, inode: int) -> None:
         """Have workers read a directory and the siblings that will probably be entered next."""
         record = self._inodes.record(inode)
         siblings = self._numbered(inode) if record is None else self._named(record)
         batch = [one for one in siblings if one[0] not in self._awaited and self._directories.known(one[0]) is None]
+        if self._remote:  # what is known here of a remote directory may be too old at once, for it comes from one listing
+            batch = [one for one in batch if not self._is_ahead(one[0])]
         for job in [[one] for one in batch] if self._remote else [batch] if batch else []:
             read = trio.Event()
             self._awaited.update((number, read) for number, _ in job)
@@ -132,14 +137,16 @@ class Siblings:
         `level`: the positions of all siblings.
         """
 
-        def known(position: int) -> bool:
-            number = inode(position) if position in level else None
-            return number is not None and (number in self._awaited or self._directories.known(number) is not None)
+        def number(position: int) -> int:
+            return (inode(position) if position in level else None) or 0
+
+        def is_read(position: int) -> bool:
+            return number(position) in self._awaited or self._directories.peek(number(position)) is not None
 
         depth = 1
-        while depth < MOST_SIBLINGS and any(known(at - depth - gap) for gap in range(GAP)):
+        while depth < MOST_SIBLINGS and any(is_read(at - depth - gap) for gap in range(GAP)):
             depth *= 2
-        if depth == 1 or (self._remote and known(at + depth // 2)):  # not yet worth a job
+        if depth == 1 or (self._remote and self._is_ahead(number(at + depth // 2))):  # not yet worth a job
             return range(0)
         return range(at, min(at + depth, level.stop))
 
