@@ -18,7 +18,7 @@ import numpy as np
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys, PlacedChunkFiles, stored_once
-from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, StoredChunks
+from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, search
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Pairs
 from fsbridge.store import Key, Store
@@ -201,7 +201,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         stat = self.store.stat(self.directory)
         return [(coordinate, stat.mtime_ns) for coordinate in coordinates]
 
-    def _coordinates(self, stored: StoredChunks, prefix: Index) -> Iterator[list[int]]:
+    def _coordinates(self, stored: Numbers, prefix: Index) -> Iterator[list[int]]:
         """Yield the coordinates that follow `prefix` in stored chunks, in batches."""
         depth = len(prefix)
         position, stop = self._range(stored, prefix)
@@ -210,9 +210,9 @@ class FlatChunkFiles(PlacedChunkFiles):
         while position < stop:
             end = min(position + WINDOW_CHUNKS, stop)
             if stride > 1 and end < stop:  # a coordinate's chunks must not be split over two windows
-                group = int(stored.numbers[end - 1] - base) // stride
-                end = stored.search(int(base) + (group + 1) * stride)
-            names = stored.numbers[position:end] - base
+                group = int(stored[end - 1] - base) // stride
+                end = search(stored, int(base) + (group + 1) * stride)
+            names = stored[position:end] - base
             if stride > 1:
                 groups = names // np.uint64(stride)
                 names = groups[np.flatnonzero(np.diff(groups, prepend=groups[0] + np.uint64(1)))]
@@ -224,9 +224,9 @@ class FlatChunkFiles(PlacedChunkFiles):
         making = self._join()
         while (stored := making.wait(WAIT_SECONDS)) is None:
             pass
-        return len(stored.numbers)
+        return len(stored)
 
-    def _holds(self, stored: StoredChunks, prefix: Index) -> bool:
+    def _holds(self, stored: Numbers, prefix: Index) -> bool:
         start, stop = self._range(stored, prefix)
         return start < stop
 
@@ -266,8 +266,8 @@ class FlatChunkFiles(PlacedChunkFiles):
             number = number * count + coordinate
         return number
 
-    def _range(self, stored: StoredChunks, prefix: Index) -> tuple[int, int]:
+    def _range(self, stored: Numbers, prefix: Index) -> tuple[int, int]:
         """Return the positions [start, stop) in the sorted numbers of the chunks with indexes that begin with `prefix`."""
         stride = self._strides[len(prefix)]
         first = self._linear(prefix) * stride
-        return stored.search(first), stored.search(first + stride)
+        return search(stored, first), search(stored, first + stride)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -38,40 +37,24 @@ DIRECTORY_BYTES = 1024
 """Memory for a directory in addition to its numbers, roughly."""
 
 Numbers: TypeAlias = npt.NDArray[np.uint64]
-"""Linear numbers of chunks in the grid, in C order."""
+"""Linear numbers of chunks in the grid, in C order. Those of a finished listing are sorted."""
 
 Read: TypeAlias = Callable[[], Iterator[Numbers]]
 """Lists a directory: yields arrays of chunk numbers in the store's order, each number once; an array may be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChunks:
-    """The stored chunks of one flat array: sorted linear grid numbers.
-
-    It has no mtimes, because rewriting a chunk in place does not change the directory, so the listing would not be renewed.
-    """
-
-    numbers: Numbers
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the numbers in bytes."""
-        return int(self.numbers.nbytes)
-
-    def search(self, number: int) -> int:
-        """Return the position of the first stored number that is at least `number`."""
-        if number >= 2**64:
-            return len(self.numbers)
-        return int(self.numbers.searchsorted(np.uint64(number)))
-
-
-NOTHING = StoredChunks(np.empty(0, np.uint64))
+def search(numbers: Numbers, number: int) -> int:
+    """Return the position of the first one of sorted `numbers` that is at least `number`."""
+    return len(numbers) if number >= 2**64 else int(numbers.searchsorted(np.uint64(number)))
 
 
 class ChunkListing:
-    """One listing of a directory, made by a thread of its own while readers wait for it."""
+    """One listing of a directory, made by a thread of its own while readers wait for it.
 
-    def __init__(self, place: str, patience: float, stored: StoredChunks | None = None) -> None:
+    Its result has no mtimes, because rewriting a chunk in place does not change the directory: no listing would follow.
+    """
+
+    def __init__(self, place: str, patience: float, stored: Numbers | None = None) -> None:
         """Make a listing that has not begun, or a finished one if `stored` is given.
 
         `place`: its name in messages; `patience`: as for `FlatDirectories`.
@@ -103,7 +86,7 @@ class ChunkListing:
                 self._moved.restart()
             numbers = np.concatenate([np.empty(0, np.uint64), *self.found])
             numbers.sort()  # in place: of ten million chunks each copy takes 80 MB
-            self.stored = StoredChunks(numbers)
+            self.stored = numbers
         except Exception as error:  # `wait` raises it for every reader
             self._error = error
         self.state = "failed" if self.stored is None else "done"
@@ -122,7 +105,7 @@ class ChunkListing:
         """Note that this listing runs next. Its readers' patience counts from now."""
         self._moved.restart()
 
-    def wait(self, seconds: float) -> StoredChunks | None:
+    def wait(self, seconds: float) -> Numbers | None:
         """Return the result, or None if it is not ready after `seconds`. Raises TimedOut if the store does not answer."""
         if not self._over.is_set():
             before_waiting()
@@ -158,7 +141,7 @@ class _Directory:
         self.waiting: ChunkListing | None = None
 
     @property
-    def stored(self) -> StoredChunks | None:
+    def stored(self) -> Numbers | None:
         return self.last.stored if self.last is not None else None
 
     def next(self) -> ChunkListing | None:
@@ -211,7 +194,7 @@ class FlatDirectories:
             now = self._store.stat(key)
         except NotFound:
             directory.last = None
-            return ChunkListing("", self._patience, NOTHING)
+            return ChunkListing("", self._patience, np.empty(0, np.uint64))
         with self._lock:
             for listing in (directory.last, directory.running, directory.waiting):
                 if listing is not None and self._does(listing, now):
@@ -247,7 +230,7 @@ class FlatDirectories:
             over.end()
         self._trim()
 
-    def peek(self, key: Key, variant: Hashable) -> StoredChunks | None:
+    def peek(self, key: Key, variant: Hashable) -> Numbers | None:
         """Return the last finished listing, which may be out of date, or None."""
         with self._lock:
             directory = self._known.get((key, variant))

@@ -115,11 +115,14 @@ class Siblings:
             return ()
         read = partial(read_directory if self._remote else read_tree, self._ages)
         for names, at in above.orders(record.name):
-            following = self._following(at, range(len(names)), lambda number: self._inodes.named(parent, names[number]))  # noqa: B023
+            following = self._following(at, range(len(names)), partial(self._inode, parent, names))
             if following:
                 members = [self._inodes.member(parent, names[number]) for number in following]
                 return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
         return ()
+
+    def _inode(self, parent: int, names: Sequence[bytes], position: int) -> int | None:
+        return self._inodes.named(parent, names[position])
 
     def _numbered(self, inode: int) -> Sequence[_Sibling]:
         node = self._inodes.find(inode)
@@ -128,7 +131,6 @@ class Siblings:
         space, position = node.slot
         base = inode - position
         following = self._following(position, space.level(position), lambda position: base + position)
-        self._unentered.setdefault(base, set()).update(base + number for number in following if number != position)
         return [(base + number, partial(_read_numbered, self._ages, space, number)) for number in following]
 
     def _following(self, at: int, level: range, inode: Callable[[int], int | None]) -> range:
@@ -168,6 +170,9 @@ class Siblings:
         """Keep what `job` has read, and wake the requests that wait for it."""
         for inode, reading in readings:
             self._directories.remember(inode, reading)
+            place = self._inodes.place(inode)
+            if place is not None and place.name is None and inode != job[0][0]:
+                self._unentered.setdefault(inode - place.position, set()).add(inode)
         for inode, _ in job:
             self._awaited.pop(inode).set()
 

@@ -345,7 +345,7 @@ def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
     assert indexes.join(Key("a"), None, read) is second
     go.set()
     found = [waited.wait(60) for waited in (first, second)]
-    assert [len(index.numbers) for index in found if index is not None] == made == [1, 2]
+    assert [len(index) for index in found if index is not None] == made == [1, 2]
 
 
 def test_a_directory_that_has_just_changed_is_indexed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
