@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from fake_tree import FakeDirectory, FakeFile
 from handlers import CTX, Steps, family, walked
 from waiting import Clock, eventually
 
+from fsbridge.asking import used
 from fsbridge.config import Config
 from fsbridge.kernel import directories, handles
 from fsbridge.kernel.readahead import directories as siblings
@@ -164,6 +166,26 @@ def test_siblings_in_a_remote_store_are_read_at_the_same_time(monkeypatch: pytes
 
     walked(root, monkeypatch, test)
     assert all(member.listings == 1 for member in root.members.values())
+
+
+def test_a_walk_is_followed_though_all_that_it_shows_is_from_one_earlier_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an object store: a listing says of a thousand arrays what they contain, and is too old to be shown again."""
+
+    class Old(FakeDirectory):
+        def entries(self) -> Iterator[Sequence[Entry]]:
+            used(time.monotonic() - 600.0)
+            yield from super().entries()
+
+    monkeypatch.setattr(Config, "is_remote", True)
+    members = {b"d%03d" % n: Old({b"f": FakeFile(b"x")}) for n in range(100)}
+
+    async def test(steps: Steps) -> None:
+        for number, (name, inode) in enumerate(await steps.list(1)):
+            assert (members[name].listings > 0) == (number > 1)
+            await steps.list(inode)
+            await steps.idle()
+
+    walked(Old({**members}), monkeypatch, test)
 
 
 def test_what_ends_with_an_empty_batch_is_known_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
