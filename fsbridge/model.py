@@ -161,19 +161,6 @@ class Link:
     kind: ClassVar[Literal["link"]] = "link"
 
 
-class Brief(NamedTuple):
-    """What a listing tells of an array: `metadata`, `version` and `mtime_ns` are the array's, `chunks_mtime_ns` its chunks'.
-
-    `shared`: True if other arrays have the same metadata.
-    """
-
-    metadata: ArrayMetadata
-    version: Hashable
-    mtime_ns: int
-    chunks_mtime_ns: int
-    shared: bool
-
-
 class MemberAbilities(Protocol):
     """What only some groups and arrays can do. Each method's default says that this one cannot."""
 
@@ -229,10 +216,6 @@ class GroupAbilities(MemberAbilities, Protocol):
     def contradictions(self) -> Iterator[str]:
         """Describe the documents below that differ from the copies that the group's own documents have of them."""
         return iter(())
-
-    def brief(self, name: str) -> Brief | None:
-        """Describe the array `name` without opening it. None: it must be opened."""
-        return None
 
     @property
     def costly(self) -> bool:

@@ -215,13 +215,13 @@ class DocumentReader:
         raise AssertionError("unreachable")
 
     def _parsed(self, text: bytes, place: str, stat: Stat) -> Document:
-        stat = document_stat(stat, text)
+        stat = _document_stat(stat, text)
         if len(text) > REPEATED_BYTES:
             before_waiting()  # parsing takes long
             return Document(parse_object(text, place, self._limits), place, stat, len(text))
-        return Document(self.said(text, place), place, stat, len(text), text)
+        return Document(self._said(text, place), place, stat, len(text), text)
 
-    def said(self, text: bytes, place: str) -> Mapping[str, JSON]:
+    def _said(self, text: bytes, place: str) -> Mapping[str, JSON]:
         """Parse a small document with `parse_object`, once for all documents with the same bytes."""
         values = self._shared.get(text)
         if values is None:
@@ -236,7 +236,7 @@ class _DocumentVersion(NamedTuple):
     content: int
 
 
-def document_stat(stat: Stat, text: bytes) -> Stat:
+def _document_stat(stat: Stat, text: bytes) -> Stat:
     """Return `stat` with a version that also depends on the document's bytes.
 
     The store's own version may miss a rewrite of the same size within one tick of its clock, which may be a whole second.
@@ -245,7 +245,7 @@ def document_stat(stat: Stat, text: bytes) -> Stat:
 
 
 def _stored(stat: Stat) -> Hashable:
-    """Return the store's own version from a stat made by `document_stat`."""
+    """Return the store's own version from a stat made by `_document_stat`."""
     return cast(_DocumentVersion, stat.version).stored
 
 
@@ -257,10 +257,6 @@ class Repeated(Generic[T]):
         self._weigh = weigh
         self._made: LRU[tuple[bytes | None, ...], T] = LRU(SHARED_BYTES)
 
-    def known(self, *texts: bytes | None) -> T | None:
-        """Return the cached result for documents with these bytes (None: absent document), or None."""
-        return self._made.get(texts)
-
     def made(self, make: Callable[..., T], *documents: Document | None) -> T:
         """Return `make(*documents)` (None: absent), or the cached result for equal documents. Errors are not cached."""
         texts: list[bytes | None] = []
@@ -269,7 +265,7 @@ class Repeated(Generic[T]):
                 return make(*documents)
             texts.append(None if document is None else document.text)
         key = tuple(texts)
-        found = self.known(*key)
+        found = self._made.get(key)
         if found is None:
             found = make(*documents)
             size = sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None)
@@ -320,11 +316,6 @@ class Kinds(Generic[*Rest]):
         self._split = split
         self._made: LRU[str, tuple[ArrayMetadata, *Rest]] = LRU(SHARED_BYTES)
 
-    def known(self, *values: Values | None) -> tuple[ArrayMetadata, *Rest] | None:
-        """Return the metadata for documents with these values (None: absent), or None if this kind was not parsed yet."""
-        split = self._split(*values)
-        return None if split is None else self._joined(split, self._made.get(repr(split.said)))
-
     def parse(self, *documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
         """Return the metadata of documents, parsed only if this kind was not parsed yet. Raises the errors of `parse`."""
         if any(document is not None and document.text is None for document in documents):
@@ -333,14 +324,11 @@ class Kinds(Generic[*Rest]):
         if split is None:
             return self._parse(*documents)
         said = repr(split.said)
-        known = self._joined(split, self._made.get(said))
+        known = self._made.get(said)
         if known is not None:
-            return known
+            joined: tuple[ArrayMetadata, *Rest] = split.joined(*known)
+            return joined
         made = self._parse(*documents)
         if made[0].refused is None and made[0].dtype.element is None:  # otherwise the metadata may contain this array's name
             self._made.put(said, made, len(said) + DOCUMENT_BYTES)
         return made
-
-    def _joined(self, split: Split, known: Any) -> tuple[ArrayMetadata, *Rest] | None:
-        joined: tuple[ArrayMetadata, *Rest] | None = None if known is None else split.joined(*known)
-        return joined

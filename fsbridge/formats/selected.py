@@ -18,7 +18,7 @@ from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
 from fsbridge.links import follow
 from fsbridge.metadata import JSON, Format
-from fsbridge.model import Array, Brief, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
+from fsbridge.model import Array, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
 from fsbridge.threads.parallel import each
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
@@ -189,9 +189,6 @@ class SelectedGroup(GroupAbilities):
 
     def skipped(self) -> Iterator[str]:
         return self.group.skipped()
-
-    def brief(self, name: str) -> Brief | None:
-        return self.group.brief(name) if self._takes(name) else None
 
     @property
     def costly(self) -> bool:

@@ -7,9 +7,8 @@ terms that only its store understands. Stores are blocking and thread-safe.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fsbridge.errors import CorruptData, NotFound, TooLarge
@@ -131,35 +130,6 @@ class OpenedObject(Protocol):
     def close(self) -> None: ...
 
 
-class Seen(NamedTuple):
-    """All bytes of an object, and its stat."""
-
-    data: bytes
-    stat: Stat
-
-
-class Glimpse(Protocol):
-    """An open directory whose documents are read in few system calls.
-
-    After an OSError the caller asks the store instead, because the store's error says more.
-    """
-
-    def __enter__(self) -> Glimpse: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def read(self, name: str, limit: int) -> Seen | None:
-        """Read the object `name`, of at most `limit` bytes; None if nothing has that name."""
-
-    def holds_only(self, names: Collection[str]) -> bool:
-        """True if the directory has no members but those of `names`."""
-
-    def mtime_ns(self, below: str = "") -> int:
-        """Return the mtime of the directory, or of its member `below`; 0 if there is none."""
-
-
 class StoreAbilities(Protocol):
     """Optional methods of stores. The default of each method means that this store cannot do it."""
 
@@ -192,10 +162,6 @@ class StoreAbilities(Protocol):
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
         """Return the one of `texts` that is the object's content, and its stat, without reading it; None if unknown."""
-        return None
-
-    def glimpse(self, key: Key) -> Glimpse | None:
-        """Open the directory at `key` for a look at its documents. None if that would take more than a few calls."""
         return None
 
     def prefetch_stat(self, key: Key) -> None:

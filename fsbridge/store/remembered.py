@@ -20,7 +20,7 @@ from fsbridge.asking import before_waiting, context, used
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError
 from fsbridge.lru import LRU
-from fsbridge.store import WHOLE, Glimpse, Key, Member, OpenedObject, Range, Stat, Store, StoreAbilities, Stored
+from fsbridge.store import WHOLE, Key, Member, OpenedObject, Range, Stat, Store, StoreAbilities, Stored
 
 REMEMBERED_BYTES = 16 * MIB
 """Memory of all answers of one store, roughly."""
@@ -190,9 +190,6 @@ class Remembered(StoreAbilities):
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
         return self._store.vouch(key, texts)
-
-    def glimpse(self, key: Key) -> Glimpse | None:
-        return self._store.glimpse(key)
 
     def prefetch_stat(self, key: Key) -> None:
         self._store.prefetch_stat(key)

@@ -24,7 +24,6 @@ from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
 from fsbridge.model import (
     Array,
     ArrayAbilities,
-    Brief,
     Child,
     Chunks,
     Group,
@@ -33,7 +32,7 @@ from fsbridge.model import (
     SourceAbilities,
     as_array,
 )
-from fsbridge.store import ROOT, WHOLE, Glimpse, Key
+from fsbridge.store import ROOT, WHOLE, Key
 
 _CHUNK = re.compile("c|(c[.])?[0-9]+([.][0-9]+)*")
 """Matches the last part of a chunk's key."""
@@ -58,13 +57,6 @@ class Hierarchy(Protocol):
 
     def open(self, key: Key) -> Group | Array:
         """Return the node at the directory `key`."""
-
-    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        """Return the metadata of the array at `key` if its documents are equal or almost equal to those of a known array.
-
-        This is cheaper than opening, and most arrays of a store are like another one. `directory` reads the array's own
-        directory. Any error is treated as None.
-        """
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """Return the present user attributes of the group at `key`."""
@@ -182,20 +174,6 @@ class KeyedGroup(GroupAbilities):
 
     def lacks(self, name: str) -> bool:
         return self.hierarchy.keyed.store.lacks(self.key / name)
-
-    def brief(self, name: str) -> Brief | None:
-        """See `model.GroupAbilities.brief`."""
-        keyed, key = self.hierarchy.keyed, self.key / name
-        if key.count("/") >= keyed.config.limits.depth:
-            return None
-        found = keyed.store.glimpse(key)
-        if found is None:
-            return None
-        try:
-            with found:
-                return self.hierarchy.brief(key, found)
-        except (FsbridgeError, OSError):
-            return None  # opening it reports the error
 
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name

@@ -19,13 +19,11 @@ import numpy as np
 from fsbridge.codecs import CodecChain, Decoder, RefusedStep, refusal, table
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
 from fsbridge.formats.documents import (
-    REPEATED_BYTES,
     Document,
     Kinds,
     Repeated,
     Split,
     chunk_edges,
-    document_stat,
     reshaped,
     shape_of,
 )
@@ -38,8 +36,8 @@ from fsbridge.formats.lazy_metadata import light, lightened
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
-from fsbridge.model import Array, Brief, Group
-from fsbridge.store import Glimpse, Key
+from fsbridge.model import Array, Group
+from fsbridge.store import Key
 
 DOCUMENT = "attributes.json"
 
@@ -90,21 +88,6 @@ class N5Hierarchy:
             return self._array(key, document)
         except FsbridgeError as error:
             raise error if str(error).startswith(document.place) else error.at(document.place) from None
-
-    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        seen = directory.read(DOCUMENT, REPEATED_BYTES)
-        if seen is None:
-            return None
-        repeated = self._parsed.known(seen.data)
-        known = repeated or self._kinds.known(self.keyed.documents.said(seen.data, DOCUMENT))
-        if known is None or known[0].varlength:
-            return None
-        metadata = known[0]
-        unprobed = metadata.dtype.itemsize and not directory.holds_only((DOCUMENT,))
-        if unprobed and self._stores_varlength(self._files(key, metadata.grid)):
-            return None
-        version = document_stat(seen.stat, seen.data).version, False
-        return Brief(metadata, version, seen.stat.mtime_ns, directory.mtime_ns(), repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         document = self.keyed.documents.read(key / DOCUMENT)

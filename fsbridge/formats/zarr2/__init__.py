@@ -21,14 +21,12 @@ from weakref import WeakValueDictionary
 from fsbridge.codecs import CodecChain, refusal
 from fsbridge.errors import FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.documents import (
-    REPEATED_BYTES,
     Document,
     DocumentReader,
     Kinds,
     Repeated,
     Split,
     chunk_edges,
-    document_stat,
     reshaped,
     shape_of,
 )
@@ -41,8 +39,8 @@ from fsbridge.formats.lazy_metadata import lazy, light, lightened
 from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr2.types import parse_elements
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, parse_coordinate
-from fsbridge.model import Array, Brief, Group
-from fsbridge.store import WHOLE, Glimpse, Key, Stat
+from fsbridge.model import Array, Group
+from fsbridge.store import WHOLE, Key, Stat
 
 
 class LateAttributes:
@@ -133,28 +131,6 @@ class Zarr2Hierarchy:
             return self._array(key, document, attributes, later)
         except FsbridgeError as error:
             raise error if str(error).startswith(document.place) else error.at(document.place) from None
-
-    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        array = directory.read(ARRAY, REPEATED_BYTES)
-        attributes = None if array is None else directory.read(ATTRIBUTES, REPEATED_BYTES)
-        if array is None:
-            return None
-        repeated = self._parsed.known(array.data, attributes and attributes.data)
-        known = repeated or self._kinds.known(
-            *(
-                seen and self.keyed.documents.said(seen.data, name)
-                for seen, name in ((array, ARRAY), (attributes, ATTRIBUTES))
-            )
-        )
-        if known is None:
-            return None
-        metadata, _, separator = known
-        if separator is None and len(metadata.shape) > 1 and not directory.holds_only((ARRAY, ATTRIBUTES)):
-            separator = self._stored_separator(key, metadata.grid)
-        stats = [seen.stat for seen in (array, attributes) if seen is not None]
-        version = *(seen and document_stat(seen.stat, seen.data).version for seen in (array, attributes)), separator
-        newest_ns = max(stat.mtime_ns for stat in stats)
-        return Brief(metadata, version, newest_ns, directory.mtime_ns(), repeated is not None)
 
     def _are_wanted(self, key: Key) -> bool:
         """True if a remote array's attributes are probably needed: they are cached, or the group above was listed."""

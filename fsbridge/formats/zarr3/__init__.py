@@ -25,13 +25,11 @@ from typing import Any, TypeAlias
 from fsbridge.codecs import refusal
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import (
-    REPEATED_BYTES,
     Document,
     Kinds,
     Repeated,
     Split,
     chunk_edges,
-    document_stat,
     reshaped,
     shape_of,
 )
@@ -51,8 +49,8 @@ from fsbridge.formats.zarr3.shards import Shards
 from fsbridge.formats.zarr3.types import parse_type
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
-from fsbridge.model import Array, Brief, Group
-from fsbridge.store import Glimpse, Key
+from fsbridge.model import Array, Group
+from fsbridge.store import Key
 
 DOCUMENT = "zarr.json"
 
@@ -97,18 +95,6 @@ class Zarr3Hierarchy:
         except (FsbridgeError, OSError) as error:
             return self._dialect.group(self, key).in_spite_of(error)
         return self._array(key, document) if document is not None and is_array else self._dialect.group(self, key)
-
-    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        seen = directory.read(DOCUMENT, REPEATED_BYTES)
-        if seen is None:
-            return None
-        repeated = self._parsed.known(seen.data)
-        known = repeated or self._kinds.known(self.keyed.documents.said(seen.data, DOCUMENT))
-        if known is None or _is_its_own(known[0]):
-            return None
-        chunks_mtime_ns = directory.mtime_ns(known[3].directory)
-        version = (document_stat(seen.stat, seen.data).version,)
-        return Brief(known[0], version, seen.stat.mtime_ns, chunks_mtime_ns, repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """Return `attributes`, empty for a directory without a document."""

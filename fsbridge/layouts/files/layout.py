@@ -16,7 +16,7 @@ from fsbridge.errors import FsbridgeError, NotFound, Stale, is_lasting
 from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
-from fsbridge.layouts.files.arrays.listing import file_names, linked_suffixes, listed_briefly, listed_files
+from fsbridge.layouts.files.arrays.listing import file_names, linked_suffixes, listed_files
 from fsbridge.layouts.files.arrays.names import Neighbours, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.groups.levels import PREVIEW, array_preview
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, SourceTree
@@ -42,7 +42,6 @@ class Files:
 
     def __init__(self, config: Config) -> None:
         self.wanted = tuple(config.files)
-        self.briefly = "h5" not in self.wanted
         self.tree = SourceTree(config)
         self.beside, self.endings = group_files.beside(), group_files.endings()
         self.listed = [one for one in group_files.GROUP_FILES if one.is_listed(self.wanted)]
@@ -116,8 +115,6 @@ class FilesGroup(OpenGroup):
         name = file_name(child.name, _TAKEN)
         if rows is not None:
             rows.member(child)
-        if child.link is None and (files := self._listed_briefly(group, child.name, name, rows)) is not None:
-            return files
         try:
             node: Node = Link(child.link) if child.link is not None else opener()
         except NotFound:
@@ -168,25 +165,6 @@ class FilesGroup(OpenGroup):
         if isinstance(node, Link) or as_array(node) is not None:
             raise Stale(f"{name!r} could not be opened when it was listed, and is no group")
         return self.directory(name, cast(Group, node))
-
-    def _listed_briefly(self, group: Group, child: str, name: bytes, rows: Rows | None) -> list[Entry] | None:
-        """The entries of an array's files, found without opening the array; None if the member must be opened."""
-        around, member = self.last_around(), self.path.member
-        names, limit = (*member.names, child), member.context.config.limits.depth
-        if len(names) > limit or not (self._files.briefly and around.impartial):
-            return None
-        if (found := group.brief(child)) is None:
-            return None
-        x_first = member.context.format_at(names).first_axis_fastest
-        axes = around.axes(found.metadata, names, x_first, found.shared)
-        opener, coordinate = partial(self._briefly_listed, child), around.coordinate
-        wanted, others = self._files.wanted, around.neighbours
-        return listed_briefly(self._tree, found, names, axes, x_first, coordinate, wanted, name, others, opener, rows)
-
-    def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
-        """Return a file that was listed without opening its array, which is opened now."""
-        opened = self.opened(name, self.member_array(name))
-        return self._description(opened, name) if suffix == "json" else file_of(opened, None, suffix, name)
 
     def _listed_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
         target = link_target(link.target, _TAKEN)

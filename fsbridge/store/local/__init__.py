@@ -22,7 +22,7 @@ from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAb
 from fsbridge.store.local import descriptors
 from fsbridge.store.local.descriptors import LIST, LOOK, named
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
-from fsbridge.store.local.moments import LocalGlimpse, Moment
+from fsbridge.store.local.moments import Moment
 from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
 from fsbridge.threads.workers import HungMembers
 
@@ -189,22 +189,6 @@ class LocalStore(StoreAbilities):
         if error.errno not in _DAMAGED or sum(isinstance(found, OSError) for found in refused) >= DAMAGED_MEMBERS:
             raise error
         refused.append(named(error, self.describe(key)))
-
-    def glimpse(self, key: Key) -> LocalGlimpse | None:
-        """Open the directory at `key`; None outside of a moment, and if another file system may be there."""
-        asking.before_waiting()
-        moment = self._moments.now
-        if moment is None or self._mounts.concern(self._files.describe(key), self._root.path):
-            return None
-        place = moment.place(key)
-        if place is None:
-            with suppress(FsbridgeError, OSError):
-                self.stat(key.parent)  # from then on the moment holds this directory
-            place = moment.place(key)
-        try:
-            return None if place is None else LocalGlimpse(*place)
-        except OSError:
-            return None
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """Yield names from the directory alone, without a look at links."""

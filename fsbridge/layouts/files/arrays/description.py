@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.filetypes import FILE_TYPES, Alike, reasons
+from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.layouts.json_text import encode, spelled_fill
-from fsbridge.metadata import JSON, Axis
+from fsbridge.metadata import JSON
 
 _C_TYPES = {"i1": "int8_t", "i2": "int16_t", "i4": "int32_t", "i8": "int64_t", "u1": "uint8_t", "u2": "uint16_t",
             "u4": "uint32_t", "u8": "uint64_t", "f4": "float", "f8": "double", "b1": "uint8_t"}  # fmt: skip
@@ -29,98 +28,35 @@ _IMAGEJ_TYPES = {"u1": "8-bit", "i2": "16-bit Signed", "u2": "16-bit Unsigned", 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 """Names that are spelled alike in JSON, Python and C."""
 
-_PLACEHOLDER = "\ua66e".encode()
-"""Placeholder for a plain name in cached text. It is spelled the same way in JSON, Python and C, too."""
-
-_NAMING = frozenset(("name", "files", "h5", "region", "raw"))
-"""JSON members that contain the array's name. Their other text, such as field names, is also in members without it."""
-
 
 def description(view: View, collisions: Sequence[str]) -> bytes:
-    """The document. `collisions`: one sentence for each file name that something else has taken.
-
-    Everything but the name, the axes and the attributes is made only once for similar arrays.
-    """
-    parts = None if collisions else _parts(Described(view))
-    if parts is None:
-        return _text(_document(view, collisions))
-    around, axes, attributes = parts
-    begin, between, end = (text.replace(_PLACEHOLDER, view.name.encode()) for text in around.texts)
-    return b"".join((begin, axes, between, attributes, end))
+    """The document. `collisions`: one sentence for each file name that something else has taken."""
+    document = _document(view, collisions)
+    try:
+        return _text(document)
+    except (ValueError, TypeError):  # NaN is no JSON, lone surrogates are no UTF-8, some values cannot be compared
+        return encode(document)
 
 
-class Length(NamedTuple):
-    """Size of a description in bytes: `fixed` plus `named` times the length of the array's name."""
-
-    fixed: int
-    named: int
-
-    def of(self, name: str) -> int:
-        """Return the length for an array of that plain name."""
-        return self.fixed + self.named * len(name)
-
-
-def length(alike: Described) -> Length | None:
-    """Return the length of the descriptions of all arrays that differ only in their names; None if it is not known."""
-    parts = _parts(alike)
-    if parts is None:
+def size_without_attributes(view: View) -> int | None:
+    """Return the size of the document without the text of the attributes; None if it is not compact JSON."""
+    try:
+        return len(_text({**_document(view, ()), "attributes": {}})) - len("{}")
+    except (ValueError, TypeError):
         return None
-    around, axes, attributes = parts
-    return Length(around.fixed + len(axes) + len(attributes), around.named)
+
+
+def size_with_attributes(view: View, without: int | None) -> int:
+    """Return the size of the document. `without`: what `size_without_attributes` says of the array or one like it."""
+    if without is not None:
+        with suppress(ValueError, TypeError):
+            return without + len(_compact(dict(view.attributes)).encode())
+    return len(description(view, ()))
 
 
 def is_plain(name: str) -> bool:
     """True if the name is spelled the same way everywhere in an array's description, and every file type accepts it."""
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
-
-
-def _parts(alike: Described) -> tuple[_Around, bytes, bytes] | None:
-    """Return the text around axes and attributes, and the text of both; None if the description must be made as a whole."""
-    view = alike.view
-    if not is_plain(view.name):
-        return None
-    try:
-        return _around(alike), _compact(_axes(view)).encode(), _compact(dict(view.attributes)).encode()
-    except (ValueError, TypeError):  # NaN is no JSON, lone surrogates are no UTF-8, some values cannot be compared
-        return None
-
-
-class _Around(NamedTuple):
-    """The text before, between and behind axes and attributes in a description. `fixed`, `named`: see `Length`."""
-
-    texts: tuple[bytes, bytes, bytes]
-    fixed: int
-    named: int
-
-
-class Described(Alike):
-    """A key for a view: equal keys differ at most in the name, in the axes' spacing and units, and in attributes."""
-
-    def __init__(self, view: View) -> None:
-        super().__init__(view)
-        self.beside = (*self.beside, tuple([axis.name for axis in view.axes]), view.selection, view.metadata.fill)
-
-    def _facts(self) -> tuple[object, ...]:
-        metadata, dtype = self.view.metadata, self.view.metadata.dtype
-        return (*super()._facts(), repr(metadata.fill_spelling), metadata.grid.edges, metadata.codec,
-                metadata.refused, metadata.grid.shape, dtype.name, dtype.endian)  # fmt: skip
-
-
-@lru_cache(maxsize=256)
-def _around(key: Described) -> _Around:
-    """Return the text that arrays equal to `key` share. ValueError if the description contains the placeholder."""
-    view = key.view
-    named_axes = tuple(Axis(axis.name) for axis in view.axes)
-    bare = replace(view, name=_PLACEHOLDER.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
-    members = _members(_document(bare, ()))
-    if any(_PLACEHOLDER.decode() in text for name, text in members.items() if name not in _NAMING):
-        raise ValueError("the description contains the placeholder")
-    begin, axes, rest = _lines(members).encode().partition(b'\n  "axes": ')
-    between, attributes, end = rest[rest.index(b",\n") :].partition(b'\n  "attributes": ')
-    texts = begin + axes, between + attributes, end.removeprefix(b"{}")
-    text = b"".join(texts)
-    named = text.count(_PLACEHOLDER)
-    return _Around(texts, len(text) - named * len(_PLACEHOLDER), named)
 
 
 def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
@@ -133,7 +69,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "data_type": dtype.name,
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
-        "axes": _axes(view),
+        "axes": [{"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes],
         "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
@@ -152,24 +88,10 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
     return document
 
 
-def _axes(view: View) -> list[JSON]:
-    return [{"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes]
-
-
 def _text(document: dict[str, JSON]) -> bytes:
-    """Encode one line per member with the standard library, because it is fast and a listing encodes every array."""
-    try:
-        return _lines(_members(document)).encode()
-    except (ValueError, TypeError):  # NaN is no JSON, and lone surrogates are no UTF-8
-        return encode(document)
-
-
-def _members(document: dict[str, JSON]) -> dict[str, str]:
-    return {name: _compact(value) for name, value in document.items()}
-
-
-def _lines(members: Mapping[str, str]) -> str:
-    return "{\n" + ",\n".join([f'  "{name}": {text}' for name, text in members.items()]) + "\n}\n"
+    """Encode one line per member with the standard library, which is fast. Raises ValueError or TypeError."""
+    lines = [f'  "{name}": {_compact(value)}' for name, value in document.items()]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

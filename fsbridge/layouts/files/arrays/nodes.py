@@ -80,6 +80,7 @@ class DescriptionFile(SingleFile):
         found = self._again()
         if found is None or found.version != self.version:
             raise Stale("the array's description has changed since the file was looked up")
+        found.array.shared.note_reading(found.array)
         return BytesHandle(found._content(), self.version)
 
 

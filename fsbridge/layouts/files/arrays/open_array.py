@@ -50,8 +50,8 @@ _WHOLE_BYTES = 256 * MIB
 _KEPT_ARRAYS = 256
 """Arrays kept although the kernel no longer refers to them, so that a second look-up gives the same object."""
 
-_NAMED_ARRAYS = 4096
-"""Arrays that were listed without being opened and are remembered, so that the next listing shows the same files."""
+_LISTED_ARRAYS = 4096
+"""Arrays of which nothing was read yet whose numbers are kept, so that the next listing shows the same files."""
 
 _LABEL_GROUPS = 2
 """Number of groups above an array that may describe its labels. Paintera has the levels in a group below that one."""
@@ -63,6 +63,17 @@ GENERATED_BYTES = 64 * MIB
 """Most bytes of a file that is made as a whole when it is opened."""
 
 
+class Sizes(NamedTuple):
+    """Sizes of the files of arrays that are alike.
+
+    `described`: of `NAME.json` without the text of the attributes, None if there is no such size; `files`: of the others, by
+    suffix, None if the size is not known before the file is made.
+    """
+
+    described: int | None
+    files: Sequence[tuple[str, int | None]]
+
+
 class Shared:
     """What all files of one mount share."""
 
@@ -72,15 +83,15 @@ class Shared:
         self.spill = Spill(config.spill_dir, config.spill_size)
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
         self.made = MadeFiles(config.cache_size)
-        self.alike: LRU[Hashable, tuple[ArrayMetadata, Axes, object]] = LRU(_KEPT_ARRAYS)
-        """Cache of `listing.py`: what it found for one array holds for all that share its metadata and axes."""
+        self.sizes: LRU[Hashable, Sizes] = LRU(_KEPT_ARRAYS)
+        """What files of arrays that are alike cost (`listing.py`)."""
         self.numbers = itertools.count(1)
         """A number for each version of an array, and of its chunks, that is met."""
         self._parts: dict[object, Any] = {}
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
-        self._named: dict[tuple[str, ...], tuple[Hashable, int]] = {}  # version and number of arrays that are not open
+        self._listed: LRU[tuple[str, ...], tuple[Hashable, int]] = LRU(_LISTED_ARRAYS)  # versions and numbers
 
     def part(self, kind: Callable[[Config], P]) -> P:
         """Return the object of the class `kind` that files of one type share; it is made when it is first asked for."""
@@ -94,8 +105,9 @@ class Shared:
         with self._lock:
             known = self._known.get(names)
             if known is None or known.array.version != array.version:
-                version, number = self._named.pop(names, (None, 0))
-                number = number if version == array.version else next(self.numbers)
+                version, number = self._listed.get(names) or (None, 0)
+                if version != array.version:
+                    _, number = self._listed.put(names, (array.version, next(self.numbers)))
                 known = self._known[names] = OpenArray(self, context, names, name, array, above, number)
                 self._recent.append(known)
             return known
@@ -105,20 +117,9 @@ class Shared:
         with self._lock:
             return self._known.get(array.names, array)
 
-    def named(self, names: tuple[str, ...], version: Hashable) -> tuple[Hashable, Hashable]:
-        """Return what `OpenArray.identity` and `version` are for a version of the array at the path `names`, open or not."""
-        with self._lock:
-            known = self._known.get(names)
-            if known is not None and known.array.version == version:
-                return known.identity, known.version
-            if self.config.immutable:
-                return version, version
-            named = self._named.get(names)
-            if named is None or named[0] != version:
-                if len(self._named) >= _NAMED_ARRAYS:
-                    self._named.clear()
-                named = self._named[names] = version, next(self.numbers)
-            return named[1], named
+    def note_reading(self, array: OpenArray) -> None:
+        """Have the array's number used no more once it is dropped from memory: chunks and axes may then be others."""
+        self._listed.drop(array.names)
 
 
 class Variable(NamedTuple):
@@ -167,13 +168,13 @@ class Surroundings:
             self._impartial = all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
         return self._impartial
 
-    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool, shared: bool = True) -> Axes:
+    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
         """The axes of the member at the path `names`, in its own order.
 
         They are found once for members that share their metadata, unless a group above may describe single members.
         """
         with holding(self._lock):
-            if not (shared and self.impartial):
+            if not self.impartial:
                 return axes_of(metadata, self.groups, names, x_first, self.coordinate)
             key = id(metadata), x_first  # unique while we hold the object
             known = self._axes.get(key) or self._axes.put(
@@ -270,6 +271,7 @@ class OpenArray:
 
     def current(self, version: Hashable) -> ArrayVersion:
         """Return the present version of the array and its chunks; Stale if it is no longer `version`."""
+        self.shared.note_reading(self)
         found = self.chunks.whole()
         with self._lock:
             if self._whole is not found:

@@ -13,12 +13,9 @@ from typing import cast
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError, NotFound, is_lasting
-from fsbridge.layouts.conventions import greatest
 from fsbridge.layouts.directories import PathDirectory
-from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.names import Neighbours
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Surroundings
-from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import level_names
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
@@ -99,15 +96,7 @@ def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Surround
 
 
 def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: Surroundings) -> MemberRow:
-    member = shown.path.member
     path = file_name(child.name, frozenset())
-    names = (*member.names, child.name)
-    if child.link is None and around.impartial and (brief := group.brief(child.name)) is not None:
-        x_first = member.context.format_at(names).first_axis_fastest
-        axes = around.axes(brief.metadata, names, x_first, brief.shared)
-        most = greatest(brief.metadata)
-        view = View(child.name, brief.metadata, whole(brief.metadata.shape), axes, x_first, greatest=most)
-        return array_row(child.name, view, around.neighbours)
     node: Node = Link(child.link) if child.link is not None else opener()
     remark = None
     if isinstance(node, Link):
