@@ -8,7 +8,6 @@ I/O, any format's spelling (`formats/`), any file name of the tree (`layouts/`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -292,9 +291,6 @@ class Array(ArrayAbilities, Protocol):
         """A function that prefetches a chunk's stored bytes and raises nothing; None if that is of no use."""
 
 
-Together: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""Makes contexts as `SourceAbilities.together` does."""
-
 Node: TypeAlias = Group | Array | Link
 
 
@@ -311,10 +307,6 @@ class SourceAbilities(Protocol):
     def format_at(self: Source, path: Sequence[str]) -> Format:
         """The format of what was opened at `path`: in a collection that of the member it belongs to."""
         return self.format
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return a context in which a thread's questions cost less, and are answered as of its beginning."""
-        return nullcontext()
 
     @property
     def rests(self) -> bool:

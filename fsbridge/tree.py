@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
@@ -59,10 +58,6 @@ class NodeAbilities(Protocol):
     def size_seconds(self) -> float:
         """Most seconds that a request waits for `measured`, if less than for a read."""
         return math.inf
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return a context in which reading a directory and all below it costs less; answers are as of its beginning."""
-        return nullcontext()
 
 
 class Node(NodeAbilities, Protocol):

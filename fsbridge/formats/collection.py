@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -81,10 +80,6 @@ class CollectionSource(SourceAbilities):
         """Return the format of the member that the path leads into, if the member is open or anything of it is in use."""
         above = (self._formats.get("/".join(path[:length])) for length in range(1, len(path) + 1))
         return next((member.format for member in above if member is not None), self.format)
-
-    def together(self) -> AbstractContextManager[None]:
-        """See `store.Store.together`."""
-        return self.store.together()
 
     def close(self) -> None:
         self._members.close()

@@ -7,7 +7,6 @@ sub-tree are refused. Not here: the names of the options (`commands/arguments.py
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate, islice
@@ -96,9 +95,6 @@ class SelectedSource(SourceAbilities):
 
     def format_at(self, path: Sequence[str]) -> Format:
         return self._source.format_at((*self._above, *path))
-
-    def together(self) -> AbstractContextManager[None]:
-        return self._source.together()
 
     @property
     def rests(self) -> bool:

@@ -313,7 +313,7 @@ class Listing:
         stream = self._stream
         assert stream is not None
         try:
-            with as_of(context.as_of, context.listed) as answers, self.directory.together():
+            with as_of(context.as_of, context.listed) as answers:
                 batch = next(stream, None)
         except BaseException:
             self._stream = None  # after an error it would seem to be at its end, so the next call makes a new one
@@ -440,7 +440,7 @@ def begun_listing(inode: int, ages: Ages, node: AnyNode) -> Listing:
     """Return a new listing of a directory, with its beginning read. Blocks; raises an error if the directory is gone."""
     before_waiting()
     directory = cast(Directory, node)
-    with ages.listed(directory.extent), node.together():
+    with ages.listed(directory.extent):
         listing = Listing(inode, directory)
         listing.restart()  # this asks for the present state, so the attributes need not
         attrs = node.attrs()

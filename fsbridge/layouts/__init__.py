@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fsbridge.config import Config
     from fsbridge.decoded.cache import ChunkCache
     from fsbridge.layouts.directories import Layout
-    from fsbridge.model import Source, Together
+    from fsbridge.model import Source
     from fsbridge.tree import Directory
 
 
@@ -64,8 +64,7 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
     from fsbridge.layouts.members import Context, SourceMember
     from fsbridge.model import as_array
 
-    cheaply: Together = source.together  # a context in which many questions to the source cost less
-    context = Context(source.format_at, config, cache, cheaply)
+    context = Context(source.format_at, config, cache)
     roots = {
         name: PathDirectory(LAYOUTS[name](config), SourceMember(context, lambda: source.root))
         for name in parse_layouts(config.layout)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
@@ -125,10 +124,6 @@ class PathDirectory(NodeAbilities):
         if array is not None:
             found |= {"codec": array.metadata.codec.encode(), "data_type": array.metadata.dtype.native.encode()}
         return {f"user.fsbridge.{name}": value for name, value in found.items()}
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return a context in which reading the directory and all below it costs less, see `tree.NodeAbilities.together`."""
-        return self.member.context.together()
 
     def let_go(self) -> None:
         """Drop the cached content, because it refers back to this object. The next use makes it again."""

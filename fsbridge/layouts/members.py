@@ -10,7 +10,6 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -25,7 +24,7 @@ from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.nodes import RenderedDocuments
 from fsbridge.links import dead_end
 from fsbridge.metadata import JSON, Format
-from fsbridge.model import Array, Child, Group, Link, Node, Together, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.threads.parallel import each
 
 T = TypeVar("T")
@@ -46,12 +45,11 @@ MAX_REMARKS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every node of one mount shares. `together`: see `tree.together`."""
+    """What every node of one mount shares."""
 
     format_at: Callable[[Sequence[str]], Format]
     config: Config
     cache: ChunkCache
-    together: Together = nullcontext
     rendered: RenderedDocuments = field(default_factory=RenderedDocuments)
     _remarks: set[tuple[str, tuple[str, ...], str]] = field(default_factory=set)
     _decoded: WeakValueDictionary[Hashable, DecodedArray] = field(default_factory=WeakValueDictionary)

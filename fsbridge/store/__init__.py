@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fsbridge.errors import CorruptData, NotFound, TooLarge
@@ -210,9 +209,6 @@ class Store(StoreAbilities, Protocol):
     @property
     def listable(self) -> bool:
         """True if the store can be listed at all."""
-
-    def together(self) -> AbstractContextManager[None]:
-        """A context in which this thread's questions about a few directories cost less; answers are as of its beginning."""
 
     def opened(self, key: Key) -> OpenedObject | None:
         """Open the object at `key`; None in stores where that costs more than `stat`. Errors as in `read`."""

@@ -10,10 +10,8 @@ only their version tells apart (the block cache, `decoded/`).
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from fsbridge.asking import before_waiting, context, used
@@ -42,12 +40,6 @@ class _Listing(NamedTuple):
     members: dict[str, Member]
 
 
-class _Moment(threading.local):
-    """When the thread's outermost `Remembered.together` began: the store below answers as of that time."""
-
-    began: float | None = None
-
-
 class Remembered(StoreAbilities):
     """A store that remembers the answers of `store`. Closing it closes `store`, too."""
 
@@ -55,7 +47,6 @@ class Remembered(StoreAbilities):
         self._store = store
         self._stats: LRU[Key, tuple[float, Stat]] = LRU(budget // 2)
         self._listings: LRU[Key, _Listing] = LRU(budget // 2)
-        self._moment = _Moment()
         self.prefixes, self.remote = store.prefixes, store.remote
 
     # What is remembered
@@ -65,7 +56,7 @@ class Remembered(StoreAbilities):
             found = self._known(key)
             if found is not None:
                 return found
-        asked = self._moment.began or time.monotonic()
+        asked = time.monotonic()
         try:
             return self._seen(key, asked, self._store.stat(key, read))
         except (FsbridgeError, OSError):
@@ -82,7 +73,7 @@ class Remembered(StoreAbilities):
         return self._listed(key) if stats else self._store.list(key)
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
-        asked = self._moment.began or time.monotonic()
+        asked = time.monotonic()
         data, stat = self._store.read(key, limit)
         return data, self._seen(key, asked, stat)
 
@@ -122,7 +113,7 @@ class Remembered(StoreAbilities):
 
     def _listed(self, key: Key) -> Iterator[Member]:
         """List a directory; once all of it has been given, remember it."""
-        asked = self._moment.began or time.monotonic()
+        asked = time.monotonic()
         members: dict[str, Member] = {}
         self._listings.drop(key)
         for member in self._store.list(key, stats=True):
@@ -133,16 +124,6 @@ class Remembered(StoreAbilities):
             self._listings.put(key, _Listing(asked, members), ANSWER_BYTES * (len(members) + 1))
 
     # What is asked of the store below as it is
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        began = self._moment.began
-        self._moment.began = began or time.monotonic()
-        try:
-            with self._store.together():
-                yield
-        finally:
-            self._moment.began = began
 
     @property
     def listable(self) -> bool:

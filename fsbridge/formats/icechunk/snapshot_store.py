@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
@@ -43,7 +43,6 @@ class SnapshotStore(StoreAbilities):
 
     prefixes = False
     listable = True
-    together = nullcontext
 
     def __init__(self, repository: Repository, resolve: Callable[[], str], name: str) -> None:
         self._repository = repository

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -263,10 +262,6 @@ class KeyedSource(SourceAbilities):
             if not is_known and not keyed.store.holds(self.key):
                 raise Stale(f"{keyed.store.describe(self.key)}: no longer there")
         return node
-
-    def together(self) -> AbstractContextManager[None]:
-        """See `store.Store.together`."""
-        return self.hierarchy.keyed.store.together()
 
     @property
     def rests(self) -> bool:

@@ -179,9 +179,7 @@ class Siblings:
 
 def _read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
     """Open the directory of an ordinary inode and return what `read` makes of it. Blocks."""
-    node = record.open()
-    with node.together():
-        return read(cast(Directory, node))
+    return read(cast(Directory, record.open()))
 
 
 def _read_numbered(ages: Ages, space: Space, position: int) -> Reading | None:

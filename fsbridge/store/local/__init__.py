@@ -12,7 +12,6 @@ import logging
 import os
 import stat as stat_module
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import islice
 from typing import TypeAlias
 
@@ -22,7 +21,6 @@ from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAb
 from fsbridge.store.local import descriptors
 from fsbridge.store.local.descriptors import LIST, LOOK, named
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
-from fsbridge.store.local.moments import Moment
 from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
 from fsbridge.threads.workers import HungMembers
 
@@ -50,16 +48,9 @@ class LocalStore(StoreAbilities):
 
     def __init__(self, root: str, allowed: Sequence[str] = (), everybody: bool = False, immutable: bool = False) -> None:
         self._files = LocalFiles(root, allowed, everybody, immutable)
-        self._root, self._moments = self._files.root, self._files.moments
+        self._root = self._files.root
         self._links: HungMembers[Sequence[Member]] = HungMembers()
         self._mounts = MountPoints()
-
-    def together(self) -> AbstractContextManager[None]:
-        """Return a context in which this thread's questions take fewer system calls: a moment (`moments.py`).
-
-        If access to each directory must be checked (`everybody`), it is a context that does nothing.
-        """
-        return self._moments if self._files.everybody is None else nullcontext()
 
     def describe(self, key: Key) -> str:
         """Return `key` as a path for a message."""
@@ -82,27 +73,15 @@ class LocalStore(StoreAbilities):
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Return kind and version of what `key` names, links followed."""
-        moment = self._moments.now
-        if moment is not None:
-            known = moment.stat(key)
-            if known is None and (near := moment.look(key) or self._look_beside(moment, key)) is not None:
-                known = stat_of(self._files.regular(key, near))
-            if known is not None:
-                return known
-        elif not asking.context.may_wait and self._files.everybody is None and not self._files.immutable:
+        if not asking.context.may_wait and self._files.everybody is None and not self._files.immutable:
             return stat_of(self._files.regular(key, descriptors.status_cached(self._root.now().fd, key or ".")))
         fd = self._files.open(key, LOOK)
         try:
-            status = self._files.regular(key, descriptors.look(fd))
-            found = stat_of(status)
-            if moment is not None and found.is_dir and moment.hold(key, fd, found):
-                fd = -1
-            return found
+            return stat_of(self._files.regular(key, descriptors.look(fd)))
         except OSError as error:
             raise named(error, self.describe(key)) from None
         finally:
-            if fd >= 0:
-                descriptors.close(fd)
+            descriptors.close(fd)
 
     def check_access(self, key: Key) -> None:
         """Raise AccessDenied if the mount is for all users and some may not read the object at `key`."""
@@ -110,20 +89,8 @@ class LocalStore(StoreAbilities):
             os.close(self._files.open_file(key)[0])
 
     def commit(self, key: Key) -> Hashable:
-        """Return which directory is at `key` now: another one if a rename or a link has put a whole tree in its place.
-
-        The caller wants to detect such a change, so no moment answers.
-        """
-        with self._moments.aside():
-            return identity(self.stat(key))
-
-    def _look_beside(self, moment: Moment, key: Key) -> os.stat_result | None:
-        """Return the stat of `key` if its directory is asked about again; the moment then holds the directory."""
-        if not key or not moment.again(above := key.parent):
-            return None
-        with suppress(NotFound):
-            self.stat(above)
-        return moment.look(key)
+        """Return which directory is at `key` now: another one if a rename or a link has put a whole tree in its place."""
+        return identity(self.stat(key))
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         """Return the whole object, with the version that it had both before and after reading."""
@@ -131,7 +98,7 @@ class LocalStore(StoreAbilities):
         try:
             check_limit(self, key, status.st_size, limit)
             data = self._files.read_open(fd, key, 0, status.st_size)
-            return data, self._moments.read(key, self._files.unchanged(fd, key, status))
+            return data, self._files.unchanged(fd, key, status)
         finally:
             os.close(fd)
 
@@ -153,8 +120,6 @@ class LocalStore(StoreAbilities):
         links: dict[Key, os.stat_result] = {}
         mounts = self._mounts.below(self._root.path) if stats else frozenset()
         try:
-            if (moment := self._moments.now if stats else None) is not None:
-                moment.share(key, fd)
             with os.scandir(fd) as members:
                 for member in members:
                     if mounts and self._files.describe(key / member.name) in mounts:
@@ -165,8 +130,6 @@ class LocalStore(StoreAbilities):
                         if member.is_symlink():
                             links[key / member.name] = member.stat(follow_symlinks=False)
                         elif (entry := member_of(member, stats)) is not None:
-                            if moment is not None:
-                                moment.listed(key / member.name, entry.stat)
                             yield entry
                     except FileNotFoundError:
                         continue  # removed while we list
@@ -195,8 +158,6 @@ class LocalStore(StoreAbilities):
         asking.before_waiting()
         fd = self._files.open(key, LIST)
         try:
-            if (moment := self._moments.now) is not None:
-                moment.share(key, fd)  # the caller will probably ask for the times, too
             with os.scandir(fd) as members:
                 while batch := list(islice(members, BATCH_NAMES)):
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or is_other(member)]
@@ -269,9 +230,7 @@ class LocalStore(StoreAbilities):
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """Return mtimes by one call each: the directory is opened once, and only links are resolved beneath the root."""
         asking.before_waiting()
-        moment = self._moments.now
-        held = None if moment is None else moment.held(key)
-        fd = self._files.open(key, LOOK | os.O_DIRECTORY) if held is None else held
+        fd = self._files.open(key, LOOK | os.O_DIRECTORY)
         found: list[int | None] = []
         refused: _Refused = []
         try:
@@ -293,8 +252,7 @@ class LocalStore(StoreAbilities):
         except OSError as error:
             raise named(error, self.describe(key)) from None
         finally:
-            if held is None:
-                os.close(fd)
+            os.close(fd)
             _warn(refused)
         return found
 

@@ -29,7 +29,6 @@ from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, check_limit, check_range
 from fsbridge.store.local import descriptors
 from fsbridge.store.local.descriptors import LOOK, STEP, OpenedRoot, Root, named, open_beneath, translate, walk_beneath
-from fsbridge.store.local.moments import Moments
 from fsbridge.store.local.status import Status, same, stat_of
 
 READ, LIST = 0o444, 0o555
@@ -167,7 +166,6 @@ class LocalFiles:
         self.root = Root(root)
         self.everybody = Everybody() if everybody else None
         self.immutable = immutable
-        self.moments = Moments()
         self._allowed = tuple(Root(path) for path in allowed)
         self._specials: set[str] = set()
 
@@ -250,23 +248,14 @@ class LocalFiles:
         if self.immutable and not asking.context.may_wait:
             with suppress(NotFound):  # after NotFound the root must be checked: the whole store may be gone
                 return self._open_beneath(self.root.near(), key, flags)
-        moment = self.moments.now
-        if moment is not None:
-            try:
-                if (near := moment.open(key, flags)) is not None:
-                    return near
-            except FileNotFoundError:
-                if self.root.now() is moment.root(self.root):
-                    raise NotFound(f"{self.describe(key)}: not there") from None
         for _ in range(LINK_ATTEMPTS):
-            root = self.root.now() if moment is None else moment.root(self.root)
+            root = self.root.now()
             if not asking.context.may_wait:
                 return self._open_beneath(root, key, flags)
             try:
                 return self._open_beneath(root, key, flags)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if self.root.now() is not root:
-                    moment = None
                     continue
                 why = "" if isinstance(error, FileNotFoundError) else " (a file where a directory would be)"
                 if not why:

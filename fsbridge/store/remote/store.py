@@ -13,7 +13,6 @@ requests for single objects and what they tell (`objects.py`), remembered listin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
 
 from fsbridge.config import Config
@@ -53,7 +52,6 @@ class ObjectStore(StoreAbilities):
     """`store.Store` for a `Client`."""
 
     prefixes = remote = True
-    together = nullcontext
 
     def __init__(self, client: Client, ages: Ages, blocks: BlockCache | None = None) -> None:
         self.client = client

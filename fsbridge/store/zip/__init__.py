@@ -14,7 +14,6 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
@@ -170,7 +169,6 @@ class ZipStore(StoreAbilities):
     prefixes = False
     remote = False
     listable = True
-    together = nullcontext
 
     def __init__(
         self,

@@ -363,7 +363,7 @@ class OpenArray:
             if self._found[0] is not version:
                 self._found = version, OrderedDict()
             known = self._found[1]
-        found = FoundChunks(version, known, self._context.together)
+        found = FoundChunks(version, known)
         supply = ChunkSupply(found, selection, full, self.shared.helpers, self.shared.spill)
         return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
@@ -23,7 +22,7 @@ from fsbridge.decoded import ArrayVersion, DecodedChunk
 from fsbridge.errors import NotFound
 from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
-from fsbridge.model import ChunkInfo, Chunks, Together
+from fsbridge.model import ChunkInfo, Chunks
 
 REMEMBERED_CHUNKS = 65536
 """Most chunks that an open file remembers, so that they are not looked up again at each read."""
@@ -35,16 +34,10 @@ Known: TypeAlias = OrderedDict[Index, DecodedChunk | None]
 class FoundChunks:
     """The chunks that readers of one open file have found. Thread-safe."""
 
-    def __init__(
-        self,
-        version: ArrayVersion,
-        known: Known | None = None,
-        together: Together = nullcontext,
-    ) -> None:
-        """`known`: chunks that other readers of this version have found. `together`: see `tree.together`."""
+    def __init__(self, version: ArrayVersion, known: Known | None = None) -> None:
+        """`known`: chunks that other readers of this version have found."""
         self.version = version
         self.known: Known = OrderedDict() if known is None else known
-        self._together = together
 
     def all(self, wanted: Sequence[Index]) -> dict[Index, DecodedChunk | None]:
         """Return the wanted chunks of this version; None for one that is not stored. Stale if the array has changed."""
@@ -54,8 +47,7 @@ class FoundChunks:
                 found[index] = cast("DecodedChunk | None", before)
         missing = [index for index in dict.fromkeys(wanted) if index not in found]
         if missing:
-            with self._together():
-                opened = dict(zip(missing, self.version.open_all(missing), strict=True))
+            opened = dict(zip(missing, self.version.open_all(missing), strict=True))
             found.update(opened)
             self.known.update(opened)
             while len(self.known) > REMEMBERED_CHUNKS:

@@ -55,8 +55,7 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
     more = members[MOST_ROWS:]
     members = sorted(members[:MOST_ROWS], key=lambda child: _in_order(child.name))
     names = member.names
-    with member.context.together():
-        rows = list(_rows(shown, group, members, around, seen or Rows()))
+    rows = list(_rows(shown, group, members, around, seen or Rows()))
     content = WebPage(
         title=names[-1] if names else store,
         store=f"/{'/'.join(names)} in {store}" if names else "the whole store",

@@ -124,13 +124,12 @@ def shown_plate(shown: OpenGroup) -> Plate:
 
 def paths_of_fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
     """Yield each well and the paths of its images below the plate; no paths if the group of the well is missing."""
-    with shown.path.member.context.together():
-        for well in plate.wells:
-            try:
-                found = fields_of(shown.at(well.path).group.attributes())
-            except NotFound:
-                found = []
-            yield well, [(*well.path, *path) for path in found]
+    for well in plate.wells:
+        try:
+            found = fields_of(shown.at(well.path).group.attributes())
+        except NotFound:
+            found = []
+        yield well, [(*well.path, *path) for path in found]
 
 
 def plate_picture(shown: OpenGroup) -> PlatePicture:

@@ -298,11 +298,23 @@ def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypa
     }
     broken = {"opened": "fsbridge.store.local.files.Everybody.check", "read": "fsbridge.store.local.descriptors.look"}
     before = os.listdir("/proc/self/fd")
-    monkeypatch.setattr(broken.get(what, "os.dup"), fails)
+    monkeypatch.setattr(broken.get(what, "os.scandir"), fails)
     for _ in range(3):
-        with pytest.raises((WouldWait, OSError)), store.together():
+        with pytest.raises((WouldWait, OSError)):
             calls[what]()
     assert len(os.listdir("/proc/self/fd")) <= len(before)  # others may still be closing theirs
+
+
+def test_p9_a_directory_that_takes_the_place_of_another_shows_in_the_commit(root: Path) -> None:
+    """A whole array of which the rest was found in the new directory would be taken for one version."""
+    store = LocalStore(str(root))
+    before = store.commit(Key("a"))
+    (root / "a/another").write_bytes(b"x")
+    assert store.commit(Key("a")) == before
+    (root / "a").rename(root / "old")
+    shutil.copytree(root / "old", root / "a", symlinks=True)
+    assert store.commit(Key("a")) != before
+    assert store.commit(Key("old")) == before
 
 
 def test_changed_while_read_is_stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
