@@ -53,24 +53,22 @@ _THRESHOLDS = _thresholds()
 _NAMINGS = tuple(dict.fromkeys(kind.can_name for kind in FILE_TYPES.values() if kind.can_name is not None))
 
 
-class Alike:
+class _Alike:
     """A key for a view: equal to another key if the same file types fit. Shared metadata are compared by identity first."""
 
-    __slots__ = ("_parts", "base", "beside", "view")
+    __slots__ = ("_beside", "_parts", "view")
 
-    def __init__(self, view: View, other: Alike | None = None) -> None:
-        """`other`: an earlier key of the same view, to be reused."""
+    def __init__(self, view: View) -> None:
+        named = tuple([can_name(view.name) for can_name in _NAMINGS])
         self.view = view
-        self.base: tuple[object, ...] = _base(view) if other is None else other.base
-        self.beside = self.base
-        """What matters besides the array's metadata."""
+        self._beside = _sizes(view), view.x_first, named, color_axis(view), narrow(view)  # what matters besides metadata
         self._parts: tuple[object, ...] | None = None
 
     def __hash__(self) -> int:
-        return hash((self.beside, self.view.metadata.dtype.native))
+        return hash((self._beside, self.view.metadata.dtype.native))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Alike) or other.beside != self.beside:
+        if not isinstance(other, _Alike) or other._beside != self._beside:
             return False
         return other.view.metadata is self.view.metadata or other.parts == self.parts
 
@@ -78,18 +76,10 @@ class Alike:
     def parts(self) -> tuple[object, ...]:
         """What matters of the array's metadata."""
         if self._parts is None:
-            self._parts = self._facts()
+            metadata, dtype = self.view.metadata, self.view.metadata.dtype
+            numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
+            self._parts = metadata.order, dtype.native, numpy, dtype.itemsize, dtype.serializer, metadata.varlength
         return self._parts
-
-    def _facts(self) -> tuple[object, ...]:
-        metadata, dtype = self.view.metadata, self.view.metadata.dtype
-        numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
-        return metadata.order, dtype.native, numpy, dtype.itemsize, dtype.serializer, metadata.varlength
-
-
-def _base(view: View) -> tuple[object, ...]:
-    named = tuple([can_name(view.name) for can_name in _NAMINGS])
-    return _sizes(view), view.x_first, named, color_axis(view), narrow(view)
 
 
 def _sizes(view: View) -> tuple[object, ...]:
@@ -103,11 +93,11 @@ def _sizes(view: View) -> tuple[object, ...]:
 
 def reasons(view: View) -> Mapping[str, str | None]:
     """Return for each file type None if it can hold the array, else why it cannot."""
-    return _reasons(Alike(view))
+    return _reasons(_Alike(view))
 
 
 @lru_cache(maxsize=1024)
-def _reasons(key: Alike) -> Mapping[str, str | None]:
+def _reasons(key: _Alike) -> Mapping[str, str | None]:
     return {suffix: one.refusal(key.view) for suffix, one in FILE_TYPES.items()}
 
 
