@@ -6,7 +6,8 @@ that were asked for at that moment or later will do, and `oldest()` tells the ag
 nothing that is remembered will do: reading and opening compare versions in an order that only present answers keep.
 `Locks`: callers that want the same thing wait while one of them makes it.
 
-Not here: what remembers (`store/remembered.py`), how a disk is asked without waiting (`store/local/descriptors.py`).
+Not here: what remembers (`store/remote/answers.py`, `kernel/directories.py`), how a disk is asked without waiting
+(`store/local/descriptors.py`).
 """
 
 from __future__ import annotations

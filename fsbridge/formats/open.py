@@ -35,7 +35,6 @@ from fsbridge.metadata import Format
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local import LocalStore
-from fsbridge.store.remembered import Remembered
 from fsbridge.store.remote.urls import Location, is_url, parse_url
 
 FIRST_BYTES = MIB
@@ -52,7 +51,7 @@ def is_directory(path: str) -> bool:
 
 def local_store(path: str, config: Config) -> Store:
     """Return the store of a local directory."""
-    return Remembered(LocalStore(path, config.external_folders, config.for_everybody, config.immutable))
+    return LocalStore(path, config.external_folders, config.for_everybody, config.immutable)
 
 
 def remote_object(location: Location, config: Config) -> tuple[Store, Key, int]:

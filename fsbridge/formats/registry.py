@@ -138,14 +138,13 @@ def _open_zip(origin: HierarchyPlace) -> Source:
     """Open the store in a zip file. `origin.opener` detects the format of the contents."""
     from fsbridge.store.blobs import BlobFile, LocalFile, ObjectFile
     from fsbridge.store.local.files import file_check
-    from fsbridge.store.remembered import Remembered
     from fsbridge.store.zip import OpenArchives, ZipStore
 
     if origin.store is None:
         file: BlobFile = LocalFile(origin.path, file_check(origin.config))
     else:
         file = ObjectFile(origin.store, origin.key)
-    store = Remembered(ZipStore(file, shared=origin.shared.of(OpenArchives), suffixes=KEYED_SUFFIXES))
+    store = ZipStore(file, shared=origin.shared.of(OpenArchives), suffixes=KEYED_SUFFIXES)
     try:
         return origin.opener("auto", origin.path, origin.config, store)
     except BaseException:

@@ -1,7 +1,7 @@
 """How old the answers to each kind of request may be (P9): the one place that applies `--metadata-ttl`.
 
-Not here: what remembers answers (`store/remembered.py`), how a question carries its age to the code that answers it
-(`asking.py`).
+Not here: what remembers answers (`store/remote/answers.py`, `directories.py`), how a question carries its age to the code
+that answers it (`asking.py`).
 """
 
 from __future__ import annotations
