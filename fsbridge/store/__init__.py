@@ -163,6 +163,25 @@ class StoreAbilities(Protocol):
         """Return the one of `texts` that is the object's content, and its stat, without reading it; None if unknown."""
         return None
 
+    def opened(self, key: Key) -> OpenedObject | None:
+        """Open the object at `key`; None in stores where that costs more than `stat`. Errors as in `read`."""
+        return None
+
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
+        """Prefetch these bytes of an object, if the store is remote. Does not block.
+
+        `around`: a larger range that is better fetched with them.
+        """
+        return
+
+    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        """Prepare for listing everything beneath `key`: a store that needs a request for each listing asks for all at once.
+
+        `cuts`: names, evenly distributed among the possible ones below `key`, at which the store may cut the listing into
+        parts.
+        """
+        return
+
     def prefetch_stat(self, key: Key) -> None:
         """Ask a remote store whether an object has changed since it was read, for the next `stat`. Does not block."""
         return
@@ -210,26 +229,10 @@ class Store(StoreAbilities, Protocol):
     def listable(self) -> bool:
         """True if the store can be listed at all."""
 
-    def opened(self, key: Key) -> OpenedObject | None:
-        """Open the object at `key`; None in stores where that costs more than `stat`. Errors as in `read`."""
-
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind, size, time and version of the object or directory at `key`.
 
         `read`: `key` is that of an object, and these bytes of it will be read next; a remote store gets them with the stat.
-        """
-
-    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Prefetch these bytes of an object, if the store is remote. Does not block.
-
-        `around`: a larger range that is better fetched with them.
-        """
-
-    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Prepare for listing everything beneath `key`: a store that needs a request for each listing asks for all at once.
-
-        `cuts`: names, evenly distributed among the possible ones below `key`, at which the store may cut the listing into
-        parts.
         """
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:

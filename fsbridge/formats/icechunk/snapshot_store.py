@@ -80,12 +80,6 @@ class SnapshotStore(StoreAbilities):
         if 0 <= first <= first + length <= chunk.length:
             self._repository.fetch(chunk, first, length)
 
-    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Do nothing, because a manifest has all chunks anyway."""
-
-    def opened(self, key: Key) -> None:
-        """Do nothing, because the manifest describes the chunk."""
-
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         snapshot = self._snapshot()
         if key in snapshot.members:

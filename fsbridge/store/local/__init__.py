@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store import BATCH_NAMES, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
 from fsbridge.store.local import descriptors
 from fsbridge.store.local.descriptors import LIST, LOOK, named
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
@@ -59,12 +59,6 @@ class LocalStore(StoreAbilities):
     def close(self) -> None:
         """Close the root; every later call raises Stale."""
         self._files.close()
-
-    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Do nothing, because the store is local."""
-
-    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Do nothing, because listing needs no preparation here."""
 
     def opened(self, key: Key) -> LocalObject:
         """Open the file for reading."""

@@ -119,9 +119,6 @@ class ObjectStore(StoreAbilities):
             return None
         return self._objects.keep_block(stored, part, start), stat
 
-    def opened(self, key: Key) -> None:
-        """Do nothing, because `stat` already brings an object that is read next."""
-
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Return the stat.
 

@@ -23,7 +23,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
 from fsbridge.lru import LRU
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store import BATCH_NAMES, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.zip.directory import (
     ENCRYPTED,
@@ -210,15 +210,6 @@ class ZipStore(StoreAbilities):
         if self._lock.acquire(blocking=False):
             self._archive = None
             self._lock.release()
-
-    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Do nothing, because members are read in windows that hold several."""
-
-    def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
-        """Do nothing, because the archive's directory is in memory."""
-
-    def opened(self, key: Key) -> None:
-        """Return None: `stat` of a member needs no read."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Return kind and version.
