@@ -12,8 +12,7 @@ import logging
 from collections.abc import Hashable, Iterator, Sequence
 from operator import itemgetter
 
-from fsbridge.asking import WouldWait, before_waiting, context, without_waiting
-from fsbridge.config import AT_ONCE_BYTES
+from fsbridge.asking import WouldWait, before_waiting, without_waiting
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.metadata import ArrayMetadata, Index
@@ -31,9 +30,6 @@ _SELECTIVE_PART = 4
 _REMOTE_BYTES = 4 << 20
 """Stored bytes of a remote chunk up to which it is always decoded whole: a part takes two requests, one by one."""
 
-_EARLY_BYTES = 128 * 1024
-"""Most decoded bytes of a chunk that the job that opens it also decodes."""
-
 _LIKELY_BYTES, _LIKELY_TIMES = 1 << 20, 4
 """An array's first chunk is expected to decode to at most so many bytes, or so many times its stored bytes if that is more.
 
@@ -42,13 +38,6 @@ Used where only decoding tells the size of a chunk.
 
 _LARGER_PART = 4
 """Each further chunk is expected to exceed the largest so far by at most this part (a quarter)."""
-
-_OPEN_TRIES = 3
-"""How often an open tries to decode a small chunk that is being rewritten, before it leaves that to the first read."""
-
-
-class _Replaced(Exception):
-    """A stored chunk was replaced after it had been found."""
 
 
 class DecodedChunks:
@@ -106,51 +95,18 @@ class DecodedChunks:
     def open(self, index: Index, version: Hashable = None) -> DecodedChunk:
         """Open the chunk as it is now; Stale if it is not of `version` (if given), or if the array's metadata has changed.
 
-        A small chunk is also decoded, because it will be read and that saves a job. If its bytes are damaged, the first read
-        raises the error.
+        It is decoded only if nothing else tells its size. Otherwise damage is met by the first read.
         """
-        size = self.size(index)
-        early = _EARLY_BYTES if context.may_wait else AT_ONCE_BYTES
-        if size is None or size > early:
-            found = self._hold(index, version)  # only opening it tells whether it may be opened
-            found.close()
-            self.check()
-            return self.opened(index, found.info)
-        for _ in range(_OPEN_TRIES):
-            found = self._hold(index, version)
-            try:
-                self.check()
-                chunk = DecodedChunk(self, index, found.info, settled(found.info), size)
-                self._decode_early(chunk, found)
-                break
-            except _Replaced:
-                continue
-            finally:
-                found.close()
-        return chunk
-
-    def _hold(self, index: Index, version: Hashable) -> OpenChunk:
-        """Find the stored chunk and hold it open; errors as of `find`."""
         try:
-            found = open_chunk(self.array.chunks, index)
+            found = open_chunk(self.array.chunks, index)  # only opening it tells whether it may be opened
         except (NotFound, CorruptData):
             self.check()
             raise
+        found.close()
         if version is not None:
-            try:
-                _expect(found.info, version)
-            except BaseException:
-                found.close()
-                raise
-        return found
-
-    def _decode_early(self, chunk: DecodedChunk, found: OpenChunk) -> None:
-        try:
-            self.cache.prefetch(chunk.key, chunk.size, found.read_into, found.info.stored)
-        except Stale:
-            raise _Replaced from None
-        except (FsbridgeError, OSError):
-            return
+            _expect(found.info, version)
+        self.check()
+        return self.opened(index, found.info)
 
     def holds(self, index: Index) -> bool:
         """True if a chunk's decoded bytes are cached in the newest version that is known (does not block)."""

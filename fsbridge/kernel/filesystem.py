@@ -210,12 +210,11 @@ class Filesystem(pyfuse3.Operations):
         node = found.node if isinstance(found, HELD) else found
         if node is not None:
             self.ahead.opening(node, self.pages.seen(inode))
-        waited = False
         try:
             with without_waiting(), self.ages.opened():
                 handle = open_file(found)
         except WouldWait:
-            waited, deadline, subject = True, self._deadline(self.config.metadata_deadline), self._subject(inode)
+            deadline, subject = self._deadline(self.config.metadata_deadline), self._subject(inode)
 
             def open_now() -> Handle:
                 with self.ages.opened():
@@ -223,7 +222,7 @@ class Filesystem(pyfuse3.Operations):
 
             handle = await self.jobs.metadata.run(open_now, deadline, self._discard, subject)
         try:
-            file = OpenFile(inode, handle, found, waited)
+            file = OpenFile(inode, handle, found)
             reply = self._opened(file, flags)
         except BaseException:
             self._discard(handle)

@@ -18,7 +18,6 @@ from typing import Generic, TypeVar, cast, overload
 import trio
 
 from fsbridge.asking import as_of, before_waiting, context, oldest
-from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.kernel.ages import Ages
 from fsbridge.kernel.pages import Scattered
@@ -112,19 +111,17 @@ def open_file(found: Record | Parked | AnyNode) -> Handle:
 class OpenFile:
     """One open of a file. `slot`: space and position of a numbered file, else None.
 
-    `unversioned`: its inode stands for several versions, so `PageVersions` watches it. `quick`: it was opened without
-    waiting, and is small.
+    `unversioned`: its inode stands for several versions, so `PageVersions` watches it.
     """
 
-    __slots__ = ("handle", "inode", "progress", "quick", "scattered", "size", "slot", "unversioned", "version")
+    __slots__ = ("handle", "inode", "progress", "scattered", "size", "slot", "unversioned", "version")
 
-    def __init__(self, inode: int, handle: Handle, found: Record | Parked | AnyNode, waited: bool = True) -> None:
-        """`found`: the node behind the inode; `waited`: whether opening it took waiting."""
+    def __init__(self, inode: int, handle: Handle, found: Record | Parked | AnyNode) -> None:
+        """`found`: the node behind the inode."""
         node = found.node if isinstance(found, HELD) else found
         self.inode = inode
         self.slot = None if node is None else node.slot
         self.unversioned = not (isinstance(found, Record) and found.versioned)
-        self.quick = not waited and handle.size <= AT_ONCE_BYTES
         self.progress = ReadProgress()
         self.scattered: Scattered | None = None
         self.handle = handle

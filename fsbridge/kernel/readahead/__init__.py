@@ -94,7 +94,7 @@ class ReadAhead(NoReadAhead):
             self.readers.opened(node.slot, again=seen)
 
     def opened(self, file: OpenFile) -> None:
-        if not self._remote and not file.quick:
+        if not self._remote:
             self.readers.opened(file.slot, file.size)
 
     def read(self, file: OpenFile, start: int, stop: int) -> None:

@@ -50,7 +50,6 @@ versions: dict[int, dict[tuple[int, ...], int]] = {}
 def array(monkeypatch: pytest.MonkeyPatch) -> FakeArray:
     """4 x 5 chunks of 3 x 2 elements; each chunk has a version of its own."""
     versions.clear()
-    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 0)
     made = fake_array(VALUES, (3, 2))
     find = made.chunks.find
 
@@ -148,20 +147,12 @@ def test_prefetched_chunks_are_in_the_cache_and_those_without_room_are_reported(
     assert chunks.prefetch([(0, 0), (0, 1)]) == 1
 
 
-def test_a_small_chunk_is_decoded_while_it_is_opened(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 12)
-    assert bytes(chunks_of(array).open((0, 0)).peek(0, 12) or b"") == array.chunks.stored[(0, 0)]
-    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 11)
-    assert chunks_of(array).open((0, 0)).peek(0, 12) is None
-
-
 def test_p3_what_cannot_be_decoded_is_met_by_the_read_and_not_by_the_open(
     array: FakeArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(index: object, info: object, out: object) -> None:
         raise CorruptData("broken")
 
-    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 12)
     monkeypatch.setattr(array.chunks, "read_into", fail)
     chunk = chunks_of(array).open((0, 0))
     with pytest.raises(CorruptData):
