@@ -130,7 +130,7 @@ def _totals(status: MountStatus) -> dict[str, float]:
 def _words(status: MountStatus, rates: Mapping[str, float]) -> str:
     mount = status.mount
     source = f"  source    {mount.source}" + (f" ({mount.format}, layout {mount.layout})" if mount.format else "")
-    if not status.answer:
+    if status.state in ADVICE:
         lines = [f"{mount.mountpoint}: {status.state}", source]
         lines.append(f"  {ADVICE[status.state].format(pid=mount.pid, point=mount.mountpoint)}")
     else:

@@ -394,6 +394,13 @@ def test_status_beside_a_daemon_of_another_version_shows_what_it_understands(
             assert 'fsbridge_up{mountpoint="' in text.stdout
 
 
+def test_status_of_a_daemon_whose_answer_says_nothing(daemon: Callable[[dict[str, object]], str]) -> None:
+    done = in_process.fsbridge("status", daemon({}))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "state unknown" in done.stdout
+    assert "the daemon is fsbridge 9.8" in done.stdout
+
+
 @pytest.mark.parametrize(
     "answer", [{}, {"errors": None}, {"errors": [{"path": "a"}]}, {"errors": [{"last": "x"}]}, {"errors": 1}]
 )
