@@ -284,6 +284,18 @@ def test_p9_attributes_of_zarr_v2_are_requested_only_when_they_are_read(server: 
     mounted.stop()
 
 
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_without_read_ahead_attributes_of_zarr_v2_are_not_requested_because_a_group_was_listed(
+    server: FakeS3, read_ahead: bool
+) -> None:
+    server.put("v2/raw/.zattrs", b'{"a": 1}', 1e9)
+    remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    with VirtualTree(Config(f"s3://{BUCKET}/v2", "", read_ahead=read_ahead, remote=remote)) as tree:
+        assert "raw" in [member.name for member in tree.list()]
+        assert tree.stat("raw/c/0/1").size == len(chunk(0, 1))
+    assert ("v2/raw/.zattrs" in [request.key for request in server.requests]) == read_ahead
+
+
 def test_after_the_metadatas_lifetime_attributes_that_are_not_there_cost_one_request(
     server: FakeS3, mount: MountFunction
 ) -> None:
