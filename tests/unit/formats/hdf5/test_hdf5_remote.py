@@ -329,14 +329,15 @@ def test_datasets_that_are_read_one_after_the_other_are_prefetched(
     assert len(ranges) <= 120, "what its reader asks for just before it is sent comes twice"
 
 
-def test_nothing_is_prefetched_for_scattered_reads(
-    server: FakeS3, tmp_path: Path, many: dict[str, int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("step", "read_ahead"), [(-7, True), (1, False)], ids=["scattered reads", "no read-ahead"])
+def test_nothing_is_prefetched_for_scattered_reads_or_without_read_ahead(
+    server: FakeS3, tmp_path: Path, many: dict[str, int], monkeypatch: pytest.MonkeyPatch, step: int, read_ahead: bool
 ) -> None:
     sent: list[Key] = []
     monkeypatch.setattr(ObjectStore, "fetch", lambda self, key, *where: sent.append(key))
-    with opened_remote(server, tmp_path / "many.h5") as source:
+    with opened_remote(server, tmp_path / "many.h5", read_ahead=read_ahead) as source:
         list(everything(source.root))
-        for name in list(many)[::-7]:
+        for name in list(many)[::step]:
             assert once(array(source, name)) == {many[name]}
         assert sent == []
 
