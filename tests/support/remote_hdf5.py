@@ -21,12 +21,12 @@ from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
 
-def remote_store(server: FakeS3, ttl: float = 1.0, blocks: Path | None = None) -> ObjectStore:
+def remote_store(server: FakeS3, ttl: float = 1.0, blocks: Path | None = None, read_ahead: bool = True) -> ObjectStore:
     """The folder `remote` of the bucket."""
     location = parse_url(f"s3://{BUCKET}/remote")
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
     cache = None if blocks is None else BlockCache(str(blocks), 1 << 30, location.text)
-    return ObjectStore(Client(location, options), Ages(ttl, 60.0), cache)
+    return ObjectStore(Client(location, options), Ages(ttl, 60.0), cache, read_ahead)
 
 
 _times = itertools.count(1_000_000_000)
@@ -42,7 +42,11 @@ def upload(server: FakeS3, path: Path) -> Key:
 @contextmanager
 def opened_remote(server: FakeS3, path: Path, **options: Any) -> Iterator[HDF5Source]:
     """The file as a source, closed afterwards."""
-    file = RemoteFile(remote_store(server), upload(server, path), options.get("allow_external", ()))
+    file = RemoteFile(
+        remote_store(server, read_ahead=options.get("read_ahead", True)),
+        upload(server, path),
+        options.get("allow_external", ()),
+    )
     source = open_hdf5(file, Config(file.name, "/nowhere", **options))
     try:
         yield source

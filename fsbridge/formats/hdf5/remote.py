@@ -110,7 +110,9 @@ class RemoteVersion:
         self._size = stat.size
         self._gone = False
         self._others = _Others()
-        self._blocks = Blocks((file.name, stat.version), stat.size, self._fetch_blocks, self._kept, file.memory)
+        self._blocks = Blocks(
+            (file.name, stat.version), stat.size, self._fetch_blocks, self._kept, file.memory, file.store.read_ahead
+        )
         self._blocks.begin()
 
     @property

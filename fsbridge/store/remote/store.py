@@ -45,7 +45,7 @@ def object_store(location: Location, config: Config) -> ObjectStore:
     client = Client(location, config.remote)
     name, folder = identity(location, client.endpoint), config.remote.block_cache
     blocks = BlockCache(folder, config.remote.block_cache_size, name) if folder else None
-    return ObjectStore(client, Ages.of(config), blocks)
+    return ObjectStore(client, Ages.of(config), blocks, config.read_ahead)
 
 
 class ObjectStore(StoreAbilities):
@@ -53,8 +53,10 @@ class ObjectStore(StoreAbilities):
 
     prefixes = remote = True
 
-    def __init__(self, client: Client, ages: Ages, blocks: BlockCache | None = None) -> None:
+    def __init__(self, client: Client, ages: Ages, blocks: BlockCache | None = None, read_ahead: bool = True) -> None:
         self.client = client
+        self.read_ahead = read_ahead
+        """Whether more may be requested than is needed, because it will probably be needed next."""
         self._ages = ages
         self._listings = Listings(client, ages)
         self._objects = objects = RemoteObjects(client, ages, self._listings, blocks)

@@ -251,6 +251,23 @@ def test_the_chunk_table_of_a_b_tree_takes_few_rounds(server: FakeS3, tmp_path: 
             np.testing.assert_array_equal(values(found), values(array(local, "x")))
 
 
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_longer_and_longer_runs_of_blocks_are_requested_only_with_read_ahead(
+    server: FakeS3, tmp_path: Path, read_ahead: bool
+) -> None:
+    """The chunk table lies in one piece behind the head of the file, and is not all of the tail."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        file["before"] = np.zeros(1_100_000, "u1")
+        file.create_dataset("x", (60_000,), "<i2", chunks=(1,), compression="gzip")[::1000] = 1
+        file["after"] = np.zeros(2_100_000, "u1")
+    with opened_remote(server, path, read_ahead=read_ahead) as source:
+        found = array(source, "x")
+        with server.counted() as requests:
+            assert found.chunks.count() == 60
+    assert (len(requests) > 16) != read_ahead, [request.range for request in requests]
+
+
 @pytest.mark.parametrize("libver", [None, "latest"])
 def test_p12_attempts_that_fail_change_no_answer(
     server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, libver: str | None
