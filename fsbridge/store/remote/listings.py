@@ -132,13 +132,15 @@ LOOK_PAGES, LOOK_PART = 1, 32
 class Listings:
     """The listings of one store, which say what exists while they are young enough. Thread-safe."""
 
-    def __init__(self, client: Client, ages: Ages) -> None:
+    def __init__(self, client: Client, ages: Ages, read_ahead: bool) -> None:
+        """`read_ahead`: False if only what is asked for is listed."""
         self.listable = client.location.kind != "http"
         self.mtime_ns = 0
         """The mtime of all directories, because they have none of their own."""
         self.remembered = Levels(MAX_MEMBERS)
         self._client = client
         self._ages = ages
+        self._read_ahead = read_ahead
         self._lock = threading.Lock()
         self._large: set[Key] = set()  # directories with more members than are remembered
         self._vast: dict[Key, int] = {}  # directories beneath which there are more objects than the number
@@ -265,7 +267,11 @@ class Listings:
 
         If that looks like a walk through all that lies beside `key`, all of it is listed together, unless a listing
         requested after `since` is remembered. Returns true if the listing was made now, here or by another thread.
+
+        `find` over 250 arrays takes 3.8 s and 5 LISTs at a latency of 100 ms; without this 69 s and 250 LISTs.
         """
+        if not self._read_ahead:
+            return False
         pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key
         while above and not self._known_beneath(above, since):

@@ -58,7 +58,7 @@ class ObjectStore(StoreAbilities):
         self.read_ahead = read_ahead
         """Whether more may be requested than is needed, because it will probably be needed next."""
         self._ages = ages
-        self._listings = Listings(client, ages)
+        self._listings = Listings(client, ages, read_ahead)
         self._objects = objects = RemoteObjects(client, ages, self._listings, blocks)
         self._answers = objects.answers
         self._blocks = blocks

@@ -51,9 +51,9 @@ def keys(short_pages: FakeS3, monkeypatch: pytest.MonkeyPatch) -> FakeS3:
     return short_pages
 
 
-def opened(server: FakeS3) -> ObjectStore:
+def opened(server: FakeS3, read_ahead: bool = True) -> ObjectStore:
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(60.0, 60.0))
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(60.0, 60.0), read_ahead=read_ahead)
 
 
 def test_a_listing_of_many_pages_in_parts(keys: FakeS3) -> None:
@@ -124,12 +124,12 @@ def test_p6_what_would_be_too_much_is_noticed_by_its_first_page(keys: FakeS3, mo
     assert len(requests) == 4
 
 
-def walkable(server: FakeS3, chunks: int) -> ObjectStore:
+def walkable(server: FakeS3, chunks: int, read_ahead: bool = True) -> ObjectStore:
     """A store of a group with the arrays a0 to a99; its members have been listed."""
     for i in range(100):
         for j in range(chunks):
             server.put(f"z/g/a{i}/c/{j}", b"x", 1e9)
-    store = opened(server)
+    store = opened(server, read_ahead)
     assert len(list(store.list(Key("g")))) == 100
     return store
 
@@ -153,9 +153,12 @@ def test_a_walk_through_too_much_lists_one_directory_at_a_time(server: FakeS3) -
     assert len(requests) == 20 + 1
 
 
-def test_a_few_listings_are_no_walk(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = walkable(server, 2)
-    monkeypatch.setattr("fsbridge.store.remote.listings.WALK_SECONDS", -1.0)
+@pytest.mark.parametrize(("seconds", "read_ahead"), [(-1.0, True), (10.0, False)], ids=["too few", "no read-ahead"])
+def test_a_few_listings_are_no_walk_and_without_read_ahead_nothing_is(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch, seconds: float, read_ahead: bool
+) -> None:
+    store = walkable(server, 2, read_ahead)
+    monkeypatch.setattr("fsbridge.store.remote.listings.WALK_SECONDS", seconds)
     with server.counted() as requests:
         for i in range(20):
             assert [member.name for member in store.list(Key(f"g/a{i}"))] == ["c"]
