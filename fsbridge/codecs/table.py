@@ -100,10 +100,10 @@ class Codec:
 
     def decoder(self, values: Mapping[str, Any], stored: np.dtype[Any] | None = None, items: int | None = None) -> Decoder:
         """Return the decoder for a configuration. Raises Unsupported; its text has the command for a missing library."""
-        made: Decoder = self.made(Parameters(self.name, values, stored, items))
+        made: Decoder = self.build(Parameters(self.name, values, stored, items))
         return made
 
-    def made(self, of: Parameters) -> Any:
+    def build(self, of: Parameters) -> Any:
         """Return what `make` returns. Raises Unsupported as `decoder` does."""
         try:
             return None if self.make is None else self.make(of)
@@ -277,7 +277,7 @@ def filter_decoder(number: int, client: Sequence[int]) -> Decoder | None:
     `client`: the data in the dataset's pipeline (after `set_local`).
     """
     codec = FILTERS.get(number)
-    made: Decoder | None = None if codec is None else codec.made(Parameters(codec.name, client=tuple(map(int, client))))
+    made: Decoder | None = None if codec is None else codec.build(Parameters(codec.name, client=tuple(map(int, client))))
     return made
 
 
