@@ -12,6 +12,7 @@ Not here: the translation of exceptions into FUSE replies (`kernel/boundary.py`,
 | Unsupported | EOPNOTSUPP | codec, data type or structure outside the table |
 | TooLarge | EFBIG | above a limit |
 | OutOfBudget | ENOMEM | no memory reservation within the deadline, or no room for a process |
+| MemoryError (Python's) | ENOMEM | no memory at all |
 | Unreachable | EIO | the server of a store gives no answer, or none that makes sense |
 | TimedOut | ETIMEDOUT | deadline passed |
 | Stale | ESTALE | the object changed under an open file |

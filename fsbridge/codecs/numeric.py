@@ -102,7 +102,7 @@ class ZFP(CodecAbilities):
         padded[: len(data)] = np.frombuffer(data, np.uint8)
         try:
             found = self.library.decompress_numpy(padded)
-        except (RuntimeError, ValueError, TypeError, MemoryError) as error:
+        except (RuntimeError, ValueError, TypeError) as error:
             raise CorruptData(str(error)[:200]) from None
         flat: np.ndarray[Any, Any] = np.ascontiguousarray(found).ravel()
         if flat.dtype != self.stored or flat.nbytes != size:

@@ -122,7 +122,7 @@ class Reporter:
         try:
             return self._judge(error, what, path)
         except Exception:  # a second MemoryError while the first is being told
-            return errno.EIO
+            return errno.ENOMEM if isinstance(error, MemoryError) else errno.EIO
 
     def _judge(self, error: Exception, what: str, path: Callable[[], str]) -> int:
         if isinstance(error, FsbridgeError):
@@ -136,6 +136,9 @@ class Reporter:
             if error.errno not in _EXPECTED_ERRNOS:
                 self._warn(path(), str(error) or type(error).__name__, code)
             return code
+        if isinstance(error, MemoryError):
+            self._warn(path(), "there is not enough memory; a smaller --cache-size may help", errno.ENOMEM)
+            return errno.ENOMEM
         self.unexpected += 1
         self._counters.failed(path(), errno.EIO, f"unexpected {type(error).__name__} in {what}, a bug: the log has more")
         if self._speak(what, type(error).__name__):
@@ -189,7 +192,7 @@ def _answer(code: object) -> int:
     return code if isinstance(code, int) and 0 < code < _OF_THE_KERNEL and code != errno.ENOSYS else errno.EIO
 
 
-_WITHOUT_MEMORY = pyfuse3.FUSEError(errno.EIO)
+_WITHOUT_MEMORY = pyfuse3.FUSEError(errno.ENOMEM)
 """The error to raise when there is no memory left to make one."""
 
 

@@ -222,7 +222,7 @@ class HungMembers(Generic[R]):
                     if answers.hanging is not None:
                         return
                     answers.put(answer)
-        finally:  # also after a MemoryError: this thread failed, not the member, and the next listing asks again
+        finally:  # also after an error: this thread failed, not the member, and the next listing asks again
             with self._lock:
                 answers.put(None)
                 if answers.hanging is not None:

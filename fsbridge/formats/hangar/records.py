@@ -120,7 +120,7 @@ def parse_schema(raw: bytes) -> Schema:
         raise CorruptData(f"schema of {len(text)} bytes, the limit is 65536")
     try:
         document = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):  # the last one for text that nests too deeply
         raise CorruptData(f"{text[:80]!r} is not a schema") from None
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise CorruptData(f"{text[:80]!r} is not a schema")

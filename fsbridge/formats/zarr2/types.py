@@ -132,7 +132,7 @@ def _field(item: JSON) -> tuple[Any, ...]:
 def _numpy(spelling: Any) -> np.dtype[Any]:
     try:
         dtype: np.dtype[Any] = np.dtype(spelling)
-    except (TypeError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise CorruptData(f"not a data type: {str(error)[:120]}") from None
     if not 0 <= dtype.itemsize <= MAX_ITEMSIZE:
         raise CorruptData(f"data type of {dtype.itemsize} bytes an element, the limit is {MAX_ITEMSIZE}")

@@ -142,7 +142,7 @@ HANDLERS: dict[str, Callable[[Filesystem, Exploding, Any], Awaitable[None]]] = {
     "readdir": _readdir,
 }
 
-UNEXPECTED = [ValueError("bad"), MemoryError(), RecursionError("deep"), KeyError("k"), AssertionError()]
+UNEXPECTED = [ValueError("bad"), RecursionError("deep"), KeyError("k"), AssertionError()]
 
 
 class _Root(FakeDirectory):
@@ -201,6 +201,15 @@ def test_p8_a_bug_is_eio_logged_and_counted(handler: str, error: Exception, capl
     assert record.levelname == "ERROR"
     assert record.exc_info is not None
     assert f"{type(error).__name__} in {handler} of /" in record.getMessage()
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_p8_want_of_memory_is_enomem_and_no_bug(handler: str, caplog: pytest.LogCaptureFixture) -> None:
+    code, filesystem = outcome(handler, MemoryError())
+    assert (code, filesystem.reporter.unexpected) == (errno.ENOMEM, 0)
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "not enough memory" in record.getMessage()
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
@@ -274,7 +283,7 @@ def test_p8_want_of_memory_for_an_answer_does_not_end_the_mount(handler: str, mo
     monkeypatch.setattr(boundary.Reporter, "errno", lambda *given: _raise(MemoryError()))
     for _ in range(2):
         code, filesystem = outcome(handler, errors.CorruptData("damaged"))
-        assert (code, filesystem.under_way) == (errno.EIO, 0)
+        assert (code, filesystem.under_way) == (errno.ENOMEM, 0)
 
 
 def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -286,6 +295,7 @@ def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_failure_while_a_failure_is_logged_is_still_an_errno(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.Logger, "warning", lambda *args, **kwargs: _raise(MemoryError()))
     assert outcome("read", errors.CorruptData("bad"))[0] == errno.EIO
+    assert outcome("read", MemoryError())[0] == errno.ENOMEM
 
     def no_path() -> str:
         raise RecursionError
@@ -293,7 +303,7 @@ def test_a_failure_while_a_failure_is_logged_is_still_an_errno(monkeypatch: pyte
     assert boundary.Reporter().errno(ValueError(), "read", no_path) == errno.EIO
 
 
-@pytest.mark.parametrize("error", [*UNEXPECTED, OSError(None)], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", [*UNEXPECTED, MemoryError(), OSError(None)], ids=lambda error: type(error).__name__)
 def test_forget_and_release_never_raise(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(filesystem: Filesystem) -> None:
         fh = await _open(filesystem, node)
