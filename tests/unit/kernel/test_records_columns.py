@@ -1,107 +1,165 @@
-"""Rows in columns against a plain list, with pages of few rows so that they part and join."""
+"""Rows of inodes against plain objects in a list, with so few places that rows collide and are compacted."""
 
 from __future__ import annotations
 
 import random
 from array import array
-from typing import Any, TypeAlias
+from collections.abc import Hashable
+from typing import Any
 
 import pytest
 
 from fsbridge.kernel import records
-from fsbridge.kernel.records import Columns
+from fsbridge.kernel.records import InodeRows, Row, Rows
 
-Page: TypeAlias = "tuple[array[int], list[str]]"
-
-
-def empty() -> Page:
-    return array("q"), []
+PARENTS = 3
+NAMES = (b"a", b"b", b"c", b"d", None)
 
 
-def rows(table: Columns[Page]) -> list[tuple[int, str]]:
-    return [(key, value) for page in table._pages for key, value in zip(*page, strict=True)]
+class Model:
+    """The same rows as objects: number, size, parent, name and version, and whether the name leads to this row."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def named(self, parent: int, name: bytes | None, version: Hashable) -> dict[str, Any] | None:
+        for row in self.rows:
+            same = row["version"] == version if name is None else row["parent"] == parent
+            if row["current"] and row["name"] == name and same:
+                return row
+        return None
 
 
-@pytest.mark.parametrize("keys", [3, 40, 10**6], ids=["many of one key", "some of one key", "few of one key"])
-@pytest.mark.parametrize("seed", range(5))
-def test_rows_come_and_go_as_in_a_sorted_list(seed: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "PAGE_ROWS", 8)
-    chance = random.Random(seed)
-    table: Columns[Page] = Columns(empty)
-    model: list[tuple[int, str]] = []
-    for step in range(600):
-        growing = step % 200 < 120
-        if not model or chance.random() < (0.8 if growing else 0.2):
-            key, value = chance.randrange(keys), f"v{step}"
-            table.add(key, value)
-            model.append((key, value))
-            model.sort(key=lambda row: row[0])  # stable: behind those of the same key
+def seen(row: Row | None) -> tuple[object, ...] | None:
+    if row is None:
+        return None
+    rows, at = row
+    return rows.numbers[at], rows.sizes[at], rows.parents[at], rows.names[at], rows.versions[at], rows.counts[at]
+
+
+def known(row: dict[str, Any] | None) -> tuple[object, ...] | None:
+    return None if row is None else tuple(row[name] for name in ("number", "size", "parent", "name", "version", "count"))
+
+
+def check(table: InodeRows, model: Model) -> None:
+    assert len(table) == len(model.rows)
+    owners = {row["number"] + place: row for row in model.rows for place in range(row["size"])}
+    for number in range(table.next + 2):
+        assert seen(table.row(number)) == known(owners.get(number))
+    for parent in range(PARENTS):
+        for name in NAMES[:-1]:
+            assert name is not None
+            assert seen(table.member(parent, name)) == known(model.named(parent, name, None))
+    for version in range(8):
+        assert seen(table.space(version)) == known(model.named(0, None, version))
+
+
+def change(table: InodeRows, model: Model, chance: random.Random, growing: bool) -> None:
+    """Add a row, let a name lead to no row any more, or remove a row."""
+    if model.rows and chance.random() < (0.3 if growing else 0.8):
+        gone = chance.choice(model.rows)
+        row = table.row(gone["number"])
+        assert row is not None
+        if growing:
+            table.outdated(row)
+            gone["current"] = False
         else:
-            key, value = chance.choice(model)
-            page, row = next((page, row) for page, row in table.all(key) if page[1][row] == value)
-            table.remove(page, row)
-            model.remove((key, value))
-        assert rows(table) == model
-        assert len(table) == len(model)
-        assert table._lows == [page[0][0] for page in table._pages]
-        assert all(0 < len(page[0]) <= 8 for page in table._pages)
-        key = chance.randrange(keys)
-        assert [page[1][row] for page, row in table.all(key)] == [value for at, value in reversed(model) if at == key]
-        last, below = table.last(key), [row for row in model if row[0] <= key]
-        assert (None if last is None else (last[0][0][last[1]], last[0][1][last[1]])) == (below[-1] if below else None)
-    assert len(table._pages) <= 1 + len(model) // 2, "pages that are nearly empty are joined"
+            table.remove(row)
+            model.rows.remove(gone)
+        return
+    parent, name, version, size = (
+        chance.randrange(PARENTS),
+        chance.choice(NAMES),
+        chance.randrange(8),
+        chance.choice([1, 1, 7]),
+    )
+    former = model.named(parent, name, version)
+    if former is not None:
+        row = table.row(former["number"])
+        assert row is not None
+        table.outdated(row)
+        former["current"] = False
+    rows, at = table.add(parent, name, "file", version, 1, size)
+    told = {"number": rows.numbers[at], "size": size, "parent": parent, "name": name, "version": version, "count": 1}
+    model.rows.append({**told, "current": True})
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_rows_are_what_they_were_where_there_was_no_memory_for_a_change(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_come_and_go_as_objects_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "LEAST_PLACES", 4)
+    chance, table, model = random.Random(seed), InodeRows(1), Model()
+    for step in range(400):
+        change(table, model, chance, growing=step % 100 < 60)
+        if step % 10 == 0 or len(model.rows) < 8:
+            check(table, model)
+    check(table, model)
+    for row in list(model.rows):
+        place = table.row(row["number"])
+        assert place is not None
+        table.remove(place)
+    assert len(table) == 0
+    assert len(table._rows.numbers) <= 1, "removed rows are compacted"
+    assert len(table._table) == 4
+
+
+def test_a_member_that_is_replaced_again_and_again_is_found_at_once() -> None:
+    """All its rows have one hash; those of the past must not stand before the present one."""
+    table = InodeRows(1)
+    for number in range(600):
+        table.add(0, b"%d" % number, "file", None, 1)
+    row = table.add(1, b"x", "file", 0, 1)
+    for version in range(1, 500):
+        table.outdated(row)
+        row = table.add(1, b"x", "file", version, 1)
+    assert seen(table.member(1, b"x")) == seen(row)
+    assert sum(place > 0 for place in table._table) <= 601
+
+
+class Scarce(list[Any]):
+    """A column that grows `left` times more."""
+
+    left = 0
+
+    def append(self, value: Any) -> None:
+        Scarce.left -= 1
+        if Scarce.left < 0:
+            raise MemoryError
+        super().append(value)
+
+
+@pytest.mark.parametrize("left", range(8))
+def test_rows_are_what_they_were_where_there_was_no_memory_for_another(left: int) -> None:
     """A value more in one column than in the others, and each inode behind it was another file's."""
-    monkeypatch.setattr(records, "PAGE_ROWS", 8)
-    chance, left = random.Random(seed), 0
-
-    class Scarce(list[Any]):
-        """Grows `left` times more."""
-
-        def insert(self, at: Any, value: Any) -> None:
-            self._grow()
-            super().insert(at, value)
-
-        def __iadd__(self, values: Any) -> Any:
-            self._grow()
-            return super().__iadd__(values)
-
-        def _grow(self) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise MemoryError
-
-    table: Columns[Any] = Columns(lambda: (Scarce(), Scarce(), Scarce()))
-    table._lows = Scarce()
-    model: list[tuple[int, int, int]] = []
-    failed = 0
-    for step in range(2000):
-        left = chance.choice([0, 1, 2, 3, 4, 5, 6, 7, 100])
-        if not model or chance.random() < (0.8 if step % 200 < 120 else 0.2):
-            key = chance.randrange(100)
-            try:
-                table.add(key, step, step)
-            except MemoryError:
-                failed += 1
-            else:
-                model.append((key, step, step))
-                model.sort(key=lambda row: row[0])
-        else:
-            key, value, _ = chance.choice(model)
-            page, row = next((page, row) for page, row in table.all(key) if page[1][row] == value)
-            table.remove(page, row)
-            model.remove((key, value, value))
-        assert [row for page in table._pages for row in zip(*page, strict=True)] == model
-        assert (len(table), table._lows) == (len(model), [page[0][0] for page in table._pages])
-    assert failed > 100
+    table = InodeRows(1)
+    table._rows = Rows(*(Scarce() for _ in Rows._fields))  # type: ignore[arg-type]
+    Scarce.left = 16
+    first, second = seen(table.add(0, b"a", "file", 1, 1)), seen(table.add(0, b"b", "file", 2, 1))
+    Scarce.left = left
+    with pytest.raises(MemoryError):
+        table.add(0, b"c", "file", 3, 1)
+    assert {len(column) for column in table._rows} == {2}
+    assert (len(table), table.member(0, b"c")) == (2, None)
+    assert (seen(table.member(0, b"a")), seen(table.member(0, b"b"))) == (first, second)
+    Scarce.left = 8
+    assert seen(table.add(0, b"c", "file", 3, 1)) == seen(table.member(0, b"c"))
 
 
-def test_growing_keys_fill_their_pages() -> None:
-    table: Columns[Page] = Columns(empty)
-    for key in range(10 * records.PAGE_ROWS):
-        table.add(key, "")
-    assert len(table._pages) == 10
+def test_rows_remain_where_there_is_no_memory_to_compact_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = InodeRows(1)
+    numbers = [rows.numbers[at] for rows, at in (table.add(0, b"%d" % number, "file", None, 1) for number in range(400))]
+
+    def fail(*given: object) -> array[int]:
+        raise MemoryError
+
+    monkeypatch.setattr(records, "array", fail)
+    for number in numbers[:300]:
+        row = table.row(number)
+        assert row is not None
+        table.remove(row)
+    assert len(table) == 100
+    monkeypatch.undo()
+    row = table.row(numbers[300])
+    assert row is not None
+    table.remove(row)
+    assert len(table._rows.numbers) == len(table) == 99
+    assert seen(table.member(0, b"399")) == seen(table.row(numbers[399]))
