@@ -36,13 +36,11 @@ def listed_files(
     """
     if array.metadata.attributes_error is not None:
         return list(_unsized_files(array, wanted, name, others, again))
-    view, shared = array.view(), array.shared
-    alike = _alike(view)
-    sizes = shared.sizes.get(alike) or shared.sizes.put(alike, _measured(view, wanted))
+    sizes = _sizes(array, wanted)
     if rows is not None:
-        rows.array(view, alike)
+        rows.array(array, sizes.alike)
     collisions, mtime_ns = others.collisions(array.name), array.mtime_ns()
-    size = len(description(view, collisions)) if collisions else size_with_attributes(view, sizes.described)
+    size = len(description(array.view(), collisions)) if collisions else sizes.described
     opener = partial(DescriptionFile, array, collisions, again, size)
     attrs, version = Attrs("file", size, array.array.mtime_ns), described_version(array.identity, collisions)
     entries = [Entry(name + b".json", attrs, opener, version)]
@@ -91,6 +89,26 @@ def linked_suffixes(array: OpenArray, wanted: Sequence[str], name: str, others: 
     return ["json", *(suffix for suffix in listed(array.view(), wanted) if others.leave(name, suffix))]
 
 
+def _sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
+    """Return the sizes of an array's files, found once for arrays that share metadata and axes: most arrays of a store.
+
+    For others most of it is found once for those that are alike.
+    """
+    above, metadata, name = array.above, array.metadata, array.name
+    if not above.impartial:
+        return _own_sizes(array, wanted)
+    key = id(metadata), array.x_first, len(name) if is_plain(name) else name  # the id is unique while we hold the object
+    known = above.sizes.get(key) or above.sizes.put(key, (metadata, _own_sizes(array, wanted)))
+    return known[1]
+
+
+def _own_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
+    view, shared = array.view(), array.shared.sizes
+    alike = _alike(view)
+    sizes = shared.get(alike) or shared.put(alike, _measured(view, alike, wanted))
+    return sizes._replace(described=size_with_attributes(view, sizes.described))
+
+
 def _alike(view: View) -> Hashable:
     """Return a key: arrays with equal keys have files of equal sizes, except for what `NAME.json` says of attributes.
 
@@ -104,6 +122,6 @@ def _alike(view: View) -> Hashable:
     return len(name) if is_plain(name) else name, view.x_first, view.labels, of_type, of_array, written
 
 
-def _measured(view: View, wanted: Sequence[str]) -> Sizes:
+def _measured(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:
     files = [(suffix, None if suffix == "h5" else planned(view, suffix).size) for suffix in listed(view, wanted)]
-    return Sizes(size_without_attributes(view), files)
+    return Sizes(alike, size_without_attributes(view), files)

@@ -64,12 +64,13 @@ GENERATED_BYTES = 64 * MIB
 
 
 class Sizes(NamedTuple):
-    """Sizes of the files of arrays that are alike.
+    """Sizes of the files of arrays that are `alike`, which is a key.
 
-    `described`: of `NAME.json` without the text of the attributes, None if there is no such size; `files`: of the others, by
-    suffix, None if the size is not known before the file is made.
+    `described`: of `NAME.json`, for all that are alike without the text of the attributes, None if there is no such size;
+    `files`: of the others, by suffix, None if the size is not known before the file is made.
     """
 
+    alike: Hashable
     described: int | None
     files: Sequence[tuple[str, int | None]]
 
@@ -149,6 +150,8 @@ class Surroundings:
         self._context = context
         self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
         self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
+        self.sizes: LRU[Hashable, tuple[ArrayMetadata, Sizes]] = LRU(_KEPT_ARRAYS)
+        """What files of members that share their metadata cost (`listing.py`)."""
         self._lock = threading.RLock()  # one for each group, because a look-up may hang
         self._above: Sequence[Attributes] | None = None
         self._impartial: bool | None = None

@@ -11,6 +11,7 @@ from dataclasses import replace
 from fsbridge.layouts.files.arrays.description import is_plain, reading_lines
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.names import Neighbours
+from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.filetypes import reasons
 from fsbridge.layouts.files.looks.page import MemberRow, axes_text, row_html
 from fsbridge.layouts.members import Opener
@@ -35,7 +36,7 @@ class Rows:
         self.members: list[Child] = []
         """The first `MOST_ROWS` + 1 members, in the order of the listing."""
         self._groups: dict[str, Group] = {}
-        self._arrays: dict[str, tuple[View, Hashable]] = {}
+        self._arrays: dict[str, tuple[OpenArray, Hashable]] = {}
         self._alike: dict[Hashable, str] = {}  # finished rows with a placeholder
 
     def member(self, child: Child) -> None:
@@ -43,10 +44,10 @@ class Rows:
         if len(self.members) <= MOST_ROWS:
             self.members.append(child)
 
-    def array(self, view: View, alike: Hashable) -> None:
-        """Remember an array's view. `alike`: equal for arrays that differ at most in plain names and in attributes."""
+    def array(self, array: OpenArray, alike: Hashable) -> None:
+        """Remember an array. `alike`: equal for arrays that differ at most in plain names and in attributes."""
         if len(self._arrays) <= MOST_ROWS:
-            self._arrays[view.name] = view, alike
+            self._arrays[array.name] = array, alike
 
     def group(self, name: str, group: Group) -> None:
         """Remember a group."""
@@ -62,11 +63,11 @@ class Rows:
         """The row of an array; None if the array is not remembered and must be opened for it."""
         if name not in self._arrays:
             return None
-        view, alike = self._arrays[name]
+        array, alike = self._arrays[name]
         if not is_plain(name) or len(name) > _LONGEST or neighbours.names:
-            return array_row(name, view, neighbours)
+            return array_row(name, array.view(), neighbours)
         if alike not in self._alike:
-            self._alike[alike] = row_html(array_row(_NAME, replace(view, name=_NAME), neighbours))
+            self._alike[alike] = row_html(array_row(_NAME, replace(array.view(), name=_NAME), neighbours))
         return MemberRow(name, "array", html=self._alike[alike].replace(_NAME, name))
 
 
