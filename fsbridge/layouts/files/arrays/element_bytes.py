@@ -82,9 +82,6 @@ WINDOW_PART = 16
 _STREAMING = MIB
 """Bytes read in a row after which the whole file is expected to be read."""
 
-_FIRST = MIB // 2
-"""Bytes read in a row after which more is expected to be read. A header is shorter."""
-
 _OPEN_WINDOWS, _OPEN_BYTES = 6, 48 * MIB
 """Most windows of one open file in memory, or bytes if windows are small. The kernel requests fewer ahead: without a window,
 each read would be assembled alone, from chunks that may have been evicted."""
@@ -195,12 +192,13 @@ class ElementBytes:
         return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
     def prefetch(self, start: int, stop: int) -> None:
-        """Prefetch the windows of bytes [start, stop).
+        """Prefetch the windows of bytes [start, stop), and the stored bytes of more behind them if the store is remote.
 
         Does nothing for a reader of only a few bytes, because a window may touch thousands of chunks.
         """
         if self._progress < _STREAMING or not self.window or self._closed:
             return
+        self._reader.fetch(start // self._width)
         most = max(_OPEN_WINDOWS, _OPEN_BYTES // self.window)
         behind = -(-stop // self.window) if stop >= self.size else stop // self.window
         for number in range(start // self.window, behind):
@@ -208,8 +206,6 @@ class ElementBytes:
                 self._assembled(number)
         if self._closed:
             self.close()
-        else:
-            self._reader.prefetch_band(start // self._width, self.window)
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes [start, stop) of the elements."""
@@ -231,8 +227,7 @@ class ElementBytes:
             with contextlib.suppress(FsbridgeError):  # the damage may be in other bytes
                 return self._assembled(number)[start - number * self.window : stop - number * self.window]
         self._progress += stop - start
-        if self._supply.remote:
-            self._expect(start, stop)
+        self._expect(start, stop)
         first, last = start // self._width, -(-stop // self._width)
         out = np.empty((last - first) * self._width, np.uint8).data
         self._fill(first, last, out)
@@ -241,13 +236,14 @@ class ElementBytes:
         return out[start - first * self._width : stop - first * self._width]
 
     def _expect(self, start: int, stop: int) -> None:
-        """Prefetch the next stored chunks for a sequential reader: at first those of a band or two."""
-        follows = abs(start - self._end) <= _OVERTAKEN_BYTES
-        self._run = self._run + stop - start if follows else 0
+        """Prefetch the stored bytes of the next chunks for a sequential reader of a remote store.
+
+        Without a mount nothing else does: 128 MB in chunks of 2 MiB take 0.7 s at a latency of 100 ms, and 5.7 s without it.
+        """
+        self._run = self._run + stop - start if abs(start - self._end) <= _OVERTAKEN_BYTES else 0
         self._end = stop
-        if self._run >= _FIRST:
-            bands = -(-self._run // _FIRST) if self._run < _STREAMING else self._reader.most_fetched
-            self._reader.fetch(start // self._width, bands)
+        if self._run >= _STREAMING:
+            self._reader.fetch(start // self._width)
 
     def _assembled(self, number: int) -> memoryview:
         """All bytes of a window."""

@@ -368,7 +368,8 @@ class OpenArray:
             known = self._found[1]
         found = FoundChunks(version, known)
         supply = ChunkSupply(found, selection, full, self.shared.helpers, self.shared.spill)
-        return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
+        room, read_ahead = self.chunks.cache.budget, self.shared.config.read_ahead
+        return ElementReader(supply.metadata, selection, order, supply, room, read_ahead), supply
 
     def elements(
         self, version: ArrayVersion, selection: Selection, order: Sequence[int], most: int = VARIABLE_BYTES

@@ -7,8 +7,6 @@ elements have the fill value; a damaged chunk is an error for exactly the reads 
 from __future__ import annotations
 
 import math
-import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, product
@@ -31,12 +29,9 @@ _GROUP_PART = 4
 _GROUP_CHUNKS = 1024
 """Most chunks of such a group, because copying a small chunk takes more memory than its bytes."""
 
-_FETCHED_CHUNKS, _FETCHED_BYTES = 64, 256 * MIB
-"""Most chunks, or decoded bytes if chunks are small, that are prefetched ahead of a reader of a remote store: as many as are
-requested at a time."""
-
-_MOST_FETCHED = 512
-"""Most chunks that are prefetched ahead of a reader, however small."""
+_FETCHED_CHUNKS, _FETCHED_BYTES = 64, 64 * MIB
+"""Most chunks, and about how many decoded bytes, that are fetched ahead of a reader of a remote store, as many bytes as it
+keeps. More would be given up before they are read, and requested twice."""
 
 _FEW = 64
 """Most chunks in a read that the event loop answers."""
@@ -57,25 +52,29 @@ class ElementReader:
     """Reads the elements of a region in one memory order. `order`: dimensions of the region, slowest first."""
 
     def __init__(
-        self, metadata: ArrayMetadata, selection: Selection, order: Sequence[int], supply: ChunkSupply, room: int
+        self,
+        metadata: ArrayMetadata,
+        selection: Selection,
+        order: Sequence[int],
+        supply: ChunkSupply,
+        room: int,
+        read_ahead: bool = True,
     ) -> None:
-        """`room`: size of the cache in bytes."""
+        """`room`: size of the cache in bytes; `read_ahead`: False if `fetch` does nothing."""
         self._metadata = metadata
         self._selection = selection
         self._supply = supply
         kept = selection.kept
         self._dimensions = tuple(kept[i] for i in order)
         self._shape = tuple(selection.picks[i].length for i in self._dimensions)
-        self._lock = threading.Lock()
-        self._coming: tuple[int, deque[Index]] = -1, deque()  # next band: first element, chunks to decode
         self._size = metadata.dtype.itemsize
         self.chunks_across = math.prod(min(metadata.grid.counts[i], selection.picks[i].length) for i in self._dimensions[1:])
         """Chunks that one position of the slowest dimension touches."""
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._cached = max(1, room // largest)  # number of chunks in the cache
         self._group = min(max(1, self._cached // _GROUP_PART), _GROUP_CHUNKS)
-        self.most_fetched = max(_FETCHED_CHUNKS, min(_FETCHED_BYTES // largest, _MOST_FETCHED))
-        """Most chunks, and so bands, that are prefetched ahead of a reader."""
+        fetches = read_ahead and supply.remote
+        self._most_fetched = max(1, min(_FETCHED_BYTES // largest, _FETCHED_CHUNKS)) if fetches else 0
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
         self._steps = tuple(
@@ -137,35 +136,17 @@ class ElementReader:
         self._fill(out, box)
         return out
 
-    def prefetch_band(self, element: int, most: int) -> None:
-        """Decode some chunks of the next band, up to about `most` bytes, as far as there is room.
+    def fetch(self, element: int) -> None:
+        """Prefetch the stored bytes of the chunks of the band that holds `element`, and of the bands after it.
 
-        The next band is the one behind the band that holds `element`. Does nothing if the store is local.
+        Does nothing if the store is local.
         """
-        if not self._supply.remote:
-            return  # local chunks are decoded in time, and now they would take the memory of this band's
-        start = self._band(element)[1]
-        if start is None:
-            return
-        self.fetch(start, self.most_fetched)
-        with self._lock:
-            if start != self._coming[0]:  # chunks that are not stored count, too
-                self._coming = start, deque(part.chunk for part in islice(self._parts(self._band(start)[0]), self._group))
-            chunks = self._coming[1]
-        self._supply.prefetch(chunks, most)
-
-    def fetch(self, element: int, bands: int) -> None:
-        """Prefetch the stored bytes of the band that holds `element`, and of the bands after it.
-
-        `bands`: number of bands, with at most `most_fetched` chunks altogether.
-        """
-        left, start = self.most_fetched, cast("int | None", element)
-        while left > 0 and bands > 0 and start is not None:
+        left, start = self._most_fetched, cast("int | None", element)
+        while left > 0 and start is not None:
             box, start = self._band(start)
             chunks = [part.chunk for part in islice(self._parts(box), left)]
             self._supply.fetch(chunks)
             left -= len(chunks)
-            bands -= 1
 
     def passed(self, start: int, stop: int) -> int:
         """Note that elements [start, stop) will not be read again, so that the whole bands among them may be dropped.

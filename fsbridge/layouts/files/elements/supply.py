@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -220,32 +219,6 @@ class ChunkSupply:
                 self._cache.consumed(self._key(self._slabs.whole(chunk)))
             if self._slots is not None:
                 self._slots.passed(self._key(piece))
-
-    def prefetch(self, indices: deque[Index], most: int) -> None:
-        """Decode up to about `most` bytes of chunks if there is room. Finished ones are removed from `indices`."""
-        with contextlib.suppress(IndexError):
-            while most > 0:
-                index = indices.popleft()
-                piece = self._missing(index)
-                if piece is None or not self._fits(piece):
-                    continue
-                view = self._cache.prefetch(self._key(piece), piece.size, partial(self._decode, piece), self._extra(piece))
-                if view is not None:
-                    self._keep(piece, view)
-                    most -= piece.size
-                elif not self._cache.holds(self._key(piece)):
-                    indices.appendleft(index)
-                    return
-
-    def _missing(self, index: Index) -> Piece | None:
-        """Return the piece if it is stored and neither in memory, nor spilled, nor damaged; else None."""
-        try:
-            piece = self.find(index)
-        except FsbridgeError:
-            return None
-        if piece is None or self._cache.holds(key := self._key(piece)) or index in self._damaged:
-            return None
-        return None if self._slots is not None and self._slots.holds(key) else piece
 
     def _quietly(self, piece: Piece) -> None:
         if self._cache.holds(self._key(piece)):

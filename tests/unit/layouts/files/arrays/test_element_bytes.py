@@ -38,14 +38,16 @@ def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(element_bytes, "_OVERTAKEN_BYTES", PLANE)
 
 
-def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str = "<u2") -> ElementBytes:
+def opened(
+    array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str = "<u2", read_ahead: bool = True
+) -> ElementBytes:
     cache = ChunkCache(budget)
     order = tuple(range(len(array.metadata.shape)))
     version = DecodedArray(array, cache, budget // 2).whole()
     supply = ChunkSupply(
         FoundChunks(version), whole(array.metadata.shape), order, Workers("helper", 1), Spill(str(tmp_path), 1 << 20)
     )
-    reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, budget)
+    reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, budget, read_ahead)
     native = array.metadata.dtype.numpy
     return ElementBytes(Elements(0, order, np.dtype(shown)), reader, supply, native, cache)
 
@@ -122,25 +124,29 @@ class FarArray(FakeArray):
         return self.sent.append
 
 
-def test_a_sequential_reader_of_a_remote_store_has_the_next_parts_prefetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(element_bytes, "_FIRST", PLANE // 2)
+@pytest.mark.parametrize("read_ahead", [True, False])
+def test_a_sequential_reader_of_a_remote_store_has_the_next_chunks_prefetched(tmp_path: Path, read_ahead: bool) -> None:
     array = fake_array(VALUES, (8, 16, 16))
     array.__class__, array.sent = FarArray, []
     every, band = list(np.ndindex(array.metadata.grid.counts)), 9
-    source = opened(array, tmp_path, 1 << 22)
+    source = opened(array, tmp_path, read_ahead=read_ahead)
     source.read(40 * PLANE, 40 * PLANE + 100)
-    assert len(array.sent) == 3, "those of the bytes that were read"
-    array.sent.clear()
-    source = opened(array, tmp_path, 1 << 22)
     source.read(0, PLANE // 2)
-    assert array.sent == every[:band]
-    source.read(PLANE // 2, PLANE - 2)
-    assert array.sent == every[: 2 * band], "as much again for one large request"
-    source.read(PLANE - 2, PLANE)
-    assert array.sent == every, "each once"
+    assert array.sent == [*every[5 * band : 5 * band + 3], *every[:6]], "those of the bytes that were read"
+    source.read(PLANE // 2, PLANE)
+    source.read(PLANE, 2 * PLANE)
+    assert len(array.sent) == len(set(array.sent)) == (len(every) if read_ahead else 3 + band), "each once"
     assert bytes(source.read(0, PLANE)) == VALUES[0].tobytes()
+
+
+def test_stored_bytes_behind_a_prefetched_window_are_prefetched(tmp_path: Path) -> None:
+    array = fake_array(VALUES, (8, 16, 16))
+    array.__class__, array.sent = FarArray, []
+    every = list(np.ndindex(array.metadata.grid.counts))
+    source = opened(array, tmp_path)
+    source._progress = PLANE
+    source.prefetch(source.window, 2 * source.window)
+    assert array.sent == every[2 * 9 :], "from the second window on"
 
 
 def test_no_window_is_left_out_because_others_are_not_ready(tmp_path: Path) -> None:
