@@ -159,13 +159,13 @@ def test_the_files_of_the_store_and_of_groups_are_named_and_open(tmp_path: Path)
     for name in "ai":
         table.create_array(name, data=np.arange(3))
     expected = {
-        "/": (["store.json", "index.html"], ["brain.zarr.h5", "brain.zarr.nc"]),
-        "/brain": (["brain.json", "brain/index.html"], ["brain.h5", "brain.nc"]),
+        "/": (["index.html", "store.json"], ["brain.zarr.h5", "brain.zarr.nc"]),
+        "/brain": (["brain/index.html", "brain.json"], ["brain.h5", "brain.nc"]),
         "/image": (
-            ["image.json", "image/index.html"],
+            ["image/index.html", "image.json"],
             ["image.h5", "image.preview.png", "image.ome.tif", "image.nc"],
         ),
-        "/table": (["table.json", "table/index.html"], ["table.h5", "table.csv", "table.nc"]),
+        "/table": (["table/index.html", "table.json"], ["table.h5", "table.csv", "table.nc"]),
     }
     done = in_process.fsbridge("info", "--layout", "files", "--json", tmp_path / "brain.zarr")
     rows = {row["path"]: row.get("files") for row in json.loads(done.stdout)["members"]}

@@ -19,7 +19,7 @@ from fsbridge.layouts.files.looks.group_page import PAGE
 from fsbridge.layouts.files.looks.plates import PICTURE
 from fsbridge.model import Group
 
-GROUP_FILES: Sequence[GroupFile] = (DOCUMENT, PAGE, WHOLE_GROUP, TABLE, PREVIEW, PYRAMID, PICTURE, COMPANION)
+GROUP_FILES: Sequence[GroupFile] = (PAGE, DOCUMENT, WHOLE_GROUP, TABLE, PREVIEW, PYRAMID, PICTURE, COMPANION)
 """All kinds of files, in the order of a listing."""
 
 
