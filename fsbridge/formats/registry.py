@@ -137,11 +137,11 @@ def _is_zip(found: CandidateDirectory | CandidateFile) -> bool:
 def _open_zip(origin: HierarchyPlace) -> Source:
     """Open the store in a zip file. `origin.opener` detects the format of the contents."""
     from fsbridge.store.blobs import BlobFile, LocalFile, ObjectFile
-    from fsbridge.store.local.files import file_check
+    from fsbridge.store.local.files import file_check, path_opener
     from fsbridge.store.zip import OpenArchives, ZipStore
 
     if origin.store is None:
-        file: BlobFile = LocalFile(origin.path, file_check(origin.config))
+        file: BlobFile = LocalFile(origin.path, file_check(origin.config), path_opener(origin.config))
     else:
         file = ObjectFile(origin.store, origin.key)
     store = ZipStore(file, shared=origin.shared.of(OpenArchives), suffixes=KEYED_SUFFIXES)

@@ -12,6 +12,8 @@ from typing import Protocol
 
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.store import Key, Stat, Store
+from fsbridge.store.local.descriptors import OpenPath
+from fsbridge.store.local.files import OPEN
 from fsbridge.store.local.status import stat_of
 
 WINDOW_BYTES = 64 * 1024
@@ -45,10 +47,10 @@ class BlobFile(Protocol):
 class LocalBlob:
     """A file that is open by a descriptor, which is closed with the last reference to this object."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, open_path: OpenPath = os.open) -> None:
         self._fd = -1
         self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO in its place must not block
+        self._fd = open_path(path, OPEN)
         self.stat = stat_of(os.fstat(self._fd))
 
     def __del__(self) -> None:
@@ -76,11 +78,12 @@ class LocalBlob:
 
 
 class LocalFile:
-    """A file by its path. `check` raises AccessDenied if the mount's users may not read it."""
+    """A file by its path. `check` raises AccessDenied if the mount's users may not read it. `open_path` opens it."""
 
-    def __init__(self, path: str, check: Callable[[str], None] | None = None) -> None:
+    def __init__(self, path: str, check: Callable[[str], None] | None = None, open_path: OpenPath = os.open) -> None:
         self.name = os.path.abspath(path)
         self._check = check
+        self._open_path = open_path
 
     def look(self) -> Stat:
         if self._check is not None:
@@ -90,7 +93,7 @@ class LocalFile:
     def open(self) -> LocalBlob:
         if self._check is not None:
             self._check(self.name)
-        return LocalBlob(self.name)
+        return LocalBlob(self.name, self._open_path)
 
 
 class _Window(threading.local):

@@ -36,6 +36,7 @@ from fsbridge.formats.records import HANGAR
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import ArrayAbilities, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities
 from fsbridge.store.local import LocalStore
+from fsbridge.store.local.files import path_opener
 
 
 class HangarSource(SourceAbilities):
@@ -333,7 +334,7 @@ def open_hangar(path: str, config: Config, open_file: Callable[[str], Source]) -
     folder = find_repository(path)
     if folder is None:
         raise SetupError(f"{path}: not a Hangar repository", "a repository has .hangar/branch.lmdb and .hangar/data/")
-    store = LocalStore(folder, config.external_folders, config.for_everybody)
+    store = LocalStore(folder, config.external_folders, config.for_everybody, open_path=path_opener(config))
     databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
     try:
         repository = HangarRepository(store, databases)

@@ -20,7 +20,7 @@ from fsbridge.formats.shared import Shared
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, GroupAbilities, Link, SourceAbilities
 from fsbridge.store import Stat
-from fsbridge.store.local.files import file_check
+from fsbridge.store.local.files import file_check, path_opener
 
 MAX_LINKS = 16
 """Most links in a row that lead to an object: HDF5's own limit (H5L_NUM_LINKS)."""
@@ -37,7 +37,9 @@ class Ancestor(NamedTuple):
 
 def open_hdf5(path: str | DataFile, config: Config, shared: Shared | None = None) -> HDF5Source:
     """Open an HDF5 file. Raises NotFound, AccessDenied, or CorruptData if it is not an HDF5 file."""
-    file = HDF5File(LocalDataFile(path, check=file_check(config)) if isinstance(path, str) else path, config, shared)
+    if isinstance(path, str):
+        path = LocalDataFile(path, check=file_check(config), open_path=path_opener(config))
+    file = HDF5File(path, config, shared)
     try:
         return HDF5Source(file)
     except BaseException:

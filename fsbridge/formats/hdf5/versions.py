@@ -23,6 +23,8 @@ from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, S
 from fsbridge.formats.hdf5 import file_search
 from fsbridge.store import Stat
 from fsbridge.store.local import descriptors
+from fsbridge.store.local.descriptors import OpenPath
+from fsbridge.store.local.files import OPEN
 from fsbridge.store.local.status import SECOND_NS, stat_of
 
 Result = TypeVar("Result")
@@ -105,11 +107,18 @@ class LocalDataFile:
 
     is_remote = False
 
-    def __init__(self, path: str, within: Sequence[str] | None = None, check: Callable[[str], None] | None = None) -> None:
-        """`within`: folders that it must lie in, wherever links lead. `check`: see `access.file_check`."""
+    def __init__(
+        self,
+        path: str,
+        within: Sequence[str] | None = None,
+        check: Callable[[str], None] | None = None,
+        open_path: OpenPath = os.open,
+    ) -> None:
+        """`within`: folders that it must lie in, wherever links lead. `check`, `open_path`: see `store/local/files.py`."""
         self.name = os.path.abspath(path)
         self._within = within
         self._check = check
+        self._open_path = open_path
         self._near = False  # whether looking at it never waits once it is known
 
     @property
@@ -124,7 +133,7 @@ class LocalDataFile:
         return translated(self.name, partial(_look, self.name, self._check))
 
     def open(self, seen: Stat) -> FileVersion:
-        found = FileVersion(self.name)
+        found = FileVersion(self.name, self._open_path)
         if self._within is not None:
             path = os.readlink(f"/proc/self/fd/{found.fd}")  # links may have been switched since they were looked at
             if not self.is_within(path, self._within):
@@ -144,7 +153,7 @@ class LocalDataFile:
         return f"--allow-external {os.path.dirname(os.path.realpath(name))} permits reading it"
 
     def other(self, name: str, folders: Sequence[str]) -> LocalDataFile:
-        return LocalDataFile(name, folders, self._check)
+        return LocalDataFile(name, folders, self._check, self._open_path)
 
     def stats(self, names: Sequence[str]) -> list[Stat | None]:
         return [_stat_or_none(name, self._check) for name in names]
@@ -155,10 +164,10 @@ class FileVersion:
 
     __slots__ = ("fd", "identity", "name", "stat")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, open_path: OpenPath = os.open) -> None:
         self.name = path
         self.fd = -1
-        self.fd = translated(path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        self.fd = translated(path, lambda: open_path(path, OPEN))
         found = os.fstat(self.fd)
         if not S_ISREG(found.st_mode):
             raise IsADirectory(f"{path}: not a file")

@@ -19,7 +19,7 @@ from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.store import BATCH_NAMES, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
 from fsbridge.store.local import descriptors
-from fsbridge.store.local.descriptors import LIST, LOOK, named
+from fsbridge.store.local.descriptors import LIST, LOOK, OpenPath, named
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
 from fsbridge.store.local.status import MountPoints, identity, is_other, known_status, member_of, stat_of
 from fsbridge.threads.workers import HungMembers
@@ -40,14 +40,21 @@ _UNKNOWN = Stat(False, 0, 0, None, settled=False)
 
 
 class LocalStore(StoreAbilities):
-    """`store.Store` over the directory `root`; `allowed`, `everybody` and `immutable`: see `LocalFiles`."""
+    """`store.Store` over the directory `root`; `allowed`, `everybody`, `immutable` and `open_path`: see `LocalFiles`."""
 
     prefixes = False
     remote = False
     listable = True
 
-    def __init__(self, root: str, allowed: Sequence[str] = (), everybody: bool = False, immutable: bool = False) -> None:
-        self._files = LocalFiles(root, allowed, everybody, immutable)
+    def __init__(
+        self,
+        root: str,
+        allowed: Sequence[str] = (),
+        everybody: bool = False,
+        immutable: bool = False,
+        open_path: OpenPath = os.open,
+    ) -> None:
+        self._files = LocalFiles(root, allowed, everybody, immutable, open_path)
         self._root = self._files.root
         self._links: HungMembers[Sequence[Member]] = HungMembers()
         self._mounts = MountPoints()

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from fsbridge import asking
 from fsbridge.asking import WouldWait, context
@@ -228,14 +228,18 @@ def is_local(fd: int) -> bool:
     return _libc.fstatfs(fd, ctypes.byref(buffer)) == 0 and (buffer[0] & 0xFFFFFFFF) in _LOCAL
 
 
+OpenPath: TypeAlias = Callable[[str, int], int]
+"""What `os.open` does: gets a path and flags, and returns a descriptor."""
+
+
 class OpenedRoot:
     """A directory held open; `path` is its real path. Closed when the last call that uses it has ended."""
 
     __slots__ = ("fd", "identity", "is_local", "path")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, open_path: OpenPath) -> None:
         self.fd = -1
-        self.fd = os.open(path, LOOK | os.O_DIRECTORY)
+        self.fd = open_path(path, LOOK | os.O_DIRECTORY)
         self.is_local = is_local(self.fd)
         self.identity = _identity(os.fstat(self.fd))
         self.path = os.path.realpath(path)
@@ -260,10 +264,11 @@ class OpenedRoot:
 class Root:
     """The directory that is at `path` at each call. It is held open, so that its inode number is not reused."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, open_path: OpenPath = os.open) -> None:
         self._path = os.path.abspath(path)
+        self._open_path = open_path
         self._lock = threading.Lock()
-        self._opened: OpenedRoot | None = OpenedRoot(self._path)
+        self._opened: OpenedRoot | None = OpenedRoot(self._path, open_path)
         self.path = self._opened.path
 
     def now(self) -> OpenedRoot:
@@ -298,7 +303,7 @@ class Root:
 
     def _renew(self) -> OpenedRoot:
         with self._lock:
-            old, new = self._opened, OpenedRoot(self._path)
+            old, new = self._opened, OpenedRoot(self._path, self._open_path)
             if old is None:
                 raise Stale(f"{self._path}: closed")
             if new.identity == old.identity:

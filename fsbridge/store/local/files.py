@@ -18,7 +18,7 @@ import logging
 import os
 import stat as stat_module
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -28,7 +28,17 @@ from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, S
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, check_limit, check_range
 from fsbridge.store.local import descriptors
-from fsbridge.store.local.descriptors import LOOK, STEP, OpenedRoot, Root, named, open_beneath, translate, walk_beneath
+from fsbridge.store.local.descriptors import (
+    LOOK,
+    STEP,
+    OpenedRoot,
+    OpenPath,
+    Root,
+    named,
+    open_beneath,
+    translate,
+    walk_beneath,
+)
 from fsbridge.store.local.status import Status, same, stat_of
 
 READ, LIST = 0o444, 0o555
@@ -101,7 +111,7 @@ class Everybody:
         file itself, for which no directory is checked.
         """
         path = os.path.realpath(path)
-        base = next((base for base in map(os.path.realpath, bases) if path.startswith(base.rstrip("/") + "/")), None)
+        base = _base_of(path, map(os.path.realpath, bases))
         if base is None:
             fd = os.open(path, LOOK)
         else:
@@ -125,6 +135,45 @@ def file_check(config: Config) -> Callable[[str], None] | None:
         return None
     everybody, bases = Everybody(), (config.source, *config.external_folders)
     return lambda path: everybody.check_path(path, bases)
+
+
+def path_opener(config: Config) -> OpenPath:
+    """Return an `os.open` for what is opened by its absolute path, such as the files in a collection.
+
+    What is below SOURCE, or below a directory of `--allow-external`, is opened beneath it, however links are switched
+    meanwhile. Raises AccessDenied if they lead out. A path that is below none of them is one that the user named.
+    """
+    bases = tuple(map(os.path.abspath, (config.source, *config.external_folders)))
+
+    def open_path(path: str, flags: int) -> int:
+        if _base_of(path, bases) is None:
+            return os.open(path, flags)
+        real = path
+        for _ in range(LINK_ATTEMPTS):
+            try:
+                real = os.path.realpath(path)
+            except OSError:  # EINVAL: a file has replaced the link
+                continue
+            base = _base_of(real, map(os.path.realpath, bases))
+            if base is None:
+                break
+            root = os.open(base, LOOK | os.O_DIRECTORY)
+            try:
+                return open_beneath(root, os.path.relpath(real, base), flags)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise named(error, path) from None
+            finally:
+                os.close(root)
+        folder = os.path.dirname(real)
+        raise AccessDenied(f"{path}: a link out of the store, to {real}; --allow-external {folder} permits it")
+
+    return open_path
+
+
+def _base_of(path: str, bases: Iterable[str]) -> str | None:
+    """Return the first of `bases` that `path` is below."""
+    return next((base for base in bases if path.startswith(base.rstrip("/") + "/")), None)
 
 
 def list_permits(data: bytes, wanted: int) -> bool:
@@ -162,8 +211,11 @@ class LocalFiles:
     waiting, nothing checks whether the root has been replaced.
     """
 
-    def __init__(self, root: str, allowed: Sequence[str], everybody: bool, immutable: bool) -> None:
-        self.root = Root(root)
+    def __init__(
+        self, root: str, allowed: Sequence[str], everybody: bool, immutable: bool, open_path: OpenPath = os.open
+    ) -> None:
+        """`open_path` opens the root."""
+        self.root = Root(root, open_path)
         self.everybody = Everybody() if everybody else None
         self.immutable = immutable
         self._allowed = tuple(Root(path) for path in allowed)
