@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 MIB = 1 << 20
 
 AT_ONCE_BYTES = 64 * 1024
-"""Bytes of a stored object, and of a decoded chunk, up to which the event loop itself reads and decodes them."""
+"""Bytes of a stored object up to which the event loop itself reads it."""
 
 LEAST_CACHE = MIB
 """Smallest permitted cache in bytes. A smaller one keeps no chunk long enough to be read."""
