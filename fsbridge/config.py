@@ -120,7 +120,12 @@ class Config:
     loop_limit: float = 0.0
     """Seconds of computing for one request, without a pause, that the event loop may be kept before it is logged; 0: any."""
     read_ahead: bool = True
-    """Make what a program will want next before it asks; off to find out whether that is to blame for something."""
+    """Make, or request from a server, what a program will want next before it asks for it.
+
+    Off to find out whether that is to blame for something. `kernel/readahead` decides it; for remote stores also
+    `Listings._walk`, `ElementBytes._expect`, `NextDatasets`, `Blocks._ahead_of` and `Zarr2Hierarchy._are_wanted`. Each of
+    them says what it is worth.
+    """
     immutable: bool = False
     """The store never changes: no revalidation, long kernel timeouts."""
     xattrs: bool = False

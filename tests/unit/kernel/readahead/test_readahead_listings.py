@@ -120,7 +120,7 @@ def test_p7_a_listing_that_hangs_ahead_has_a_deadline(monkeypatch: pytest.Monkey
                 await filesystem.readdir(fh, start, CTX)
         finally:
             hang.set()
-        await eventually(lambda: not filesystem.jobs.running and not len(filesystem.jobs.metadata.overdue))
+        await eventually(lambda: not filesystem.jobs.running and not filesystem.jobs.metadata._hung)
         assert await replies.all(filesystem, fh, start) == NAMES[6:]
 
     with_filesystem(test, root, metadata_deadline=2.0)
