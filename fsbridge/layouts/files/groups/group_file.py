@@ -71,7 +71,7 @@ class GroupFile:
             return Entry(name, Attrs("file", None, mtime_ns), opener) if self.applies(group) else None
         try:
             node = opener()
-        except (FsbridgeError, OSError) as error:
+        except FsbridgeError as error:
             if not is_lasting(error):
                 raise
             return None  # the group has none, or what the file shows is damaged
