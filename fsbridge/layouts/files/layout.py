@@ -142,7 +142,7 @@ class FilesGroup(OpenGroup):
     def _listed_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
         """Yield the entries of the files beside a member that is a group."""
         for one in self._files.listed:
-            if not one.inside and self.fresh().neighbours.leave(child.name, one.suffix):
+            if not one.inside and self.last_around().neighbours.leave(child.name, one.suffix):
                 opener = partial(self.found, group, one.called(child.name))
                 entry = one.entry(member, name + b"." + one.suffix.encode(), child.mtime_ns, opener)
                 if entry is not None:
