@@ -151,8 +151,7 @@ class N5Hierarchy:
         """True if an array was shown with fixed blocks, because no block had been read, but its blocks are varlength."""
         if self.keyed.store.prefixes and key not in self._irregular and self._stores_varlength(files):
             self._irregular.add(key)
-            return True
-        return False
+        return key in self._irregular
 
     def _current(self, key: Key, version: object, unprobed: NestedChunkFiles | None, varlength: bool) -> bool:
         if versions(self.keyed.documents.read(key / DOCUMENT)) != version or (key in self._irregular and not varlength):
