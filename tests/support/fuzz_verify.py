@@ -201,9 +201,12 @@ KINDS: Mapping[str, tuple[Callable[[Path], None], Callable[[Path], Values]]] = {
     "hdmf": (_hdmf, partial(_read_zarr, use_consolidated=False)),
 }
 
-STRICTER = ("Expected an '.' or '/' separator", "KeyError('codecs')", "At least one ArrayBytesCodec")
+STRICTER = (
+    *("Expected an '.' or '/' separator", "KeyError('codecs')", "At least one ArrayBytesCodec"),
+    "Invalid type: None. Expected",
+)
 """What zarr-python says of documents that real writers make and others read: n5-zarr's empty separators, GDAL's lack of
-codecs."""
+codecs and its fill values of null."""
 
 PROTECTED = {
     **dict.fromkeys(("zarr2", "zarr3", "sharded", "consolidated"), ("checked",)),
