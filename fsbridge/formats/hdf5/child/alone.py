@@ -66,7 +66,10 @@ def _needs_of(found: Any) -> str | None:
     if not isinstance(found, h5d.DatasetID | h5g.GroupID):
         return None
     plist = found.get_create_plist()
-    for number in range(_get_filters(plist.id)):  # a group's own are those of its links
+    count = _get_filters(plist.id)
+    if count < 0:
+        return "has filters that HDF5 cannot tell"
+    for number in range(count):  # a group's own are those of its links
         kind = _get_filter(plist.id, number, None, ctypes.c_size_t(0), None, 0, None, None)
         if kind not in OWN_FILTERS:
             return f"has the filter {kind}, which does not belong to HDF5 itself"
