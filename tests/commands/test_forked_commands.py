@@ -28,7 +28,7 @@ LINES = [
     ["mount", "absent.zarr", "mnt"],
     ["mount", "a.zarr", "absent"],
     ["umount", "mnt"],
-    ["list"],
+    ["list", "--help"],
     ["status", "mnt"],
     ["config"],
     ["completion", "bash"],
