@@ -45,8 +45,10 @@ class Directories:
 
     def known(self, inode: int) -> Reading | None:
         """Return the remembered contents of a directory if they are young enough to be shown, else None."""
-        reading = self.latest(inode) or self._read_with_parent(inode)
-        return None if reading is None or self._expired(reading) else reading
+        reading = self.latest(inode)
+        if reading is None or self.expired(reading):
+            reading = self._read_with_parent(inode)
+        return None if reading is None or self.expired(reading) else reading
 
     def looked_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
         """Return inode and attributes of a remembered directory, and the seconds for which they stay valid; else None."""
@@ -93,7 +95,7 @@ class Directories:
         """
         while self._readings:
             inode, reading = next(iter(self._readings.items()))
-            if not self._expired(reading) or time.monotonic() - reading.used < USED_SECONDS:
+            if not self.expired(reading) or time.monotonic() - reading.used < USED_SECONDS:
                 return
             self.forget(inode)
 
@@ -108,7 +110,8 @@ class Directories:
         self._readings.clear()
         self.nbytes = 0
 
-    def _expired(self, reading: Reading) -> bool:
+    def expired(self, reading: Reading) -> bool:
+        """True if what a directory contained is too old to be shown."""
         return not self._ages.listed_again(reading.asked, reading.shown.extent)
 
     def _read_with_parent(self, inode: int) -> Reading | None:

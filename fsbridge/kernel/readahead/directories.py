@@ -143,7 +143,9 @@ class Siblings:
             return (inode(position) if position in level else None) or 0
 
         def is_read(position: int) -> bool:
-            return number(position) in self._awaited or self._directories.peek(number(position)) is not None
+            reading = self._directories.peek(number(position))
+            read = reading is not None and (self._remote or not self._directories.expired(reading))
+            return read or number(position) in self._awaited
 
         depth = 1
         while depth < MOST_SIBLINGS and any(is_read(at - depth - gap) for gap in range(GAP)):

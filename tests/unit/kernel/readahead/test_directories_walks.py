@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import trio
@@ -72,6 +72,30 @@ def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> No
 
     walked(root, monkeypatch, test)
     assert sum(member.listings for member in root.members.values()) <= 104
+
+
+def test_a_second_walk_that_begins_when_the_first_is_too_old_takes_no_more_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(100)
+    root.members = dict(reversed(root.members.items()))  # a program that sorts goes against the order of the listing
+    clock, submitted, submit = Clock(monkeypatch), [], Workers.submit
+
+    def count(workers: Workers, *work: Callable[[], object]) -> None:
+        submitted.append(work)
+        submit(workers, *work)
+
+    monkeypatch.setattr(Workers, "submit", count)
+
+    async def test(steps: Steps) -> None:
+        walks = []
+        for _ in range(2):
+            for _, inode in sorted(await steps.list(1)):
+                await steps.list(inode)
+                await steps.idle()
+            walks.append(len(submitted))
+            clock.passes(2.0)
+        assert walks[1] <= 2 * walks[0]
+
+    walked(root, monkeypatch, test, metadata_ttl=2.0)
 
 
 def test_random_visits_read_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
