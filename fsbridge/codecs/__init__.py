@@ -26,9 +26,10 @@ Every decoder
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
@@ -50,8 +51,8 @@ def check_size(total: int, size: int | None, limit: int) -> None:
         raise CorruptData(f"{total} bytes where {size} were expected")
 
 
-class CodecAbilities(Protocol):
-    """What only some decoders can do. The defaults say that a decoder cannot.
+class Decoder(ABC):
+    """One decoding step from bytes to bytes. Stateless, thread-safe, releases the GIL if its library does.
 
     `direct`: `decode` into `out` needs no other memory of the chunk's size. `in_parts`: `decode_range` and `step` answer
     without decoding everything.
@@ -62,6 +63,22 @@ class CodecAbilities(Protocol):
     direct: ClassVar[bool] = False
     in_parts: ClassVar[bool] = False
 
+    if TYPE_CHECKING:  # a field or a property
+
+        @property
+        @abstractmethod
+        def name(self) -> str:
+            """The name in messages: `blosc`, `gzip`, `delta`."""
+
+    @abstractmethod
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        """Decode all of `data` to exactly `size` bytes, or for None to what it holds, at most `limit` bytes.
+
+        `out`, if given, is exactly `size` writable bytes: the decoder may fill it and return that very object, or ignore
+        it and return other memory. Raises CorruptData; its subclass Overflow if there are more than `limit` bytes;
+        Unsupported for an unknown variant of the codec.
+        """
+
     def encoded_size(self, decoded: int) -> int | None:
         """Return the encoded size in bytes of `decoded` bytes, or None if it varies (compressors)."""
         return None
@@ -71,30 +88,14 @@ class CodecAbilities(Protocol):
     ) -> Buffer | None:
         """Return bytes [start, stop) of the `size` decoded ones, reading only what it needs of `stored` encoded bytes.
 
-        `out`, if given, has exactly their size: the decoder may fill and return it, see `Decoder.decode`. Raises
-        CorruptData and Unsupported as `Decoder.decode` does, but damage elsewhere goes unnoticed.
+        `out`, if given, has exactly their size: the decoder may fill and return it, see `decode`. Raises CorruptData and
+        Unsupported as `decode` does, but damage elsewhere goes unnoticed.
         """
         return None
 
     def step(self, read: Read, stored: int) -> int | None:
         """Return how many bytes are decoded together: a smaller range costs as much. Raises what `decode_range` does."""
         return None
-
-
-class Decoder(CodecAbilities, Protocol):
-    """One decoding step from bytes to bytes. Stateless, thread-safe, releases the GIL if its library does."""
-
-    @property
-    def name(self) -> str:
-        """The name in messages: `blosc`, `gzip`, `delta`."""
-
-    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        """Decode all of `data` to exactly `size` bytes, or for None to what it holds, at most `limit` bytes.
-
-        `out`, if given, is exactly `size` writable bytes: the decoder may fill it and return that very object, or ignore
-        it and return other memory. Raises CorruptData; its subclass Overflow if there are more than `limit` bytes;
-        Unsupported for an unknown variant of the codec.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class CodecChain:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedStep(CodecAbilities):
+class RefusedStep(Decoder):
     """A decoding step that always raises Unsupported with its reason."""
 
     name: str

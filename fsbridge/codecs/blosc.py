@@ -20,7 +20,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs import Buffer, CodecAbilities, Overflow, Read, native
+from fsbridge.codecs import Buffer, Decoder, Overflow, Read, native
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.threads.forking import make_lock
 
@@ -265,7 +265,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Blosc(CodecAbilities):
+class Blosc(Decoder):
     """Blosc-1 with any of its inner compressors. Decoding needs no parameter."""
 
     name: str = "blosc"
@@ -285,7 +285,7 @@ class Blosc(CodecAbilities):
     def decode_range(
         self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
     ) -> Buffer:
-        """See `CodecAbilities.decode_range`.
+        """See `Decoder.decode_range`.
 
         Reads and decodes only the blocks of the range, up to MAX_PART_BLOCKS of them.
 

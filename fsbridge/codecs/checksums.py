@@ -13,7 +13,7 @@ from functools import partial
 import google_crc32c
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, native
+from fsbridge.codecs import Buffer, Decoder, native
 from fsbridge.errors import CorruptData, Unsupported
 
 CHECKSUM_BYTES = 4
@@ -24,7 +24,7 @@ LOCATIONS = ("start", "end")
 
 
 @dataclass(frozen=True, slots=True)
-class Checksum(CodecAbilities):
+class Checksum(Decoder):
     """A checksum. `function` returns the checksums that are accepted for the data."""
 
     name: str

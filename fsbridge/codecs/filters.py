@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, check_size
+from fsbridge.codecs import Buffer, Decoder, check_size
 from fsbridge.errors import CorruptData, Unsupported
 
 PIECE_ELEMENTS = 1 << 16
@@ -28,7 +28,7 @@ NUMBERS = "biufcmM"
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise(CodecAbilities):
+class Elementwise(Decoder):
     """Turns elements of `stored` into elements of `result` by `convert` (None: by a cast).
 
     `convert` gets numbers in the processor's byte order, and raises CorruptData for values that do not fit.
@@ -57,7 +57,7 @@ class Elementwise(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Delta(CodecAbilities):
+class Delta(Decoder):
     """Decodes differences between neighbours, stored as `stored`, by adding them up to elements of `result`."""
 
     stored: np.dtype[Any]
@@ -76,7 +76,7 @@ class Delta(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class PackBits(CodecAbilities):
+class PackBits(Decoder):
     """Decodes booleans from bits, most significant first, after one byte that counts the unused bits of the last byte."""
 
     name: str = "packbits"
@@ -95,7 +95,7 @@ class PackBits(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Base64(CodecAbilities):
+class Base64(Decoder):
     """Decodes bytes that are stored as Base64 text: the standard alphabet, padded, nothing in between."""
 
     name: str = "base64"
@@ -115,7 +115,7 @@ class Base64(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Verbatim(CodecAbilities):
+class Verbatim(Decoder):
     """A filter that decoding need not undo: it changes only what is written, or had nothing to do."""
 
     name: str
@@ -203,7 +203,7 @@ WIDE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle(CodecAbilities):
+class Shuffle(Decoder):
     """Undoes the byte shuffle.
 
     `leftover`: an incomplete last element is allowed, and is not shuffled (HDF5). Without it, such data is CorruptData, as
@@ -262,7 +262,7 @@ def _element(element: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Untranspose(CodecAbilities):
+class Untranspose(Decoder):
     """Undoes a transpose by `order`. `shape` is that of the transposed array, which is decoded to the original one."""
 
     shape: tuple[int, ...]
@@ -281,7 +281,7 @@ class Untranspose(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Swap(CodecAbilities):
+class Swap(Decoder):
     """Turns elements of `stored` into those of `shown`, which has other byte orders. Bytes between fields are kept."""
 
     stored: np.dtype[Any]

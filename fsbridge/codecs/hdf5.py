@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, blosc, check_size, lz4, streams
+from fsbridge.codecs import Buffer, Decoder, blosc, check_size, lz4, streams
 from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim, hdf5_shuffle
 from fsbridge.codecs.streams import Output
 from fsbridge.errors import CorruptData, Unsupported
@@ -43,7 +43,7 @@ _turn = make_lock()
 
 
 @dataclass(frozen=True, slots=True)
-class NBit(CodecAbilities):
+class NBit(Decoder):
     """Elements of which only `precision` bits are stored; they belong `offset` bits above the lowest (H5Znbit.c)."""
 
     itemsize: int
@@ -61,7 +61,7 @@ class NBit(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class ScaleOffset(CodecAbilities):
+class ScaleOffset(Decoder):
     """Numbers stored as their distance to the chunk's minimum, in as few bits as they need (H5Zscaleoffset.c).
 
     `fill`: the fill value as little-endian bytes; an element with all bits set stands for it. `decimals`: for floats, the
@@ -121,7 +121,7 @@ class ScaleOffset(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class BitShuffle(CodecAbilities):
+class BitShuffle(Decoder):
     """bitshuffle (H5Zbshuf 0.3 and later): blocks of `block` elements, each shuffled by itself and perhaps compressed."""
 
     element: int
@@ -168,7 +168,7 @@ class BitShuffle(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class LZO(CodecAbilities):
+class LZO(Decoder):
     """A raw LZO1X stream, which `library` decodes."""
 
     library: Any

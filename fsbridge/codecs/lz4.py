@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import xxhash
 
-from fsbridge.codecs import Buffer, CodecAbilities, Overflow, native
+from fsbridge.codecs import Buffer, Decoder, Overflow, native
 from fsbridge.codecs.streams import Output
 from fsbridge.errors import CorruptData
 
@@ -56,7 +56,7 @@ def hdf5_block(view: memoryview, position: int) -> tuple[memoryview, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lz4(CodecAbilities):
+class Lz4(Decoder):
     """Decodes numcodecs' LZ4: `u32 LE decoded size`, one LZ4 block."""
 
     name: str = "lz4"
@@ -74,7 +74,7 @@ class Lz4(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class N5Lz4(CodecAbilities):
+class N5Lz4(Decoder):
     """Decodes N5's `lz4`. The bytes tell the dialect: lz4-java's stream, numcodecs (zarr-python 2), a bare block (z5)."""
 
     name: str = "lz4"
@@ -94,7 +94,7 @@ class N5Lz4(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Hdf5Lz4(CodecAbilities):
+class Hdf5Lz4(Decoder):
     """Decodes HDF5 filter 32004: `u64 BE decoded size, u32 BE block size`, then blocks of `u32 BE length` and bytes.
 
     The bytes of a block are LZ4, or verbatim if there are as many of them as decoded ones.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 PCO_MAGIC, PCO_END = b"pco!", b"\0"
@@ -24,7 +24,7 @@ PCO_KINDS = ("u2", "u4", "u8", "i2", "i4", "i8", "f2", "f4", "f8")
 
 
 @dataclass(frozen=True, slots=True)
-class PCodec(CodecAbilities):
+class PCodec(Decoder):
     """Elements of `stored` in the processor's byte order, which is little-endian. `library`: `pcodec.standalone`."""
 
     stored: np.dtype[Any]
@@ -78,7 +78,7 @@ FACTOR, ROOM = 4, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class ZFP(CodecAbilities):
+class ZFP(Decoder):
     """Decodes zfp streams to elements of `stored` in the processor's byte order, which is little-endian."""
 
     stored: np.dtype[Any]

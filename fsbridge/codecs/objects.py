@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, check_size
+from fsbridge.codecs import Buffer, Decoder, Overflow, check_size
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.threads.forking import make_lock
@@ -30,7 +30,7 @@ OBJECT_TYPES = ("|O", "O", "object")
 
 
 @dataclass(frozen=True, slots=True)
-class Vlen(CodecAbilities):
+class Vlen(Decoder):
     """Checks data that is in the vlen encoding already.
 
     `text`: items are UTF-8 strings; else whole elements of `element` bytes.
@@ -76,7 +76,7 @@ class Vlen(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed(CodecAbilities):
+class Fixed(Decoder):
     """Decodes what `vlen` decodes to elements of fixed length: numpy's `U`, `S` or `V`, padded with zeros."""
 
     vlen: Vlen
@@ -102,7 +102,7 @@ class Fixed(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectDocument(CodecAbilities):
+class ObjectDocument(Decoder):
     """Decodes `[*elements, dtype, shape]`, nested as the shape says (numcodecs `json2`, `msgpack2`). `load` parses it."""
 
     name: str
@@ -136,7 +136,7 @@ class ObjectDocument(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Categorize(CodecAbilities):
+class Categorize(Decoder):
     """Decodes label numbers of type `stored` to labels; 0 is the empty string.
 
     `fixed`: the numpy type of decoded labels of fixed size. If it is None, they are in the vlen encoding.
@@ -168,7 +168,7 @@ class Categorize(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class NulStrings(CodecAbilities):
+class NulStrings(Decoder):
     """Decodes N5's `string`: UTF-8 strings, each ended by NUL (n5 `StringDataBlock`)."""
 
     items: int | None = None

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, Overflow, native
+from fsbridge.codecs import Buffer, Decoder, Overflow, native
 from fsbridge.errors import CorruptData, Unsupported
 
 PIECE_BYTES = 1 << 20
@@ -122,7 +122,7 @@ MAX_WBITS = {"gzip": 31, "zlib": 15}
 
 
 @dataclass(frozen=True, slots=True)
-class Deflate(CodecAbilities):
+class Deflate(Decoder):
     """Decodes gzip members (RFC 1952), one after the other, or one zlib stream (RFC 1950), and verifies their checksums.
 
     If `container` is `either`, the first bytes decide: z5 ignores N5's attribute `useZlib`.
@@ -162,7 +162,7 @@ BRANCH_FILTERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bz2(CodecAbilities):
+class Bz2(Decoder):
     """Decodes one or more bzip2 streams."""
 
     name: str = "bz2"
@@ -174,7 +174,7 @@ class Bz2(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class Lzma(CodecAbilities):
+class Lzma(Decoder):
     """Decodes LZMA. `format` is as in `lzma`: 0 automatic, 1 xz (one or more streams), 2 alone, 3 raw with `filters`."""
 
     name: str
@@ -235,7 +235,7 @@ DICTIONARY_BYTES = (0, 1, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class Zstd(CodecAbilities):
+class Zstd(Decoder):
     """Decodes one or more frames, with or without content size and checksum. Skippable frames are skipped."""
 
     name: str = "zstd"

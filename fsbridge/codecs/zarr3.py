@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs import Buffer, CodecAbilities, CodecChain, Decoder
+from fsbridge.codecs import Buffer, CodecChain, Decoder
 from fsbridge.codecs.filters import Elementwise
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
@@ -209,7 +209,7 @@ PADDINGS = ("none", "first_byte", "last_byte")
 
 
 @dataclass(frozen=True, slots=True)
-class PackedBits(CodecAbilities):
+class PackedBits(Decoder):
     """Numbers of `width` bytes with only the bits [first, first + bits) stored; `signed` numbers are sign-extended."""
 
     width: int
@@ -266,7 +266,7 @@ U32 = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
-class Optional(CodecAbilities):
+class Optional(Decoder):
     """Decodes both parts and keeps the format: one byte an element in the mask, `itemsize` bytes an element in the data.
 
     `items`: elements of a chunk, None if they differ. `itemsize` is 0 for elements of variable length.

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder, objects
+from fsbridge.codecs import Buffer, Decoder, objects
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.hdmf.unpickle import read_object_array
@@ -57,7 +57,7 @@ def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class PickledPaths(CodecAbilities):
+class PickledPaths(Decoder):
     """Decodes a pickled array of references to `vlen-utf8`."""
 
     items: int
@@ -68,7 +68,7 @@ class PickledPaths(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class PickledStructs(CodecAbilities):
+class PickledStructs(Decoder):
     """Decodes a pickled array of structs with references to packed structs of type `stored`."""
 
     items: int
@@ -95,7 +95,7 @@ class PickledStructs(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class JSONPaths(CodecAbilities):
+class JSONPaths(Decoder):
     """Decodes JSON documents of references to their paths (`vlen-utf8`)."""
 
     json2: Decoder
