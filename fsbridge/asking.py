@@ -50,22 +50,17 @@ class _Context(threading.local):
 context = _Context()
 
 
-class _WithoutWaiting:
-    __slots__ = ()
+class without_waiting:  # noqa: N801  # a context that reads as a preposition
+    """A context in which the calling thread does not wait. Contexts nest; each is entered only once."""
+
+    __slots__ = ("_before",)
 
     def __enter__(self) -> None:
+        self._before = context.may_wait, context.root
         context.may_wait, context.root = False, None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        context.may_wait, context.root = True, None
-
-
-_WITHOUT_WAITING = _WithoutWaiting()
-
-
-def without_waiting() -> _WithoutWaiting:
-    """Return a context in which the calling thread does not wait. These contexts do not nest."""
-    return _WITHOUT_WAITING
+        context.may_wait, context.root = self._before
 
 
 def before_waiting() -> None:
@@ -85,7 +80,7 @@ def holding(lock: Lock) -> Iterator[None]:
         lock.release()
 
 
-class as_of:  # noqa: N801  # a context that reads as a preposition
+class as_of:  # noqa: N801  # as above
     """A context that accepts answers asked for at `moment` or later. `oldest`: when the oldest used one was asked for.
 
     Contexts nest: an answer used in an inner one counts as used in the outer one, too. Each is entered only once.

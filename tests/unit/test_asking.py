@@ -161,6 +161,14 @@ def test_other_threads_may_wait_meanwhile(store: LocalStore) -> None:
     assert len(list(store.list(ROOT))) == 1, "and this one again"
 
 
+def test_p7_the_end_of_an_inner_context_does_not_permit_the_outer_one_to_wait(store: LocalStore) -> None:
+    with asking.without_waiting():
+        assert waits(lambda: list(store.list(ROOT)))
+        with pytest.raises(WouldWait):
+            list(store.list(ROOT))
+    assert len(list(store.list(ROOT))) == 1
+
+
 @pytest.fixture
 def array(tmp_path: Path) -> Iterator[tuple[Path, Any, Source]]:
     """A Zarr v2 array, the directory of its chunk files in the layout, its source."""
