@@ -6,8 +6,10 @@ terms that only its store understands. Stores are blocking and thread-safe.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fsbridge.errors import CorruptData, NotFound, TooLarge
@@ -129,18 +131,96 @@ class OpenedObject(Protocol):
     def close(self) -> None: ...
 
 
-class StoreAbilities(Protocol):
-    """Optional methods of stores. The default of each method means that this store cannot do it."""
+class Store(ABC):
+    """Bytes by key.
 
-    __slots__ = ()
+    Errors: NotFound (absent, or below a file), AccessDenied (refused, or outside the root), IsADirectory.
+    """
 
-    def shows(self, key: Key) -> bool:
-        """True if a remembered listing, perhaps an old one, has an object at `key`. Asking for it may take a request."""
+    @abstractmethod
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        """Kind, size, time and version of the object or directory at `key`.
+
+        `read`: `key` is that of an object, and these bytes of it will be read next; a remote store gets them with the stat.
+        """
+
+    @abstractmethod
+    def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
+        """Return the object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
+
+    @abstractmethod
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        """Return `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short."""
+
+    @abstractmethod
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
+
+        Members that are neither files nor directories are not listed. A link that leads nowhere or out of the root, and a
+        member that the disk cannot tell of, are listed as `hidden` files: opening one raises the reason.
+        """
+
+    @abstractmethod
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
+        """mtimes (ns) of the members `names` of the directory at `key`, as `list` gives them; None for one that is gone."""
+
+    @abstractmethod
+    def describe(self, key: Key) -> str:
+        """`key` as a path for a message."""
+
+    # What only some stores are, do better, or can do: each default is right for all others
+
+    @property
+    def prefixes(self) -> bool:
+        """True if directories are only parts of keys: asking for one means listing it, and a look below needs no check."""
         return False
 
-    def lacks(self, key: Key) -> bool:
-        """True if a remembered listing, perhaps an old one, has nothing at `key`."""
+    @property
+    def remote(self) -> bool:
+        """True if objects are sent over a network, so that `fetch` is worth a call."""
         return False
+
+    @property
+    def listable(self) -> bool:
+        """True if the store can be listed at all."""
+        return True
+
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        """Yield the names of all that `list` gives, in batches. May take a fraction of the time that `list` takes.
+
+        `cuts`: see `prefetch_listing`.
+        """
+        members = self.list(key)
+        while batch := [member.name for member in islice(members, BATCH_NAMES)]:
+            yield batch
+
+    def opened(self, key: Key) -> OpenedObject | None:
+        """Open the object at `key`; None in stores where that costs more than `stat`. Errors as in `read`."""
+        return None
+
+    def close(self) -> None:
+        """Release descriptors."""
+        return
+
+    @property
+    def rests(self) -> bool:
+        """True if `rest` closes descriptors, which the next use opens again."""
+        return False
+
+    def rest(self) -> None:
+        """Close descriptors until the next use opens them again. Does not block."""
+        return
+
+    def check_access(self, key: Key) -> None:
+        """Raise AccessDenied if the mount's users may not read the object at `key`.
+
+        Call it before showing bytes that were read earlier; each read from the store checks this itself.
+        """
+        return
+
+    def commit(self, key: Key) -> Hashable:
+        """Return a value that changes when many objects below `key` are replaced together; see `model.Chunks.commit`."""
+        return None
 
     def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
         """Return those of `names` that are absent from the directory at `key`, by one pass over its present members.
@@ -154,6 +234,20 @@ class StoreAbilities(Protocol):
         """Describe what is stored in the directory at `key` and in no listing of it."""
         return iter(())
 
+    # Of remote stores
+
+    def holds(self, key: Key) -> bool:
+        """True if a directory is at `key` now, whatever an old listing says. Stale if nothing is left of the store."""
+        return True
+
+    def shows(self, key: Key) -> bool:
+        """True if a remembered listing, perhaps an old one, has an object at `key`. Asking for it may take a request."""
+        return False
+
+    def lacks(self, key: Key) -> bool:
+        """True if a remembered listing, perhaps an old one, has nothing at `key`."""
+        return False
+
     @property
     def vouches(self) -> bool:
         """True if the store lists ETags, so that `vouch` is worth a call."""
@@ -163,12 +257,8 @@ class StoreAbilities(Protocol):
         """Return the one of `texts` that is the object's content, and its stat, without reading it; None if unknown."""
         return None
 
-    def opened(self, key: Key) -> OpenedObject | None:
-        """Open the object at `key`; None in stores where that costs more than `stat`. Errors as in `read`."""
-        return None
-
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Prefetch these bytes of an object, if the store is remote. Does not block.
+        """Prefetch these bytes of an object. Does not block.
 
         `around`: a larger range that is better fetched with them.
         """
@@ -183,85 +273,8 @@ class StoreAbilities(Protocol):
         return
 
     def prefetch_stat(self, key: Key) -> None:
-        """Ask a remote store whether an object has changed since it was read, for the next `stat`. Does not block."""
+        """Ask whether an object has changed since it was read, for the next `stat`. Does not block."""
         return
-
-    def holds(self, key: Key) -> bool:
-        """True if a directory is at `key` now, whatever an old listing says. Stale if nothing is left of the store."""
-        return True
-
-    def commit(self, key: Key) -> Hashable:
-        """Return a value that changes when many objects below `key` are replaced together; see `model.Chunks.commit`."""
-        return None
-
-    def check_access(self, key: Key) -> None:
-        """Raise AccessDenied if the mount's users may not read the object at `key`.
-
-        Call it before showing bytes that were read earlier; each read from the store checks this itself.
-        """
-        return
-
-    @property
-    def rests(self) -> bool:
-        """True if `rest` closes descriptors, which the next use opens again."""
-        return False
-
-    def rest(self) -> None:
-        """Close descriptors until the next use opens them again. Does not block."""
-        return
-
-
-class Store(StoreAbilities, Protocol):
-    """Bytes by key.
-
-    Errors: NotFound (absent, or below a file), AccessDenied (refused, or outside the root), IsADirectory.
-    """
-
-    @property
-    def prefixes(self) -> bool:
-        """True if directories are only parts of keys: asking for one means listing it, and a look below needs no check."""
-
-    @property
-    def remote(self) -> bool:
-        """True if objects are sent over a network, so that `fetch` is worth a call."""
-
-    @property
-    def listable(self) -> bool:
-        """True if the store can be listed at all."""
-
-    def stat(self, key: Key, read: Range | None = None) -> Stat:
-        """Kind, size, time and version of the object or directory at `key`.
-
-        `read`: `key` is that of an object, and these bytes of it will be read next; a remote store gets them with the stat.
-        """
-
-    def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
-        """Return the object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
-
-    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
-        """Return `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short."""
-
-    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
-
-        Members that are neither files nor directories are not listed. A link that leads nowhere or out of the root, and a
-        member that the disk cannot tell of, are listed as `hidden` files: opening one raises the reason.
-        """
-
-    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """Yield the names of all that `list` gives, in batches. Takes a fraction of the time that `list` takes.
-
-        `cuts`: see `prefetch_listing`.
-        """
-
-    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """mtimes (ns) of the members `names` of the directory at `key`, as `list` gives them; None for one that is gone."""
-
-    def describe(self, key: Key) -> str:
-        """`key` as a path for a message."""
-
-    def close(self) -> None:
-        """Release descriptors."""
 
 
 class Describes(Protocol):

@@ -9,9 +9,11 @@ import errno
 import random
 import threading
 import time
+from abc import update_abstractmethods
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from fsbridge.store import Key, Member, Range, Stat, Store
@@ -55,16 +57,12 @@ class Plan:
         self.released.set()
 
 
-class FaultyStore:
+class FaultyStore(Store):
     """`store.Store` over a good one, by a plan."""
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store = store
         self.plan = plan
-
-    def __getattr__(self, name: str) -> Any:
-        """Forward operations that the plan does not concern."""
-        return getattr(self.store, name)
 
     def opened(self, key: Key) -> None:
         """Behave like a store that does not hold objects open, so that every call goes by the plan."""
@@ -122,3 +120,8 @@ class FaultyStore:
     def _changed(self, fault: str | None, stat: Stat) -> Stat:
         changed: Any = ("changed", self.plan.told["change"])
         return stat._replace(version=changed) if fault == "change" else stat
+
+
+for name in {name for name in vars(Store) if not name.startswith("_")} - vars(FaultyStore).keys():
+    setattr(FaultyStore, name, property(attrgetter(f"store.{name}")))  # the plan does not concern it
+update_abstractmethods(FaultyStore)

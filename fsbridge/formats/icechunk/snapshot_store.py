@@ -24,7 +24,7 @@ from fsbridge.formats.icechunk.manifests import Chunk, Inline, ManifestTable, Vi
 from fsbridge.formats.icechunk.records import Snapshot, SnapshotNode
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.metadata import Index, parse_coordinate
-from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Store, check_limit, check_range
 
 DOCUMENT = "zarr.json"
 CHUNKS = "c"
@@ -38,24 +38,21 @@ class _Below(NamedTuple):
     prefix: Index
 
 
-class SnapshotStore(StoreAbilities):
+class SnapshotStore(Store):
     """`store.Store` for the snapshot that `resolve` returns at each call. `name` is for messages."""
-
-    prefixes = False
-    listable = True
 
     def __init__(self, repository: Repository, resolve: Callable[[], str], name: str) -> None:
         self._repository = repository
         self._resolve = resolve
         self._name = name
-        self.remote = repository.remote
         self._latest = ""
+
+    @property
+    def remote(self) -> bool:
+        return self._repository.remote
 
     def describe(self, key: Key) -> str:
         return "/".join(filter(None, [self._repository.place(), self._name, key]))
-
-    def close(self) -> None:
-        """Do nothing, because the repository belongs to its source."""
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """Prefetch a chunk of the snapshot that was looked at last.

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from fsbridge import asking
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.store import BATCH_NAMES, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store import BATCH_NAMES, Key, Member, Range, Stat, Store, check_limit, check_range
 from fsbridge.store.local import descriptors
 from fsbridge.store.local.descriptors import LIST, LOOK, OpenPath, named
 from fsbridge.store.local.files import LocalFiles, LocalObject, Special
@@ -39,12 +39,8 @@ _UNKNOWN = Stat(False, 0, 0, None, settled=False)
 """The stat shown for a damaged member: opening it tells the error."""
 
 
-class LocalStore(StoreAbilities):
+class LocalStore(Store):
     """`store.Store` over the directory `root`; `allowed`, `everybody`, `immutable` and `open_path`: see `LocalFiles`."""
-
-    prefixes = False
-    remote = False
-    listable = True
 
     def __init__(
         self,
@@ -168,7 +164,7 @@ class LocalStore(StoreAbilities):
             os.close(fd)
 
     def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
-        """See `StoreAbilities.lacking`."""
+        """See `Store.lacking`."""
         asking.before_waiting()
         left = set(names)
         try:

@@ -25,7 +25,7 @@ from fsbridge.store import (
     Member,
     Range,
     Stat,
-    StoreAbilities,
+    Store,
     Stored,
     check_limit,
     check_range,
@@ -48,10 +48,10 @@ def object_store(location: Location, config: Config) -> ObjectStore:
     return ObjectStore(client, Ages.of(config), blocks, config.read_ahead)
 
 
-class ObjectStore(StoreAbilities):
+class ObjectStore(Store):
     """`store.Store` for a `Client`."""
 
-    prefixes = remote = True
+    prefixes = remote = vouches = True
 
     def __init__(self, client: Client, ages: Ages, blocks: BlockCache | None = None, read_ahead: bool = True) -> None:
         self.client = client
@@ -161,10 +161,6 @@ class ObjectStore(StoreAbilities):
 
     def lacks(self, key: Key) -> bool:
         return self._listings.lacks(key)
-
-    @property
-    def vouches(self) -> bool:
-        return True
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
         return self._objects.vouch(key, texts)

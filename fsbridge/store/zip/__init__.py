@@ -14,7 +14,6 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,7 +22,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
 from fsbridge.lru import LRU
-from fsbridge.store import BATCH_NAMES, Key, Member, Range, Stat, StoreAbilities, check_limit, check_range
+from fsbridge.store import Key, Member, Range, Stat, Store, check_limit, check_range
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.zip.directory import (
     ENCRYPTED,
@@ -160,15 +159,11 @@ class _Archive:
         return self.blob.stat
 
 
-class ZipStore(StoreAbilities):
+class ZipStore(Store):
     """`store.Store` for the zip archive `file` (or a local path). `base` is the directory in it that is the root.
 
     `shared`: what it shares with the other archives of the mount. `suffixes`: names of directories that are stores.
     """
-
-    prefixes = False
-    remote = False
-    listable = True
 
     def __init__(
         self,
@@ -296,12 +291,6 @@ class ZipStore(StoreAbilities):
                     data_start(archive.blob.pread, archive.stat.size, name, member)
             except FsbridgeError as error:
                 yield f"{os.path.join(self._path, os.fsdecode(name))}: {error}"
-
-    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
-        """Yield the names of `list`, in batches."""
-        members = self.list(key)
-        while batch := [entry.name for entry in islice(members, BATCH_NAMES)]:
-            yield batch
 
     def _name(self, key: Key) -> bytes:
         name = os.fsencode(key)
