@@ -12,9 +12,10 @@ remembered, because a listing of ten million chunk files must not cost ten milli
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, overload
 
 from fsbridge.errors import CorruptData, NameTooLong
 
@@ -33,10 +34,31 @@ class Attrs(NamedTuple):
     mtime_ns: int
 
 
-class NodeAbilities(Protocol):
-    """What only some nodes can do. Each method's default is right for all others."""
+class Node(ABC):
+    """Anything with a name in the tree."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # an attribute or a property
+
+        @property
+        @abstractmethod
+        def version(self) -> Hashable:
+            """Equal versions of the same path are the same node (does not block)."""
+
+    @abstractmethod
+    def attrs(self) -> Attrs: ...
+
+    # What only some nodes have or can do: each default is right for all others
+
+    @property
+    def slot(self) -> tuple[Space, int] | None:
+        """Space and position of a numbered node; None for all others (does not block)."""
+        return None
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        """Extended attributes by full name (`user.fsbridge.format`)."""
+        return {}
 
     def let_go(self) -> None:
         """Break reference cycles, because the kernel has forgotten the node.
@@ -53,28 +75,6 @@ class NodeAbilities(Protocol):
         does.
         """
         return
-
-    @property
-    def size_seconds(self) -> float:
-        """Most seconds that a request waits for `measured`, if less than for a read."""
-        return math.inf
-
-
-class Node(NodeAbilities, Protocol):
-    """Anything with a name in the tree."""
-
-    @property
-    def version(self) -> Hashable:
-        """Equal versions of the same path are the same node (does not block)."""
-
-    @property
-    def slot(self) -> tuple[Space, int] | None:
-        """Space and position of a numbered node; None for all others (does not block)."""
-
-    def attrs(self) -> Attrs: ...
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        """Extended attributes by full name (`user.fsbridge.format`)."""
 
 
 class Ready:
@@ -164,17 +164,22 @@ class Numbered(Sequence[Entry]):
         return Entry(b"%d" % number, Attrs(self.kind, self.size, mtime_ns), self.first + number)
 
 
-class Contents(Protocol):
+class Contents(ABC):
     """What one listing shows of a directory."""
+
+    __slots__ = ()
 
     @property
     def space(self) -> Space | None:
         """The space that integer `Entry.node` positions refer to (does not block)."""
+        return None
 
     @property
     def extent(self) -> int:
         """Estimate the number of members, 0 if it is not known yet (does not block)."""
+        return 0
 
+    @abstractmethod
     def entries(self) -> Iterator[Sequence[Entry]]:
         """All members in batches, streaming, each name once, in a stable order while nothing changes.
 
@@ -182,32 +187,39 @@ class Contents(Protocol):
         """
 
 
-class Directory(Node, Contents, Protocol):
+class Directory(Node, Contents):
     """A directory. It is read-only, and what it contains may change between two calls."""
 
+    __slots__ = ()
+
+    version: Hashable = None  # mostly it stays the same node, whatever it contains
+
+    @abstractmethod
     def lookup(self, name: bytes) -> AnyNode:
         """The member `name`; raises NotFound."""
 
     def present(self) -> Contents:
         """Return what a new listing shows: this directory, or fresh contents if another space may have replaced its own."""
+        return self
 
 
-class Handle(Protocol):
+class Handle(ABC):
     """An open file: one version of its bytes."""
 
-    @property
-    def size(self) -> int:
-        """Bytes of this version of the file; every read is checked against it (does not block)."""
+    __slots__ = ()
 
-    @property
-    def version(self) -> Hashable:
-        """Return the version of the bytes: equal versions may share the kernel's page cache (does not block)."""
+    size: int
+    """Bytes of this version of the file; every read is checked against it."""
+    version: Hashable
+    """Versions of equal bytes may be equal: they share the kernel's page cache."""
+
+    @abstractmethod
+    def read(self, offset: int, size: int) -> Buffer:
+        """Exactly the bytes [offset, min(offset + size, file size)), or an error (Stale, CorruptData, ...)."""
 
     def peek(self, offset: int, size: int) -> Buffer | None:
         """The bytes if they are in memory, else None. Never blocks; called on the event loop."""
-
-    def read(self, offset: int, size: int) -> Buffer:
-        """Exactly the bytes [offset, min(offset + size, file size)), or an error (Stale, CorruptData, ...)."""
+        return None
 
     @property
     def window(self) -> int:
@@ -215,16 +227,27 @@ class Handle(Protocol):
 
         0: nothing is prefetched, because the bytes come all at once or `Space.prefetch` makes them ready.
         """
+        return 0
 
     def prefetch(self, start: int, stop: int) -> None:
         """Make bytes [start, stop) ready before they are asked for, as far as there is room. Raises the errors of `read`."""
+        return
 
     def close(self) -> None:
         """Give up what the handle holds. Never blocks; called on the event loop."""
+        return
 
 
-class File(Node, Protocol):
+class File(Node):
     """A regular file. If its `version` is None, it may change its bytes, but never its size: the kernel remembers that."""
+
+    __slots__ = ()
+
+    version: Hashable
+
+    @abstractmethod
+    def open(self) -> Handle:
+        """Open the present version; Stale if the object is no longer the one this node stands for."""
 
     @property
     def pinned(self) -> File | None:
@@ -232,19 +255,24 @@ class File(Node, Protocol):
 
         It takes the numbered node's place while an outdated version is open, or when the version is `Unsettled`.
         """
+        return None
 
     def measured(self) -> Attrs:
         """`attrs`, with the size that it leaves None if finding it out takes as long as reading does."""
-
-    def open(self) -> Handle:
-        """Open the present version; Stale if the object is no longer the one this node stands for."""
-
-
-class Symlink(Node, Protocol):
-    """A symbolic link."""
+        return self.attrs()
 
     @property
-    def target(self) -> bytes: ...
+    def size_seconds(self) -> float:
+        """Most seconds that a request waits for `measured`, if less than for a read."""
+        return math.inf
+
+
+class Symlink(Node):
+    """A symbolic link."""
+
+    __slots__ = ()
+
+    target: bytes
 
 
 AnyNode: TypeAlias = Directory | File | Symlink

@@ -165,13 +165,12 @@ class FilledSpace(ChunkSpace):
         return FilledChunk(b"" if form is None else form.header, self._fill, size)
 
 
-class FilledChunk:
+class FilledChunk(Handle):
     """The file of a chunk that is not stored, open for reading: its header, then the fill value."""
 
     __slots__ = ("_element", "_header", "size")
 
     version = ABSENT
-    window = 0
 
     def __init__(self, header: bytes, element: bytes, size: int) -> None:
         self._header = header
@@ -188,9 +187,3 @@ class FilledChunk:
         start = max(offset, begin) - begin - first * len(self._element)
         elements = (self._element * max(0, count))[start : start + max(0, stop - max(offset, begin))]
         return self._header[offset:stop] + elements
-
-    def prefetch(self, start: int, stop: int) -> None:
-        """Do nothing: `window` is 0, so nothing is ever prefetched."""
-
-    def close(self) -> None:
-        """Do nothing: the file holds no resource."""

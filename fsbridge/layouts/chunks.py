@@ -20,7 +20,7 @@ from fsbridge.errors import NotFound
 from fsbridge.layouts.forms import ChunkForm
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
-from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, Handle, NodeAbilities, Numbered
+from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle, Numbered
 
 
 class Numbering:
@@ -183,16 +183,12 @@ class ChunkSpace(Numbering):
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkDirectory(NodeAbilities):
+class ChunkDirectory(Directory):
     """The directory of the stored chunks with coordinates that begin with `prefix`. `seen`: see `ChunkFile`."""
 
     of: ChunkSpace
     prefix: Index
     seen: Attrs | None = None
-
-    @property
-    def version(self) -> Hashable:
-        return None
 
     @property
     def slot(self) -> tuple[ChunkSpace, int]:
@@ -209,9 +205,6 @@ class ChunkDirectory(NodeAbilities):
     def attrs(self) -> Attrs:
         return self.of.directory_attrs(self.prefix) if self.seen is None else self.seen
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
     def lookup(self, name: bytes) -> AnyNode:
         """Return the member `name`, which must be a coordinate in canonical decimal spelling.
 
@@ -222,9 +215,6 @@ class ChunkDirectory(NodeAbilities):
             self.of.chunks.check()
             raise NotFound(f"{name!r} is no chunk of this grid")
         return self.of.stored((*self.prefix, found))
-
-    def present(self) -> ChunkDirectory:
-        return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Yield the stored chunks, or the directories that lead to some. Sizes come from the metadata alone."""
@@ -251,7 +241,7 @@ class ChunkDirectory(NodeAbilities):
             yield [] if entry is None else [entry]
 
 
-class ChunkFile(NodeAbilities):
+class ChunkFile(File):
     """The file of one chunk. With `version` it shows that version only; else whatever the chunk is now.
 
     `version` is given if the size of the file depends on it. `seen`: what a look-up has just found, so that the attributes
@@ -260,6 +250,8 @@ class ChunkFile(NodeAbilities):
 
     __slots__ = ("at", "of", "seen", "slot", "version")
 
+    slot: tuple[ChunkSpace, int] | None
+
     def __init__(
         self, of: ChunkSpace, at: Index, version: Hashable, seen: ChunkInfo | None = None, position: int | None = None
     ) -> None:
@@ -267,7 +259,7 @@ class ChunkFile(NodeAbilities):
         self.at = at
         self.version = version
         self.seen = seen
-        self.slot: tuple[ChunkSpace, int] | None = None
+        self.slot = None
         if version is None:
             self.slot = of, of.position(at) if position is None else position
 
@@ -300,12 +292,10 @@ class ChunkFile(NodeAbilities):
         return self.of.open(self.at, self.version)
 
 
-class ConvertedChunk:
+class ConvertedChunk(Handle):
     """One version of one chunk in another form, open for reading. Only what is read is converted."""
 
     __slots__ = ("_chunk", "_form", "size", "version")
-
-    window = 0  # nothing is prefetched, as for an unconverted chunk
 
     def __init__(self, chunk: DecodedChunk, form: ChunkForm) -> None:
         self._chunk = chunk
@@ -328,9 +318,3 @@ class ConvertedChunk:
         first, last = self._form.extent(offset, stop)
         data = self._chunk.read(first, last - first) if first < last else b""
         return self._form.convert(offset, stop, data)
-
-    def prefetch(self, start: int, stop: int) -> None:
-        """Do nothing: `window` is 0, so nothing is ever prefetched."""
-
-    def close(self) -> None:
-        """Do nothing: the file holds no resource."""

@@ -20,7 +20,7 @@ from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_targe
 from fsbridge.metadata import JSON, ArrayMetadata, Format
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.threads.deadlines import Stopwatch
-from fsbridge.tree import AnyNode, Attrs, Entry, NodeAbilities, Space
+from fsbridge.tree import AnyNode, Attrs, Contents, Directory, Entry, Space
 
 BATCH_ENTRIES = 1000
 """Most members of a group that a listing returns in one batch."""
@@ -76,7 +76,7 @@ class Layout(Protocol):
         """What an array's directory contains."""
 
 
-class PathDirectory(NodeAbilities):
+class PathDirectory(Directory):
     """The directory of one path: a `GroupDirectory` or an `ArrayDirectory`, whichever the path holds now.
 
     A path keeps its directory object when its content is replaced: a shell whose current directory was a group then sees the
@@ -84,9 +84,6 @@ class PathDirectory(NodeAbilities):
     """
 
     __slots__ = ("_lock", "_shown", "layout", "member")
-
-    version: Hashable = None  # a directory stays the same node, whatever its path holds
-    slot = None
 
     def __init__(self, layout: Layout, member: SourceMember) -> None:
         self.layout = layout
@@ -158,19 +155,18 @@ class PathDirectory(NodeAbilities):
             return shown
 
 
-class GroupDirectory:
+class GroupDirectory(Contents):
     """What the directory of a group contains: the layout's documents, then the members.
 
     A layout may override `listed` and `found`, which say how one member appears. `group` is the group as last opened.
     """
 
-    space: Space | None = None
+    extent = 0
+    """Members of the last complete listing."""
 
     def __init__(self, path: PathDirectory, group: Group) -> None:
         self.path = path
         self.group = group
-        self.extent = 0
-        """Members of the last complete listing."""
 
     def lookup(self, name: bytes) -> AnyNode:
         """Return the layout's document `name`, or else the member of that name."""
@@ -277,7 +273,7 @@ class GroupDirectory:
         )
 
 
-class ArrayDirectory:
+class ArrayDirectory(Contents):
     """What the directory of one version of an array contains: the layout's documents, then what a layout adds (chunks).
 
     A layout overrides `chunk` and `chunk_entries`, and `around` where its documents tell what groups above say.
@@ -288,11 +284,6 @@ class ArrayDirectory:
     def __init__(self, path: PathDirectory, array: Array) -> None:
         self.path = path
         self.array = array
-
-    @property
-    def extent(self) -> int:
-        """Estimate the number of members, 0 if it is not known yet."""
-        return 0
 
     def lookup(self, name: bytes) -> AnyNode:
         """Return the layout's document `name`, or else the chunk file or directory of that name."""
@@ -360,19 +351,18 @@ def _document_now(path: PathDirectory, name: bytes) -> bytes | None:
     return path.present().documents().get(name)
 
 
-class LayoutsDirectory(NodeAbilities):
+class LayoutsDirectory(Directory):
     """The root of a mount that shows several layouts: one directory each, named as the layout, and nothing else.
 
     It never changes, because its contents follow from the command line.
     """
 
-    version: Hashable = None
-    slot = None
-    space = None
-
     def __init__(self, roots: Mapping[str, PathDirectory]) -> None:
         self._roots = {name.encode(): root for name, root in roots.items()}
-        self.extent = len(roots)
+
+    @property
+    def extent(self) -> int:
+        return len(self._roots)
 
     def attrs(self) -> Attrs:
         return next(iter(self._roots.values())).attrs()
@@ -385,9 +375,6 @@ class LayoutsDirectory(NodeAbilities):
         if root is None:
             raise NotFound(f"{name!r} is no layout of this mount")
         return root
-
-    def present(self) -> LayoutsDirectory:
-        return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         attrs = self.attrs()

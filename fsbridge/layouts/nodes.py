@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from fsbridge.errors import FsbridgeError, NotFound, Stale, is_lasting
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata
-from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, NodeAbilities, Ready, escape, unescape
+from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, File, Handle, Ready, Symlink, escape, unescape
 
 
 def file_name(name: str, taken: frozenset[bytes]) -> bytes:
@@ -88,19 +88,7 @@ class RenderedDocuments:
         return known[1]
 
 
-class SingleFile(NodeAbilities):
-    """Base class of files that are not in a `tree.Space`: they have neither numbers nor extended attributes."""
-
-    __slots__ = ()
-
-    slot = None
-    pinned = None
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
-
-class DocumentFile(SingleFile):
+class DocumentFile(File):
     """A file made in memory. A digest of its bytes is its version, and all that is kept between two uses.
 
     `render` makes the bytes again (None: the document no longer exists), because an open must see the present store.
@@ -117,7 +105,7 @@ class DocumentFile(SingleFile):
         self._render = render
         self._size = len(content)
         self._mtime_ns = mtime_ns
-        self.version: Hashable = _digest(content)
+        self.version = _digest(content)
 
     def entry(self, name: bytes) -> Entry:
         """Return the file as a member of a listing."""
@@ -125,9 +113,6 @@ class DocumentFile(SingleFile):
 
     def attrs(self) -> Attrs:
         return Attrs("file", self._size, self._mtime_ns)
-
-    def measured(self) -> Attrs:
-        return self.attrs()
 
     def open(self) -> BytesHandle:
         """Open it; Stale when the metadata is no longer what this file shows."""
@@ -167,18 +152,15 @@ def _shared_digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class BytesHandle:
+class BytesHandle(Handle):
     """An open file with all of its bytes in memory."""
 
-    content: Buffer
-    version: Hashable
+    __slots__ = ("content", "size", "version")
 
-    window: ClassVar[int] = 0
-
-    @property
-    def size(self) -> int:
-        return len(self.content)
+    def __init__(self, content: Buffer, version: Hashable) -> None:
+        self.content = content
+        self.size = len(content)
+        self.version = version
 
     def peek(self, offset: int, size: int) -> Buffer | None:
         return self.content[offset : offset + size]
@@ -186,21 +168,13 @@ class BytesHandle:
     def read(self, offset: int, size: int) -> Buffer:
         return self.content[offset : offset + size]
 
-    def prefetch(self, start: int, stop: int) -> None:
-        """Do nothing: all bytes are in memory."""
-
-    def close(self) -> None:
-        """Do nothing: the file holds no resource."""
-
 
 @dataclass(frozen=True, slots=True)
-class LinkNode(NodeAbilities):
+class LinkNode(Symlink):
     """A symbolic link inside the mount."""
 
     target: bytes
     mtime_ns: int
-
-    slot = None
 
     @property
     def version(self) -> Hashable:
@@ -212,6 +186,3 @@ class LinkNode(NodeAbilities):
 
     def attrs(self) -> Attrs:
         return Attrs("link", len(self.target), self.mtime_ns)
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}

@@ -16,13 +16,13 @@ from typing import Any
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale
 from fsbridge.lru import register
-from fsbridge.tree import Attrs, Entry, NodeAbilities
+from fsbridge.tree import Attrs, Directory, Entry, File, Handle, Symlink
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class FakeHandle:
+class FakeHandle(Handle):
     """An open `FakeFile`; `peekable` bytes are answered without a worker."""
 
     file: FakeFile
@@ -55,7 +55,7 @@ class FakeHandle:
 
 
 @dataclass
-class FakeFile(NodeAbilities):
+class FakeFile(File):
     """A file of `data`; `stamp` identifies its bytes. With `keyed`, a new stamp is a new node, as for `zarr.json`."""
 
     data: bytes = b""
@@ -82,9 +82,6 @@ class FakeFile(NodeAbilities):
     def attrs(self) -> Attrs:
         return Attrs("file", len(self.data), self.mtime_ns + self.stamp)
 
-    def measured(self) -> Attrs:
-        return self.attrs()
-
     def xattrs(self) -> Mapping[str, bytes]:
         return {"user.fsbridge.test": b"value", "user.fsbridge.size": b"%d" % len(self.data)}
 
@@ -98,13 +95,11 @@ class FakeFile(NodeAbilities):
 
 
 @dataclass
-class Snapshot(NodeAbilities):
+class Snapshot(File):
     """One version of a keyed file: what a lookup returns, outdated once the file's stamp has moved on."""
 
     file: FakeFile
     stamp: int
-    slot: Any = None
-    pinned: Any = None
 
     @property
     def version(self) -> Hashable:
@@ -123,27 +118,22 @@ class Snapshot(NodeAbilities):
 
 
 @dataclass
-class FakeLink(NodeAbilities):
+class FakeLink(Symlink):
     """A symbolic link."""
 
     target: bytes
     version: Hashable = None
-    slot: Any = None
 
     def attrs(self) -> Attrs:
         return Attrs("link", len(self.target), 10**18)
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
 
 @dataclass
-class FakeDirectory(NodeAbilities):
+class FakeDirectory(Directory):
     """A directory over a dictionary that tests may change; listed in batches of `batch`."""
 
     members: dict[bytes, Any] = field(default_factory=dict)
     version: Hashable = None
-    slot: Any = None
     space: Any = None
     extent: int = 0
     batch: int = 3
@@ -162,9 +152,6 @@ class FakeDirectory(NodeAbilities):
         if self.on_lookup is not None:
             self.on_lookup()
         return self._node(name)
-
-    def present(self) -> Any:
-        return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         self.listings += 1
@@ -223,11 +210,11 @@ class FakeSpace:
 
 
 @dataclass(eq=False)
-class SpaceDirectory(NodeAbilities):
+class SpaceDirectory(Directory):
     """The directory at position 0 of a `FakeSpace`; it lists `listed` of its files, named by their positions."""
 
-    space: FakeSpace
-    listed: int
+    space: Any = None
+    listed: int = 0
     batch: int = 1000
     version: Hashable = None
     extent: int = 0
@@ -242,17 +229,11 @@ class SpaceDirectory(NodeAbilities):
     def attrs(self) -> Attrs:
         return Attrs("directory", 0, 10**18)
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
     def lookup(self, name: bytes) -> Any:
         before_waiting()
         if not name.isdigit() or not 0 < int(name) <= self.listed:
             raise NotFound(f"{name!r} is not here")
         return self.space.node(int(name))
-
-    def present(self) -> Any:
-        return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         attrs = Attrs("file", self.space.width, 10**18)
@@ -262,13 +243,11 @@ class SpaceDirectory(NodeAbilities):
 
 
 @dataclass
-class DiskFile(NodeAbilities):
+class DiskFile(File):
     """A real file; its version is its stamp. `stamp` is that of a keyed node, None for a node of all versions."""
 
     path: str
     stamp: Hashable = None
-    slot: Any = None
-    pinned: Any = None
 
     @property
     def version(self) -> Hashable:
@@ -278,9 +257,6 @@ class DiskFile(NodeAbilities):
         before_waiting()
         status = os.stat(self.path)
         return Attrs("file", status.st_size, status.st_mtime_ns)
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
 
     def open(self) -> FakeHandle:
         before_waiting()
@@ -299,9 +275,6 @@ class DiskDirectory(FakeDirectory):
         super().__init__()
         self.path = path
         self.keyed = keyed
-
-    def present(self) -> Any:
-        return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         self.members = dict.fromkeys(os.listdir(os.fsencode(self.path)))

@@ -21,7 +21,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel import boundary
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.tree import Attrs, Entry, NodeAbilities
+from fsbridge.tree import Attrs, Directory, Entry, File, Symlink
 
 
 @pytest.fixture(autouse=True, params=["read-ahead", "no-read-ahead"])
@@ -30,13 +30,8 @@ def prediction(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(DEFAULTS, "read_ahead", request.param == "read-ahead")
 
 
-class Exploding(NodeAbilities):
+class Exploding(Directory, File, Symlink):
     """A node of every kind; once armed, all of its methods raise `error`."""
-
-    slot = None
-    version = None
-    space = None
-    extent = 0
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

@@ -10,23 +10,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 from fsbridge.config import MIB
 from fsbridge.errors import OutOfBudget
 from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.threads.deadlines import Stopwatch
+from fsbridge.tree import Buffer
 
 
-@dataclass(frozen=True, slots=True)
 class MadeHandle(BytesHandle):
     """An open file that was made as a whole. `closed` is called when it is closed."""
 
-    closed: Callable[[], None]
+    __slots__ = ("_closed",)
+
+    def __init__(self, content: Buffer, version: Hashable, closed: Callable[[], None]) -> None:
+        super().__init__(content, version)
+        self._closed = closed
 
     def close(self) -> None:
-        self.closed()
+        self._closed()
 
 
 STALLED_SECONDS = 10.0

@@ -18,8 +18,8 @@ from fsbridge.layouts.files.arrays.extents import FileMap, Generated, Plan, Unfi
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.layouts.files.filetypes import FILE_TYPES
-from fsbridge.layouts.nodes import BytesHandle, SingleFile
-from fsbridge.tree import Attrs, Buffer, Entry
+from fsbridge.layouts.nodes import BytesHandle
+from fsbridge.tree import Attrs, Buffer, Entry, File, Handle
 
 SAMPLE_SECONDS = 10.0
 """Seconds that a request waits for a preview to be made."""
@@ -44,7 +44,7 @@ def planned(view: View, suffix: str) -> Plan:
         raise NotFound(f"{view.name}.{suffix}: {error}") from None
 
 
-class DescriptionFile(SingleFile):
+class DescriptionFile(File):
     """`NAME.json`. If a listing gives the size, the bytes are only made when they are read.
 
     Its version is that of the array when it was first found. Changes of other arrays that describe its axes do not count.
@@ -61,7 +61,7 @@ class DescriptionFile(SingleFile):
     ) -> None:
         """`again` finds the present file (None: it is gone), because an open must see the present store."""
         self.array = array
-        self.version: Hashable = described_version(array.identity, collisions)
+        self.version = described_version(array.identity, collisions)
         self._collisions = collisions
         self._again = again
         self._size = len(self._content()) if size is None else size
@@ -71,9 +71,6 @@ class DescriptionFile(SingleFile):
 
     def attrs(self) -> Attrs:
         return Attrs("file", self._size, self.array.array.mtime_ns)
-
-    def measured(self) -> Attrs:
-        return self.attrs()
 
     def open(self) -> BytesHandle:
         """Open it; Stale when the array is no longer what this file describes."""
@@ -94,7 +91,7 @@ def file_version(suffix: str, selection: Selection | None, version: Hashable) ->
     return (suffix, selection, version)
 
 
-class ArrayFile(SingleFile):
+class ArrayFile(File):
     """An array, or a region of it, as a file of one type. Another version of the array has another inode."""
 
     __slots__ = ("_array_version", "_plan", "array", "selection", "suffix", "version", "view")
@@ -115,7 +112,7 @@ class ArrayFile(SingleFile):
         self.suffix = suffix
         self.selection = selection
         self._array_version = array.version if version is None else version
-        self.version: Hashable = file_version(suffix, selection, self._array_version)
+        self.version = file_version(suffix, selection, self._array_version)
         self.view = array.view(selection, name)
         self._plan = planned(self.view, suffix)
 
@@ -189,7 +186,7 @@ class ArrayFile(SingleFile):
             return found, digest
 
 
-class MapHandle:
+class MapHandle(Handle):
     """An open file that consists of bytes of its own and of elements."""
 
     __slots__ = ("_pieces", "_source", "_start", "_stop", "size", "version")

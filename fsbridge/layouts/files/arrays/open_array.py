@@ -311,7 +311,7 @@ class OpenArray:
         return self.version
 
     def settle(self) -> None:
-        """Find out the present version of the array that is at this path by now (`tree.NodeAbilities.settle`)."""
+        """Find out the present version of the array that is at this path by now (`tree.Node.settle`)."""
         self.shared.present(self).settled()
 
     @cached_property

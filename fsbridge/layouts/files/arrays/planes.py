@@ -6,7 +6,7 @@ A plane's node is made from its number and not kept, because a movie has million
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import Numbering
@@ -16,7 +16,7 @@ from fsbridge.layouts.files.arrays.selection import Selection, whole
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.metadata import Index
 from fsbridge.threads.forking import cached_property
-from fsbridge.tree import AnyNode, Attrs, Entry, Handle, NodeAbilities
+from fsbridge.tree import AnyNode, Attrs, Directory, Entry, File, Handle
 
 _LISTED_TYPES = ("tif", "png", "npy")
 """A listing shows planes in the first of these that can hold them."""
@@ -89,22 +89,25 @@ class PlaneSpace(Numbering):
         return None
 
 
-class SlicesDirectory(NodeAbilities):
+class SlicesDirectory(Directory):
     """Planes, or directories of planes, along one axis. `at`: coordinates along the axes above it."""
+
+    __slots__ = ("_at", "_deeper", "extent", "slot", "space", "version")
+
+    extent: int
+    slot: tuple[PlaneSpace, int] | None
+    space: PlaneSpace
 
     def __init__(self, space: PlaneSpace, at: Index = ()) -> None:
         self.space = space
         self.slot = (space, space.position(at)) if at else None
-        self.version: Hashable = space.identity
+        self.version = space.identity
         self.extent = space.counts[len(at)]
         self._at = at
         self._deeper = len(at) + 1 < space.depth
 
     def attrs(self) -> Attrs:
         return Attrs("directory", 0, self.space.array.mtime_ns())
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
 
     def lookup(self, name: bytes) -> AnyNode:
         """A directory or a plane, in any file type that can hold it."""
@@ -120,9 +123,6 @@ class SlicesDirectory(NodeAbilities):
         if space.array.version != space.version:  # chunks have changed since this directory was made
             return ArrayFile(space.array, suffix, space.selection(at), number)
         return PlaneFile(space, at, suffix)
-
-    def present(self) -> SlicesDirectory:
-        return self
 
     def settle(self) -> None:
         self.space.array.settle()
@@ -149,15 +149,13 @@ class SlicesDirectory(NodeAbilities):
         raise NotFound(f"{text!r} is not the number of one of the {self.extent} members")
 
 
-class PlaneFile(NodeAbilities):
+class PlaneFile(File):
     """One plane in one file type. Its header is only made when more than the node's number is needed."""
 
     __slots__ = ("_at", "_file", "_space", "_suffix", "version")
 
-    pinned = None
-
     def __init__(self, space: PlaneSpace, at: Index, suffix: str) -> None:
-        self.version: Hashable = space.version
+        self.version = space.version
         self._space = space
         self._at = at
         self._suffix = suffix
@@ -166,9 +164,6 @@ class PlaneFile(NodeAbilities):
     @property
     def slot(self) -> tuple[PlaneSpace, int]:
         return self._space, self._space.position((*self._at, _SUFFIXES.index(self._suffix)))
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
 
     def attrs(self) -> Attrs:
         return self._found().attrs()

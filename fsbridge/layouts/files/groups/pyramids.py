@@ -24,8 +24,7 @@ from fsbridge.layouts.files.filetypes.tiff import OME
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import images
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
-from fsbridge.layouts.nodes import SingleFile
-from fsbridge.tree import Attrs, Buffer
+from fsbridge.tree import Attrs, Buffer, File, Handle
 
 
 def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
@@ -33,7 +32,7 @@ def pyramid_of(images: Sequence[Sequence[OpenArray]]) -> Pyramid:
     return pyramid([[array.view() for array in levels] for levels in images], "/".join(images[0][0].names[:-1]))
 
 
-class PyramidFile(SingleFile):
+class PyramidFile(File):
     """All levels of an image in one file. Its version consists of its arrays' versions and of its description."""
 
     def __init__(self, name: str, images: Sequence[Sequence[OpenArray]], again: Callable[[], PyramidFile]) -> None:
@@ -49,13 +48,10 @@ class PyramidFile(SingleFile):
         self._again = again
         self._versions = tuple(array.version for array in self._arrays)
         digest = blake2b(self._plan.description, digest_size=16).digest()
-        self.version: Hashable = ("ome.tif", digest, self._versions)
+        self.version = ("ome.tif", digest, self._versions)
 
     def attrs(self) -> Attrs:
         return Attrs("file", self._plan.size, max(array.mtime_ns() for array in self._arrays))
-
-    def measured(self) -> Attrs:
-        return self.attrs()
 
     def settle(self) -> None:
         for array in self._arrays:
@@ -127,10 +123,8 @@ class _Tiles:
             ) from None
 
 
-class PyramidHandle:
+class PyramidHandle(Handle):
     """An open pyramid: its head is in memory, tiles are made when they are read."""
-
-    window = 0
 
     def __init__(self, plan: Pyramid, version: Hashable, levels: Sequence[_Tiles]) -> None:
         self.size = plan.size
@@ -156,9 +150,6 @@ class PyramidHandle:
             if low < high:
                 level.read_into(memoryview(out)[low - offset : high - offset], low - level.start)
         return memoryview(out)
-
-    def prefetch(self, start: int, stop: int) -> None:
-        """Prefetch nothing, because readers of tiles jump."""
 
     def close(self) -> None:
         """Close the readers, which frees the disk space of spilled chunks."""

@@ -24,9 +24,8 @@ from fsbridge.layouts.files.filetypes.filetype import elements, texts
 from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, cells_of, rows_of
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
-from fsbridge.layouts.nodes import SingleFile
 from fsbridge.model import Array, Group, Link, Node, as_array
-from fsbridge.tree import Attrs
+from fsbridge.tree import Attrs, File
 
 if TYPE_CHECKING:
     from fsbridge.layouts.files.arrays.made import MadeHandle
@@ -85,14 +84,14 @@ def table_of(directory: OpenGroup) -> TableFile:
     return TableFile(directory, _columns(directory))
 
 
-class TableFile(SingleFile):
+class TableFile(File):
     """The table file. Its version consists of the versions of all its columns."""
 
     def __init__(self, directory: OpenGroup, columns: Sequence[Column]) -> None:
         self._directory = directory
         self._columns = columns
         self._arrays = [array for column in columns for array in column.arrays]
-        self.version: Hashable = ("table", *((column.name, *(a.version for a in column.arrays)) for column in columns))
+        self.version = ("table", *((column.name, *(a.version for a in column.arrays)) for column in columns))
 
     def attrs(self) -> Attrs:
         return Attrs("file", None, max(array.mtime_ns() for array in self._arrays))

@@ -22,8 +22,7 @@ from fsbridge.layouts.files.h5.making import FILES_AT_A_TIME, Making
 from fsbridge.layouts.files.h5.specification import stored
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walked
-from fsbridge.layouts.nodes import SingleFile
-from fsbridge.tree import Attrs, Buffer, Entry
+from fsbridge.tree import Attrs, Buffer, Entry, File, Handle
 
 _KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
 """Most virtual files of groups kept besides the latest, and their bytes. One of a thousand datasets takes 1.5 MB."""
@@ -40,14 +39,14 @@ _OPEN_PARTS = 64
 _numbers = itertools.count(1)
 
 
-class H5Array(SingleFile):
+class H5Array(File):
     """An array, or a region of it, as an HDF5 file."""
 
     def __init__(self, array: OpenArray, selection: Selection | None = None, name: str | None = None) -> None:
         """Raise NotFound if elements have different sizes, or the file would be too large."""
         self.array = array
         self.view = array.view(selection, name)
-        self.version: Hashable = ("h5", selection, array.version)
+        self.version = ("h5", selection, array.version)
         self._array_version = array.version
         items = stored(self.view).items
         size = array_size(self.view)
@@ -149,13 +148,13 @@ class _Slot:
             return self._file
 
 
-class H5Group(SingleFile):
+class H5Group(File):
     """A group and all below it as one HDF5 file. Its size is only known after the file has been made."""
 
     def __init__(self, making: Making, patience: float) -> None:
         """`patience`: seconds for which `measured` waits."""
         self.making = making
-        self.version: Hashable = ("h5", next(_numbers))
+        self.version = ("h5", next(_numbers))
         self._patience = patience
         self._is_current = Kept[bool]()
         self._is_current.put(True)
@@ -261,7 +260,7 @@ def _attrs(walked: Walked) -> Attrs:
     return Attrs("file", walked.twin.size, walked.mtime_ns)
 
 
-class H5Handle:
+class H5Handle(Handle):
     """An open virtual file: the skeleton is in memory, arrays are opened when their elements are read."""
 
     __slots__ = ("_closed", "_known", "_lock", "_open", "_sources", "_twin", "size", "version")

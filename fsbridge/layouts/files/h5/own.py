@@ -8,9 +8,8 @@ from collections.abc import Hashable
 from fsbridge.asking import before_waiting
 from fsbridge.config import MIB
 from fsbridge.errors import Stale
-from fsbridge.layouts.nodes import SingleFile
 from fsbridge.model import WholeFile
-from fsbridge.tree import Attrs, Buffer
+from fsbridge.tree import Attrs, Buffer, File, Handle
 
 WINDOW_BYTES = 4 * MIB
 """Bytes that are prefetched at a time from a remote store. The kernel reads ahead in a local file itself."""
@@ -19,18 +18,15 @@ _LOOKS, _PAUSE_SECONDS = 24, 0.25
 """Looks at a file that is being written, and the pause between two of them: 6 s in all, as a slow write(2) takes."""
 
 
-class OwnFile(SingleFile):
+class OwnFile(File):
     """One version of a stored HDF5 file."""
 
     def __init__(self, stored: WholeFile) -> None:
         self.stored = stored
-        self.version: Hashable = ("h5", stored.version)
+        self.version = ("h5", stored.version)
 
     def attrs(self) -> Attrs:
         return Attrs("file", self.stored.size, self.stored.mtime_ns)
-
-    def measured(self) -> Attrs:
-        return self.attrs()
 
     def open(self) -> OwnHandle:
         """Open the file. Just after a change, wait until any further change would show; Stale if it changes meanwhile."""
@@ -42,20 +38,18 @@ class OwnFile(SingleFile):
         raise Stale("the HDF5 file is being written")
 
 
-class OwnHandle:
+class OwnHandle(Handle):
     """An open file. Each read checks that the stored file is still the same."""
 
     __slots__ = ("_stored", "size", "version", "window")
+
+    window: int
 
     def __init__(self, stored: WholeFile, version: Hashable) -> None:
         self._stored = stored
         self.size = stored.size
         self.version = version
         self.window = WINDOW_BYTES if stored.is_remote else 0
-
-    def peek(self, offset: int, size: int) -> Buffer | None:
-        """Return None, because nothing is in memory."""
-        return None
 
     def read(self, offset: int, size: int) -> Buffer:
         """Return bytes of the file; Stale if it has changed."""
@@ -64,6 +58,3 @@ class OwnHandle:
     def prefetch(self, start: int, stop: int) -> None:
         """Request bytes of a remote file."""
         self._stored.fetch(start, stop - start)
-
-    def close(self) -> None:
-        """Do nothing: the descriptor is given back when it has been idle."""

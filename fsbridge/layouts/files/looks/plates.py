@@ -6,7 +6,7 @@ present wells and fields. Not here: `PLATE.companion.ome` (`companion.py`), prev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,11 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import listed_levels
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.looks.previews.png import png, samples
-from fsbridge.layouts.nodes import BytesHandle, SingleFile
+from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON
 from fsbridge.model import Group
-from fsbridge.tree import Attrs
+from fsbridge.tree import Attrs, File
 
 MOST_SIDE = 64
 """Most rows, and most columns, of a plate. A plate of 1,536 wells has 32 by 48."""
@@ -162,7 +162,7 @@ _EMPTY = (128, 128, 128, 40)
 """Colour of places without a well or without an image: red, green, blue, and how opaque."""
 
 
-class PlatePicture(SingleFile):
+class PlatePicture(File):
     """The picture of a plate. Its version consists of those of all previews in it."""
 
     def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
@@ -171,7 +171,7 @@ class PlatePicture(SingleFile):
         self._plate = plate
         self._wells = wells
         self._again = again
-        self.version: Hashable = (plate, tuple((well, preview.version) for well, preview in wells.items()))
+        self.version = (plate, tuple((well, preview.version) for well, preview in wells.items()))
 
     size_seconds = SAMPLE_SECONDS
 
