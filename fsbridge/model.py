@@ -1,15 +1,16 @@
 """The model: what every format is read into and every layout is made from.
 
-Small protocols and frozen dataclasses only. What only some formats can do is a method of a class of abilities, and its
-default says no; groups, arrays, chunks and sources inherit from it. Not here: what describes an array (`metadata.py`), any
-I/O, any format's spelling (`formats/`), any file name of the tree (`layouts/`).
+Abstract base classes and frozen dataclasses only. What only some formats can do is a method of the base class, and its
+default says no. Not here: what describes an array (`metadata.py`), any I/O, any format's spelling (`formats/`), any file
+name of the tree (`layouts/`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from fsbridge.metadata import JSON, ArrayMetadata, Format, Index, Origin
 
@@ -33,17 +34,61 @@ Pairs: TypeAlias = Sequence[tuple[int, int]]
 """Stored chunks below a prefix: the next coordinate of each, and an mtime in ns."""
 
 
-class ChunkAbilities(Protocol):
-    """Optional methods of chunks. The default of each method means that these chunks cannot do it."""
+class Chunks(ABC):
+    """The stored chunks of one array: blocking, thread-safe. Missing chunks are NotFound, damaged ones CorruptData."""
 
     __slots__ = ()
 
-    def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk | None:
-        """Open the stored chunk at `index` and hold it open. None: reading finds it again.
+    @abstractmethod
+    def find(self, index: Index) -> ChunkInfo:
+        """The stored chunk at `index` as of now."""
+
+    @abstractmethod
+    def find_prefix(self, prefix: Index) -> int:
+        """mtime (ns) of the set of stored chunks that begin with `prefix` (shorter than the rank); NotFound if none."""
+
+    @abstractmethod
+    def scan(self, prefix: Index) -> Iterator[Pairs]:
+        """Yield what is stored below `prefix`, in batches.
+
+        Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
+        says that the store is still at work. `asking.oldest` tells how old a batch is.
+        """
+
+    @abstractmethod
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        """Decode a chunk of known size into exactly `out` (writable, contiguous bytes of any alignment).
+
+        Raises Stale when the stored chunk is no longer the one of `info`.
+        """
+
+    @abstractmethod
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes | bytearray | memoryview:
+        """Decode a chunk of unknown size (`chunk_bytes` is None).
+
+        CorruptData or TooLarge if it has more than `limit` bytes, and then without having made many more.
+        """
+
+    @abstractmethod
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        """Return the decoded size of a chunk in bytes if `chunk_bytes` is None (may have to decode it)."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Number of stored chunks (may have to scan them all); raises the damage that it meets on the way."""
+
+    # What only some chunks can do: each default means that these cannot
+
+    def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
+        """Open the stored chunk at `index` as of now. Errors as of `find`.
 
         With `beside`, which the same thread has opened and not closed yet, the chunk is as of when `beside` was opened, if
-        both are in one stored object. Errors as of `Chunks.find`.
+        both are in one stored object that is held open.
         """
+        return FoundChunk(self, index, self.find(index))
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        """Bytes [start, stop) of the decoded chunk without decoding all of it; None if the codec allows no short cut."""
         return None
 
     def absent(self, indices: Sequence[Index]) -> Collection[Index]:
@@ -65,44 +110,6 @@ class ChunkAbilities(Protocol):
     def strays(self) -> Iterator[str]:
         """Describe the stored objects among the chunks that are no chunk of the grid. Blocking; lists them all."""
         return iter(())
-
-
-class Chunks(ChunkAbilities, Protocol):
-    """The stored chunks of one array: blocking, thread-safe. Missing chunks are NotFound, damaged ones CorruptData."""
-
-    def find(self, index: Index) -> ChunkInfo:
-        """The stored chunk at `index` as of now."""
-
-    def find_prefix(self, prefix: Index) -> int:
-        """mtime (ns) of the set of stored chunks that begin with `prefix` (shorter than the rank); NotFound if none."""
-
-    def scan(self, prefix: Index) -> Iterator[Pairs]:
-        """Yield what is stored below `prefix`, in batches.
-
-        Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
-        says that the store is still at work. `asking.oldest` tells how old a batch is.
-        """
-
-    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        """Decode a chunk of known size into exactly `out` (writable, contiguous bytes of any alignment).
-
-        Raises Stale when the stored chunk is no longer the one of `info`.
-        """
-
-    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes | bytearray | memoryview:
-        """Decode a chunk of unknown size (`chunk_bytes` is None).
-
-        CorruptData or TooLarge if it has more than `limit` bytes, and then without having made many more.
-        """
-
-    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        """Bytes [start, stop) of the decoded chunk without decoding all of it; None if the codec allows no short cut."""
-
-    def size(self, index: Index, info: ChunkInfo) -> int:
-        """Return the decoded size of a chunk in bytes if `chunk_bytes` is None (may have to decode it)."""
-
-    def count(self) -> int:
-        """Number of stored chunks (may have to scan them all); raises the damage that it meets on the way."""
 
 
 class OpenChunk(Protocol):
@@ -132,11 +139,6 @@ class FoundChunk:
         """Do nothing, because nothing is held."""
 
 
-def open_chunk(chunks: Chunks, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
-    """Open the chunk at `index` as of now; `beside` and errors as of `ChunkAbilities.hold`."""
-    return chunks.hold(index, beside) or FoundChunk(chunks, index, chunks.find(index))
-
-
 class Child(NamedTuple):
     """A member of a group as a listing gives it: nothing has been read of it yet.
 
@@ -160,10 +162,17 @@ class Link:
     kind: ClassVar[Literal["link"]] = "link"
 
 
-class MemberAbilities(Protocol):
-    """What only some groups and arrays can do. Each method's default says that this one cannot."""
+class _GroupOrArray(ABC):  # noqa: B024  # its abstract property is declared for mypy only
+    """What groups and arrays have in common."""
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # an attribute or a property
+
+        @property
+        @abstractmethod
+        def mtime_ns(self) -> int:
+            """Modification time of the stored group, or of the array's metadata."""
 
     def directory_ns(self) -> int | None:
         """Return the mtime (ns) that a listing gives for the node's directory (`Child.mtime_ns`). None: use `mtime_ns`."""
@@ -200,10 +209,30 @@ class WholeFile(Protocol):
         """Prefetch these bytes. Does not wait for them."""
 
 
-class GroupAbilities(MemberAbilities, Protocol):
-    """What only some groups can do."""
+class Group(_GroupOrArray):
+    """An opened group; each call sees the store as it is now. Blocking, thread-safe."""
 
     __slots__ = ()
+
+    kind: ClassVar[Literal["group"]] = "group"
+
+    @abstractmethod
+    def attributes(self) -> Mapping[str, JSON]:
+        """User attributes as JSON values."""
+
+    @abstractmethod
+    def children(self) -> Iterator[Child]:
+        """Members, streaming, in a stable order; names are the source's own, unescaped (surrogates: undecodable bytes)."""
+
+    @abstractmethod
+    def child(self, name: str) -> Node:
+        """The member `name`, opened; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
+
+    # What only some groups have or can do
+
+    def native(self) -> Mapping[str, JSON]:
+        """The source's own metadata documents by name."""
+        return {}
 
     def whole_file(self) -> WholeFile | None:
         """Return the HDF5 file that the group is the root of (blocking).
@@ -230,65 +259,30 @@ class GroupAbilities(MemberAbilities, Protocol):
         return
 
 
-class Group(GroupAbilities, Protocol):
-    """An opened group; each call sees the store as it is now. Blocking, thread-safe."""
-
-    @property
-    def kind(self) -> Literal["group"]: ...
-
-    @property
-    def mtime_ns(self) -> int:
-        """Modification time of the stored group."""
-
-    def attributes(self) -> Mapping[str, JSON]:
-        """User attributes as JSON values."""
-
-    def native(self) -> Mapping[str, JSON]:
-        """The source's own metadata documents by name."""
-
-    def children(self) -> Iterator[Child]:
-        """Members, streaming, in a stable order; names are the source's own, unescaped (surrogates: undecodable bytes)."""
-
-    def child(self, name: str) -> Node:
-        """The member `name`, opened; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
-
-
-class ArrayAbilities(MemberAbilities, Protocol):
-    """What only some arrays can do."""
+class Array(_GroupOrArray):
+    """An opened array: an immutable view of one version of its metadata, and its chunks as they are now."""
 
     __slots__ = ()
 
-    def watch(self) -> Origin | None:
-        """Return something small that tells whether the metadata are current. None: the array itself tells it."""
-        return None
+    kind: ClassVar[Literal["array"]] = "array"
 
+    metadata: ArrayMetadata
+    version: Hashable
+    """Equal versions have equal metadata."""
+    chunks: Chunks
 
-class Array(ArrayAbilities, Protocol):
-    """An opened array: an immutable view of one version of its metadata, and its chunks as they are now."""
-
-    @property
-    def kind(self) -> Literal["array"]: ...
-
-    @property
-    def metadata(self) -> ArrayMetadata: ...
-
-    @property
-    def version(self) -> Hashable:
-        """Equal versions have equal metadata."""
-
-    @property
-    def mtime_ns(self) -> int:
-        """Modification time of the metadata."""
-
-    @property
-    def chunks(self) -> Chunks: ...
-
+    @abstractmethod
     def current(self) -> bool:
         """True if the store still holds this version of the metadata (blocking)."""
 
     @property
     def fetch(self) -> Callable[[Index], object] | None:
         """A function that prefetches a chunk's stored bytes and raises nothing; None if that is of no use."""
+        return None
+
+    def watch(self) -> Origin | None:
+        """Return something small that tells whether the metadata are current. None: the array itself tells it."""
+        return None
 
 
 Node: TypeAlias = Group | Array | Link
@@ -299,12 +293,26 @@ def as_array(node: Node) -> Array | None:
     return node if node.kind == "array" else None
 
 
-class SourceAbilities(Protocol):
-    """What only some sources can do."""
+class Source(ABC):
+    """An opened hierarchy of some format."""
 
     __slots__ = ()
 
-    def format_at(self: Source, path: Sequence[str]) -> Format:
+    if TYPE_CHECKING:  # attributes or properties
+
+        @property
+        @abstractmethod
+        def format(self) -> Format: ...
+
+        @property
+        @abstractmethod
+        def root(self) -> Group | Array: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release descriptors and child processes."""
+
+    def format_at(self, path: Sequence[str]) -> Format:
         """The format of what was opened at `path`: in a collection that of the member it belongs to."""
         return self.format
 
@@ -321,16 +329,3 @@ class SourceAbilities(Protocol):
     def rest(self) -> None:
         """Give up what can be opened again. Does not block."""
         return
-
-
-class Source(SourceAbilities, Protocol):
-    """An opened hierarchy of some format."""
-
-    @property
-    def format(self) -> Format: ...
-
-    @property
-    def root(self) -> Group | Array: ...
-
-    def close(self) -> None:
-        """Release descriptors and child processes."""

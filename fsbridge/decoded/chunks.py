@@ -16,8 +16,8 @@ from fsbridge.asking import WouldWait, before_waiting, without_waiting
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Array, ChunkInfo, OpenChunk, open_chunk
-from fsbridge.tree import Unsettled
+from fsbridge.model import Array, ChunkInfo, OpenChunk
+from fsbridge.tree import Handle, Unsettled
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class DecodedChunks:
         It is decoded only if nothing else tells its size. Otherwise damage is met by the first read.
         """
         try:
-            found = open_chunk(self.array.chunks, index)  # only opening it tells whether it may be opened
+            found = self.array.chunks.open(index)  # only opening it tells whether it may be opened
         except (NotFound, CorruptData):
             self.check()
             raise
@@ -167,7 +167,7 @@ class DecodedChunks:
     def _open_one(self, index: Index, place: int, found: list[tuple[int, OpenChunk]]) -> bool:
         """Open one chunk and append it to `found`; false if that takes waiting. Errors are left to the reader."""
         try:
-            found.append((place, open_chunk(self.array.chunks, index, found[-1][1] if found else None)))
+            found.append((place, self.array.chunks.open(index, found[-1][1] if found else None)))
         except WouldWait:
             return False
         except (FsbridgeError, OSError) as error:  # the reader of the chunk meets it
@@ -212,12 +212,10 @@ class DecodedChunks:
         return self.cache.get_all((self, index, version), lambda: chunks.read_all(index, info, limit), info.stored + limit)
 
 
-class DecodedChunk:
-    """One version of one chunk, open for reading (a `tree.Handle`)."""
+class DecodedChunk(Handle):
+    """One version of one chunk, open for reading. It is decoded whole, or in the parts that are asked for: no `window`."""
 
     __slots__ = ("_next", "_of", "_ranged", "index", "info", "key", "size", "version")
-
-    window = 0  # nothing is prefetched within a chunk: it is decoded whole, or in the parts that are asked for
 
     def __init__(self, of: DecodedChunks, index: Index, info: ChunkInfo, version: Hashable, size: int) -> None:
         """`version`: what identifies the bytes, see `settled`; `size`: decoded bytes."""
@@ -262,12 +260,6 @@ class DecodedChunk:
         if of.size(index) is None:
             return of._unsized(index, info, self.version)
         return of.cache.get(self.key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)
-
-    def prefetch(self, start: int, stop: int) -> None:
-        """Do nothing, because nothing is prefetched within a chunk (`window` is 0)."""
-
-    def close(self) -> None:
-        """Do nothing: no resource is held, and the cache evicts chunks by itself."""
 
     def _selective(self, offset: int, stop: int) -> bool:
         """True if the reader seems to want only parts of the chunk: it does not read in sequence, and has read little."""

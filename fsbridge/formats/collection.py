@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from fsbridge.config import Config
@@ -20,7 +20,7 @@ from fsbridge.formats.records import COLLECTION
 from fsbridge.formats.shared import OpenedSources, Shared
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, Format
-from fsbridge.model import Child, GroupAbilities, Node, Source, SourceAbilities
+from fsbridge.model import Child, Group, Node, Source
 from fsbridge.store import ROOT, Key, Member, Store
 from fsbridge.threads.workers import HungMembers
 
@@ -55,7 +55,7 @@ class _MemberFormat:
         self.format = format
 
 
-class CollectionSource(SourceAbilities):
+class CollectionSource(Source):
     """`model.Source` for a directory of stores. `store` reads the directory, `open_member` opens the stores in it."""
 
     format = COLLECTION
@@ -99,10 +99,8 @@ class CollectionSource(SourceAbilities):
         return source
 
 
-class CollectionGroup(GroupAbilities):
+class CollectionGroup(Group):
     """A directory that is no store and has stores beneath it."""
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     def __init__(self, source: CollectionSource, key: Key) -> None:
         self._source = source
@@ -113,9 +111,6 @@ class CollectionGroup(GroupAbilities):
         return self._source.store.stat(self._key).mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
-        return {}
-
-    def native(self) -> Mapping[str, JSON]:
         return {}
 
     def skipped(self) -> Iterator[str]:

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate, islice
-from typing import ClassVar, Literal, cast
+from typing import cast
 
 from fsbridge.asking import before_waiting
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
 from fsbridge.links import follow
 from fsbridge.metadata import JSON, Format
-from fsbridge.model import Array, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, Source, WholeFile, as_array
 from fsbridge.threads.parallel import each
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
@@ -67,7 +67,7 @@ def _may_match_below(pattern: str, path: str) -> bool:
     return literal.startswith(below) or (literal != pattern and below.startswith(literal))
 
 
-class SelectedSource(SourceAbilities):
+class SelectedSource(Source):
     """`model.Source` of a part of another source, which it owns."""
 
     def __init__(self, source: Source, config: Config) -> None:
@@ -144,14 +144,12 @@ def _text(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedGroup(GroupAbilities):
+class SelectedGroup(Group):
     """`model.Group`: a group with only its selected members.
 
     `above`: path of the sub-tree in the source; `names`: path of this group in the sub-tree. `whole`: the whole group is
     included, because the path of the group, or of one above it, matches.
     """
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     group: Group
     above: tuple[str, ...]
@@ -179,6 +177,9 @@ class SelectedGroup(GroupAbilities):
             if isinstance(document, dict) and "consolidated_metadata" in document:
                 kept[name] = {key: value for key, value in document.items() if key != "consolidated_metadata"}
         return kept
+
+    def whole_file(self) -> WholeFile | None:
+        return None if self._chooses else self.group.whole_file()
 
     def contradictions(self) -> Iterator[str]:
         return self.group.contradictions()

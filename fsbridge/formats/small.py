@@ -6,17 +6,18 @@ metadata documents (`documents.py`), data types (`dtypes.py`).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsbridge.errors import CorruptData, NotFound, Stale
 from fsbridge.metadata import Index
-from fsbridge.model import ChunkAbilities, ChunkInfo, Pairs
+from fsbridge.model import ChunkInfo, Chunks, Pairs
 from fsbridge.store import Key, Stat, Store, Stored
 
 
 @dataclass(frozen=True, slots=True)
-class OneChunk(ChunkAbilities):
+class OneChunk(Chunks):
     """Base of the chunks of an array of `shape` that is stored whole: there is one, at the index 0, 0, ...
 
     An array without elements has none. `place` names the array in messages. A format adds `stored`, `read_into`, `read_all`
@@ -26,9 +27,9 @@ class OneChunk(ChunkAbilities):
     place: str
     shape: tuple[int, ...]
 
+    @abstractmethod
     def stored(self) -> ChunkInfo:
         """Return what is stored now. Raises NotFound if nothing is."""
-        raise NotImplementedError
 
     def find(self, index: Index) -> ChunkInfo:
         if index != (0,) * len(self.shape) or 0 in self.shape:
@@ -49,10 +50,6 @@ class OneChunk(ChunkAbilities):
 
     def count(self) -> int:
         return int(0 not in self.shape)
-
-    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        """Return None: the whole chunk must be read. A format that can read a part replaces this method."""
-        return None
 
     def check(self, index: Index, info: ChunkInfo) -> None:
         """Raise Stale unless the chunk still is the one that was found as `info`."""

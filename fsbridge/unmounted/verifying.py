@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, cast
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, TooLarge, Unsupported
 from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Array, Group, Link, as_array, open_chunk
+from fsbridge.model import Array, Group, Link, as_array
 from fsbridge.unmounted import reason
 from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, follow_link, members
 
@@ -229,7 +229,7 @@ class _Batch:
         """Decode a chunk if it fits; else it is left."""
         size = self.array.metadata.chunk_bytes(index)
         if size is not None and size <= len(buffer):
-            chunk = open_chunk(self.array.chunks, index)
+            chunk = self.array.chunks.open(index)
             try:
                 if chunk.info.stored <= len(buffer):
                     chunk.read_into(buffer[:size])
@@ -250,7 +250,7 @@ class _Batch:
                 return True
             if size > config.max_direct:
                 raise TooLarge(f"a chunk of {size} bytes; see --cache-size")
-            chunk = open_chunk(chunks, index)
+            chunk = chunks.open(index)
             try:
                 cache.get(key, size, chunk.read_into, chunk.info.stored)
             finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +14,14 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts import root_directory
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Format, Index
-from fsbridge.model import ArrayAbilities, Child, ChunkAbilities, ChunkInfo, GroupAbilities, Link, Node, SourceAbilities
+from fsbridge.model import Array, Child, ChunkInfo, Chunks, Group, Link, Node, Source
 from fsbridge.tree import Directory
 
 FAKE = Format("fake")
 
 
 @dataclass
-class FakeChunks(ChunkAbilities):
+class FakeChunks(Chunks):
     """Chunks held as bytes by index; `decoded` counts what was decoded."""
 
     stored: dict[Index, bytes]
@@ -62,11 +62,8 @@ class FakeChunks(ChunkAbilities):
 
 
 @dataclass
-class FakeArray(ArrayAbilities):
+class FakeArray(Array):
     """An array; `newest` false makes it outdated."""
-
-    kind: ClassVar[Literal["array"]] = "array"
-    fetch: ClassVar[None] = None
 
     metadata: ArrayMetadata
     chunks: FakeChunks
@@ -93,10 +90,8 @@ def fake_array(values: np.ndarray[Any, Any], chunk_shape: tuple[int, ...], **cha
 
 
 @dataclass
-class FakeGroup(GroupAbilities):
+class FakeGroup(Group):
     """A group over a dictionary that tests may change."""
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     members: dict[str, Node]
     attrs: Mapping[str, JSON] = field(default_factory=dict)
@@ -104,9 +99,6 @@ class FakeGroup(GroupAbilities):
 
     def attributes(self) -> Mapping[str, JSON]:
         return self.attrs
-
-    def native(self) -> Mapping[str, JSON]:
-        return {}
 
     def children(self) -> Iterator[Child]:
         for name, node in self.members.items():
@@ -119,7 +111,7 @@ class FakeGroup(GroupAbilities):
 
 
 @dataclass
-class FakeSource(SourceAbilities):
+class FakeSource(Source):
     """A source over a root node."""
 
     root: Any

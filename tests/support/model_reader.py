@@ -11,7 +11,7 @@ import numpy as np
 
 from fsbridge.errors import NotFound
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Array, open_chunk
+from fsbridge.model import Array
 
 
 def stored_chunks(array: Array) -> Iterator[Index]:
@@ -56,7 +56,7 @@ def read_chunk(array: Array, index: Index) -> np.ndarray[Any, Any]:
     else:
         out = bytearray(b"\xa5" * size)
         chunks.read_into(index, info, memoryview(out))
-        held, again = open_chunk(chunks, index), bytearray(b"\x5a" * size)
+        held, again = chunks.open(index), bytearray(b"\x5a" * size)
         try:
             held.read_into(memoryview(again))
         finally:

@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -21,7 +21,7 @@ from fsbridge.formats import dtypes
 from fsbridge.formats.format import CandidateDirectory, CandidateFile, HierarchyPlace, RegisteredFormat
 from fsbridge.formats.small import OneChunk, read_object_range
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Format, Index
-from fsbridge.model import ArrayAbilities, Child, ChunkInfo, GroupAbilities, Node, SourceAbilities
+from fsbridge.model import Array, Child, ChunkInfo, Group, Node, Source
 from fsbridge.store import Key, Store
 
 NPY_FOLDER = Format("npy-folder", access="store")
@@ -46,10 +46,11 @@ def open_npy_folder(place: HierarchyPlace) -> NpyFolder:
 FORMAT = RegisteredFormat(NPY_FOLDER, is_npy_folder, open_npy_folder)
 
 
-class NpyFolder(SourceAbilities):
+class NpyFolder(Source):
     """`model.Source`: the directory. The store is closed with it if `owned`."""
 
     format = NPY_FOLDER
+    root: NpyGroup
 
     def __init__(self, store: Store, key: Key, owned: bool) -> None:
         self._store, self._owned = store, owned
@@ -61,10 +62,8 @@ class NpyFolder(SourceAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class NpyGroup(GroupAbilities):
+class NpyGroup(Group):
     """`model.Group`: the files as they are now. An array is named like its file, without the suffix."""
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     store: Store
     key: Key
@@ -74,9 +73,6 @@ class NpyGroup(GroupAbilities):
         return self.store.stat(self.key).mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
-        return {}
-
-    def native(self) -> Mapping[str, JSON]:
         return {}
 
     def children(self) -> Iterator[Child]:
@@ -117,11 +113,8 @@ class NpyChunks(OneChunk):
 
 
 @dataclass(frozen=True, slots=True)
-class NpyArray(ArrayAbilities):
+class NpyArray(Array):
     """`model.Array`: one version of a file."""
-
-    kind: ClassVar[Literal["array"]] = "array"
-    fetch: ClassVar[None] = None
 
     metadata: ArrayMetadata
     chunks: NpyChunks

@@ -13,9 +13,8 @@ repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sam
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
@@ -34,20 +33,21 @@ from fsbridge.formats.hangar.repository import DatabaseProcess, HangarRepository
 from fsbridge.formats.hangar.snapshots import AnySnapshot, BranchSnapshot, CommitSnapshot, StagedSnapshot, State
 from fsbridge.formats.records import HANGAR
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
-from fsbridge.model import ArrayAbilities, Child, Group, GroupAbilities, Link, Node, Source, SourceAbilities
+from fsbridge.model import Array, Child, Group, Link, Node, Source
 from fsbridge.store.local import LocalStore
 from fsbridge.store.local.files import path_opener
 
 
-class HangarSource(SourceAbilities):
+class HangarSource(Source):
     """`model.Source` for a repository."""
 
     format = HANGAR
+    root: Group
 
     def __init__(self, repository: HangarRepository, backends: Backends) -> None:
         self._repository = repository
         self._backends = backends
-        self.root: Group = HangarRoot(repository, backends)
+        self.root = HangarRoot(repository, backends)
 
     def close(self) -> None:
         """End the child processes and close the folder."""
@@ -56,21 +56,16 @@ class HangarSource(SourceAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class _HangarGroup(GroupAbilities):
+class _HangarGroup(Group):
     """Base of all groups: the repository and its data."""
 
     repository: HangarRepository
     backends: Backends
 
-    def native(self) -> Mapping[str, JSON]:
-        return {}
-
 
 @dataclass(frozen=True, slots=True)
 class HangarRoot(_HangarGroup):
     """The repository."""
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     @property
     def mtime_ns(self) -> int:
@@ -112,8 +107,6 @@ class HangarRoot(_HangarGroup):
 class BranchesGroup(_HangarGroup):
     """All branches. A remote's are named `origin/master`."""
 
-    kind: ClassVar[Literal["group"]] = "group"
-
     @property
     def mtime_ns(self) -> int:
         return self.repository.stat("branch.lmdb").mtime_ns
@@ -138,8 +131,6 @@ class BranchesGroup(_HangarGroup):
 class CommitsGroup(_HangarGroup):
     """All commits by digest."""
 
-    kind: ClassVar[Literal["group"]] = "group"
-
     @property
     def mtime_ns(self) -> int:
         return self.repository.stat("ref.lmdb").mtime_ns
@@ -158,8 +149,6 @@ class CommitsGroup(_HangarGroup):
 @dataclass(frozen=True, slots=True)
 class TreeGroup(_HangarGroup):
     """The columns of a branch, a commit or the staging area."""
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     tree: AnySnapshot
 
@@ -182,8 +171,6 @@ class TreeGroup(_HangarGroup):
 @dataclass(frozen=True, slots=True)
 class ColumnGroup(_HangarGroup):
     """The samples of a column."""
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     tree: AnySnapshot
     column: str
@@ -214,8 +201,6 @@ class ColumnGroup(_HangarGroup):
 @dataclass(frozen=True, slots=True)
 class SubsamplesGroup(_HangarGroup):
     """The subsamples of a sample."""
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     column: ColumnGroup
     sample: str
@@ -250,27 +235,20 @@ def _find(column: ColumnGroup, path: tuple[str, ...], table: RefTable) -> _Found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SampleArray(ArrayAbilities):
+class SampleArray(Array):
     """One sample: an immutable view of what its record said when it was opened."""
-
-    kind: ClassVar[Literal["array"]] = "array"
-    fetch: ClassVar[None] = None
 
     column: ColumnGroup
     path: tuple[str, ...]
     metadata: ArrayMetadata
     chunks: SampleChunks | RemoteChunks
     mtime_ns: int
-    found: _Found
-
-    @property
-    def version(self) -> Hashable:
-        return self.found
+    version: _Found
 
     def current(self) -> bool:
         """Tell whether the tree still has this sample under this name."""
         try:
-            return _find(self.column, self.path, self.column.tree.state().table) == self.found
+            return _find(self.column, self.path, self.column.tree.state().table) == self.version
         except NotFound:
             return False
 

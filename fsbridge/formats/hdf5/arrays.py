@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -156,8 +156,6 @@ SENT_BYTES, SENT_CHUNKS = MIB, 64
 
 class HDF5Array(DatasetVersion):
     """One version of a dataset, with its chunks."""
-
-    kind: ClassVar[Literal["array"]] = "array"
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
         kind = shown(found.dtype, found.form, found.fill)

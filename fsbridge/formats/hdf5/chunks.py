@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,14 +27,14 @@ from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
 from fsbridge.formats.hdf5.types import ShownType
 from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.metadata import MAX_EXTENT, ChunkGrid, Index
-from fsbridge.model import ChunkAbilities, ChunkInfo
+from fsbridge.model import ChunkInfo, Chunks
 from fsbridge.threads.forking import cached_property
 
 Column = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @dataclass(frozen=True)
-class DatasetChunks(ChunkAbilities):
+class DatasetChunks(Chunks):
     """Base of the chunks of all layouts: reading through the child, decoded sizes."""
 
     array: DatasetVersion
@@ -108,9 +109,9 @@ class DatasetChunks(ChunkAbilities):
             if place is not None:
                 self.array.opened().fetch(*place)
 
+    @abstractmethod
     def stored_at(self, index: Index) -> tuple[int, int] | None:
         """Return address and size of a chunk's stored bytes, or None if the child reads it. Raises NotFound."""
-        raise NotImplementedError
 
     def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytearray:
         """Return a chunk of elements of variable length. Raises CorruptData for a text that is not UTF-8."""
@@ -143,7 +144,7 @@ class TableChunks(DatasetChunks):
         return tables.get((self.array.file.path, self.array.version, self.array.lasts), self._load)
 
     def strays(self) -> Iterator[str]:
-        """See `model.ChunkAbilities.strays`."""
+        """See `model.Chunks.strays`."""
         if outside := self.table().outside:
             yield f"{self.array.place}: {outside} stored chunks outside its shape"
 

@@ -6,7 +6,7 @@ Not here: the dataset as a model array (`arrays.py`), its chunks (`chunks.py`).
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from fsbridge.formats.hdf5.types import ShownType, shown, spell
 from fsbridge.formats.hdf5.versions import DataVersion, lasting
 from fsbridge.formats.lazy_metadata import ParsedAttributes, light
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
-from fsbridge.model import ArrayAbilities
+from fsbridge.model import Array
 from fsbridge.store import Stat
 
 
@@ -34,8 +34,11 @@ class Version(NamedTuple):
     sources: tuple[Hashable, ...]
 
 
-class DatasetVersion(ArrayAbilities, ABC):
+class DatasetVersion(Array):
     """One version of a dataset."""
+
+    metadata: ArrayMetadata
+    version: Version
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat, kind: ShownType) -> None:
         """`found` is the child's description, `kind` how its elements are shown."""

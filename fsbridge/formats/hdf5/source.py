@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from fsbridge.children.client import error_of
 from fsbridge.config import Config
@@ -18,7 +18,7 @@ from fsbridge.formats.hdf5.whole import WholeFile, whole_file
 from fsbridge.formats.records import HDF5
 from fsbridge.formats.shared import Shared
 from fsbridge.metadata import JSON
-from fsbridge.model import Child, GroupAbilities, Link, SourceAbilities
+from fsbridge.model import Child, Group, Link, Source
 from fsbridge.store import Stat
 from fsbridge.store.local.files import file_check, path_opener
 
@@ -47,10 +47,11 @@ def open_hdf5(path: str | DataFile, config: Config, shared: Shared | None = None
         raise
 
 
-class HDF5Source(SourceAbilities):
+class HDF5Source(Source):
     """One opened file."""
 
     format = HDF5
+    root: HDF5Group
     rests = True
 
     def __init__(self, file: HDF5File) -> None:
@@ -73,14 +74,12 @@ class HDF5Source(SourceAbilities):
         self.file.close()
 
 
-class HDF5Group(GroupAbilities):
+class HDF5Group(Group):
     """A group, by its path of hard links.
 
     The first `above` components of the path are not in the mount (external links). `ancestors` are the groups above it in
     the mount, the root first.
     """
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], above: int = 0, ancestors: tuple[Ancestor, ...] = ()) -> None:
         self.file = file
@@ -94,9 +93,6 @@ class HDF5Group(GroupAbilities):
 
     def attributes(self) -> Mapping[str, JSON]:
         return pages.attributes(self.file, self.path)
-
-    def native(self) -> Mapping[str, JSON]:
-        return {}
 
     def whole_file(self) -> WholeFile | None:
         return None if self.path else whole_file(self.file)

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Unsupported
@@ -23,16 +22,17 @@ from fsbridge.formats.icechunk.snapshot_store import SnapshotStore
 from fsbridge.formats.records import ICECHUNK
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
-from fsbridge.model import Child, Group, GroupAbilities, Node, Source, SourceAbilities
+from fsbridge.model import Child, Group, Node, Source
 from fsbridge.store import Key, Store
 
 OpenZarr = Callable[[Store, Config], Source]
 
 
-class IcechunkSource(SourceAbilities):
+class IcechunkSource(Source):
     """`model.Source` for the repository at `key` of `store`. The store is closed with it if `owned`."""
 
     format = ICECHUNK
+    root: Group
 
     def __init__(self, store: Store, key: Key, config: Config, open_zarr: OpenZarr, owned: bool = True) -> None:
         self._store = store
@@ -43,7 +43,7 @@ class IcechunkSource(SourceAbilities):
         # Up to 256 opened hierarchies of branches, tags and snapshots are kept. One takes some KiB.
         self._opened = LRU[tuple[str, str], Source](256)
         self.repository = Repository(store, key, config)
-        self.root: Group = IcechunkRoot(self)
+        self.root = IcechunkRoot(self)
         self.repository.check()  # a repository that cannot be read is reported now
 
     def hierarchy(self, folder: str, name: str, resolve: Callable[[], str]) -> Node:
@@ -64,19 +64,14 @@ class IcechunkSource(SourceAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class _RepositoryGroup(GroupAbilities):
+class _RepositoryGroup(Group):
     """Base of all groups above the hierarchies."""
 
     source: IcechunkSource
 
-    kind: ClassVar[Literal["group"]] = "group"
-
     @property
     def mtime_ns(self) -> int:
         return self.source.repository.mtime_ns
-
-    def native(self) -> Mapping[str, JSON]:
-        return {}
 
 
 class IcechunkRoot(_RepositoryGroup):

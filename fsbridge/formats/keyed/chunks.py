@@ -9,11 +9,11 @@ from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.formats.keyed.placedchunks import ChunkFiles
 from fsbridge.formats.keyed.store import Encoded, KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import ChunkAbilities, ChunkInfo, OpenChunk, Pairs
+from fsbridge.model import ChunkInfo, Chunks, OpenChunk, Pairs
 from fsbridge.store import OpenedObject
 
 
-class KeyedChunks(ChunkAbilities):
+class KeyedChunks(Chunks):
     """The chunks of an array: one file each, decoded by a codec chain."""
 
     def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
@@ -22,7 +22,9 @@ class KeyedChunks(ChunkAbilities):
         self.metadata = metadata
         self.chain = chain
         self.limit = keyed.limit(chain)
-        self.find = files.find
+
+    def find(self, index: Index) -> ChunkInfo:
+        return self.files.find(index)
 
     def find_prefix(self, prefix: Index) -> int:
         return self.files.find_prefix(prefix)
@@ -49,10 +51,10 @@ class KeyedChunks(ChunkAbilities):
     def count(self) -> int:
         return self.files.count()
 
-    def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenKeyedChunk | None:
-        """Return the chunk with its stored object held open, or None in a store where that does not pay."""
+    def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
+        """Return the chunk with its stored object held open, unless that does not pay in the store."""
         found = self.files.opened(index)
-        return None if found is None else OpenKeyedChunk(self, index, *found)
+        return super().open(index) if found is None else OpenKeyedChunk(self, index, *found)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         self.decode_into(index, self.keyed.read(self.files.key(index), info, len(out)), out)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,17 +20,7 @@ from fsbridge.formats.documents import Document
 from fsbridge.formats.keyed.consolidated import contradictions, named_members
 from fsbridge.formats.keyed.store import DOCUMENTS, KeyedStore
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
-from fsbridge.model import (
-    Array,
-    ArrayAbilities,
-    Child,
-    Chunks,
-    Group,
-    GroupAbilities,
-    Node,
-    SourceAbilities,
-    as_array,
-)
+from fsbridge.model import Array, Child, Chunks, Group, Node, Source, as_array
 from fsbridge.store import ROOT, WHOLE, Key
 
 _CHUNK = re.compile("c|(c[.])?[0-9]+([.][0-9]+)*")
@@ -68,14 +58,12 @@ class Hierarchy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedGroup(GroupAbilities):
+class KeyedGroup(Group):
     """A directory that is no array. Each subdirectory is a member, with or without documents of its own.
 
     `unread`: the document that would say so cannot be read, so the directory may be an array. Directories that look like
     chunks are then no members.
     """
-
-    kind: ClassVar[Literal["group"]] = "group"
 
     hierarchy: Hierarchy
     key: Key
@@ -188,10 +176,8 @@ class KeyedGroup(GroupAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedArray(ArrayAbilities):
+class KeyedArray(Array):
     """One version of an array's metadata. `check` tells whether the store still has this version."""
-
-    kind: ClassVar[Literal["array"]] = "array"
 
     metadata: ArrayMetadata
     version: Hashable
@@ -246,7 +232,7 @@ def _current(check: Callable[[], bool]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedSource(SourceAbilities):
+class KeyedSource(Source):
     """An opened hierarchy. `owned`: the store is closed with it."""
 
     format: Format
@@ -271,11 +257,8 @@ class KeyedSource(SourceAbilities):
     def lease(self) -> KeyedStore:
         return self.hierarchy.keyed
 
-    def rest(self) -> None:
-        """Do nothing, because there is nothing to close yet.
-
-        Only the stores that links lead to belong to this hierarchy alone, and they are closed with their last user.
-        """
+    # `rest` has nothing to close: only the stores that links lead to belong to this hierarchy alone, and they are closed
+    # with their last user.
 
     def close(self) -> None:
         self.hierarchy.keyed.externals.close()

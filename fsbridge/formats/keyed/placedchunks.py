@@ -101,7 +101,7 @@ class ChunkFiles(Protocol):
         """Return the chunk with its object held open; None in a store where that does not pay."""
 
     def absent(self, indices: Sequence[Index]) -> set[Index]:
-        """See `model.ChunkAbilities.absent`."""
+        """See `model.Chunks.absent`."""
 
     def find_prefix(self, prefix: Index) -> int: ...
 
@@ -109,14 +109,14 @@ class ChunkFiles(Protocol):
         """Return the mtime of the directory that holds all chunks, 0 if it does not exist. Lists nothing."""
 
     def commit(self) -> Hashable:
-        """See `model.ChunkAbilities.commit`."""
+        """See `model.Chunks.commit`."""
 
     def scan(self, prefix: Index) -> Iterator[Pairs]: ...
 
     def count(self) -> int: ...
 
     def strays(self) -> Iterator[str]:
-        """See `model.ChunkAbilities.strays`."""
+        """See `model.Chunks.strays`."""
 
 
 class PlacedChunkFiles(ABC):
@@ -187,7 +187,7 @@ class PlacedChunkFiles(ABC):
         return self._count() if self.asked is None else len(self.asked.stored())
 
     def strays(self) -> Iterator[str]:
-        """See `model.ChunkAbilities.strays`. In a store that cannot be listed none are found."""
+        """See `model.Chunks.strays`. In a store that cannot be listed none are found."""
         return self._strays(self.directory, "") if self.asked is None else iter(())
 
     def _strays(self, directory: Key, below: str) -> Iterator[str]:

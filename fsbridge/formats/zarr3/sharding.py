@@ -21,7 +21,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.zarr3.shard_index import Span, shard_positions
 from fsbridge.formats.zarr3.shards import HeldShard, Shards
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import ChunkAbilities, ChunkInfo, OpenChunk
+from fsbridge.model import ChunkInfo, Chunks, OpenChunk
 from fsbridge.store import BATCH_NAMES, Key
 from fsbridge.threads.deadlines import Stopwatch
 
@@ -80,7 +80,7 @@ Members: TypeAlias = list[tuple[int, int]]
 """Part of a listing: coordinates and the mtime (ns) of their shards, sorted."""
 
 
-class ShardedChunks(ChunkAbilities):
+class ShardedChunks(Chunks):
     """The inner chunks of a sharded array: `model.Chunks`.
 
     `metadata` has the grid of inner chunks; `chain` decodes one of them.
@@ -118,18 +118,18 @@ class ShardedChunks(ChunkAbilities):
         location = None if span.data is not None else (span.start + offset, length)
         return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled)
 
-    def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenInnerChunk | None:
-        """Return the inner chunk at `index` with its shard held open; None if codecs surround the shards.
+    def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
+        """Return the inner chunk at `index` with its shard held open, unless codecs surround the shards.
 
         If `beside` is in the same shard, the open shard of `beside` is used.
         """
         if not self._plain or not self._grid.holds(index):
-            return None
+            return super().open(index)
         shard, local = self._grid.split(index)
         held = beside.held if isinstance(beside, OpenInnerChunk) and beside.held.span.shard == shard else None
         if held is None:
             if (opened := self._files.opened(shard)) is None:
-                return None
+                return super().open(index)
             held = HeldShard(shard, *opened)
         held.use()
         try:

@@ -17,7 +17,6 @@ from fake_model import FakeArray, FakeChunks, fake_array
 from fsbridge import decoded as array_versions
 from fsbridge.config import MIB
 from fsbridge.decoded import ArrayVersion, DecodedArray
-from fsbridge.decoded import chunks as decoded_chunks
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
@@ -117,7 +116,7 @@ def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
     events: list[tuple[str, object]] = []
 
     class Open:
-        def __init__(self, chunks: object, index: Index, beside: object) -> None:
+        def __init__(self, index: Index, beside: object) -> None:
             self.info, self.index = array.chunks.find(index), index
             events.append(("open", index))
 
@@ -130,7 +129,7 @@ def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
         def close(self) -> None:
             events.append(("close", self.index))
 
-    monkeypatch.setattr(decoded_chunks, "open_chunk", Open)
+    monkeypatch.setattr(array.chunks, "open", Open)
     chunks, wanted = chunks_of(array), [(0, 0), (9, 9), (0, 1)]
     assert chunks.prefetch(wanted) is None
     assert chunks.holds((0, 1))

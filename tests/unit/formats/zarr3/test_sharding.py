@@ -23,7 +23,6 @@ from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.open import Opening
 from fsbridge.formats.zarr3 import sharding
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
-from fsbridge.model import open_chunk
 from fsbridge.store import BATCH_NAMES, Key, Stat
 from fsbridge.store.local import LocalStore
 
@@ -334,13 +333,13 @@ def test_a_damaged_inner_chunk_is_an_error_for_itself_only(tmp_path: Path) -> No
 def test_p9_an_inner_chunk_that_is_held_open_is_the_one_that_was_found(tmp_path: Path) -> None:
     array = root_array(write(tmp_path, sharded(), {"c/0": GOOD + index((EMPTY, EMPTY), (4, 4))}))
     with pytest.raises(NotFound):
-        open_chunk(array.chunks, (0,))
+        array.chunks.open((0,))
     with pytest.raises(NotFound):
-        open_chunk(array.chunks, (4,))
-    held, out = open_chunk(array.chunks, (1,)), bytearray(4)
+        array.chunks.open((4,))
+    held, out = array.chunks.open((1,)), bytearray(4)
     (tmp_path / "new").write_bytes(GOOD + index((4, 4), (0, 4)))
     (tmp_path / "new").rename(tmp_path / "c/0")
-    now = open_chunk(array.chunks, (1,))
+    now = array.chunks.open((1,))
     for chunk, wanted in ((held, [3, 4]), (now, [1, 2])):
         try:
             chunk.read_into(memoryview(out))
@@ -349,7 +348,7 @@ def test_p9_an_inner_chunk_that_is_held_open_is_the_one_that_was_found(tmp_path:
         else:
             assert np.frombuffer(out, "<i2").tolist() == wanted
         chunk.close()
-    held = open_chunk(array.chunks, (1,))
+    held = array.chunks.open((1,))
     (tmp_path / "c/0").write_bytes(GOOD[::-1] + index((0, 4), (4, 4)))
     with pytest.raises((Stale, CorruptData)):
         held.read_into(memoryview(out))
@@ -364,11 +363,11 @@ def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(
     opened: list[str] = []
     before, files = LocalStore.opened, len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(LocalStore, "opened", lambda store, key: opened.append(str(key)) or before(store, key))
-    first = open_chunk(array.chunks, (0,))
-    second = open_chunk(array.chunks, (1,), first)
+    first = array.chunks.open((0,))
+    second = array.chunks.open((1,), first)
     with pytest.raises(NotFound):
-        open_chunk(array.chunks, (2,), second)
-    other = open_chunk(array.chunks, (3,), second)
+        array.chunks.open((2,), second)
+    other = array.chunks.open((3,), second)
     assert opened == ["c/0", "c/1", "c/1"]
     out = bytearray(4)
     for chunk, wanted in ((first, [1, 2]), (second, [3, 4]), (other, [3, 4])):
@@ -376,8 +375,8 @@ def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(
         assert np.frombuffer(out, "<i2").tolist() == wanted
         chunk.close()
     assert len(os.listdir("/proc/self/fd")) == files
-    first = open_chunk(array.chunks, (0,))
-    second = open_chunk(array.chunks, (1,), first)
+    first = array.chunks.open((0,))
+    second = array.chunks.open((1,), first)
     first.close()
     (tmp_path / "c/0").write_bytes(GOOD[::-1] + index((0, 4), (4, 4)))
     with pytest.raises((Stale, CorruptData)):
@@ -396,7 +395,7 @@ def test_what_of_shards_may_be_asked_at_once(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         plain.chunks.find((2,))
     with without_waiting():
-        held, out = open_chunk(plain.chunks, (1,)), bytearray(4)
+        held, out = plain.chunks.open((1,)), bytearray(4)
         held.read_into(memoryview(out))
         held.close()
         with pytest.raises(NotFound):
