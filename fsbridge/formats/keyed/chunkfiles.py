@@ -17,7 +17,7 @@ import numpy as np
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
-from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys, PlacedChunkFiles, stored_once
+from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys, stored_once
 from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, search
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Pairs
@@ -39,7 +39,7 @@ def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, 
     return NestedChunkFiles(store, directory, grid, keys)
 
 
-class NestedChunkFiles(PlacedChunkFiles):
+class NestedChunkFiles(ChunkFiles):
     """Chunk files in nested directories, one for each leading coordinate. A directory without chunks is shown empty."""
 
     def _find_directory(self, prefix: Index) -> int:
@@ -139,7 +139,7 @@ WAIT_SECONDS = 0.5
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 
 
-class FlatChunkFiles(PlacedChunkFiles):
+class FlatChunkFiles(ChunkFiles):
     """Chunk files that are all in the array's own directory, found in a shared listing of it."""
 
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, directories: FlatDirectories) -> None:

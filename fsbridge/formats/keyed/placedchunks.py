@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, NamedTuple, Protocol, cast
+from typing import Literal, NamedTuple, cast
 
 from fsbridge.asking import Kept
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Unsupported
@@ -85,42 +85,11 @@ BESIDE_CHUNKS = frozenset(("zarr.json", "attributes.json"))
 """Documents in an array's directory with names that do not begin with a dot."""
 
 
-class ChunkFiles(Protocol):
-    """The stored chunk objects of one array: the part of `model.Chunks` that needs no decoding. Thread-safe."""
+class ChunkFiles(ABC):
+    """The stored chunk objects of one array: the part of `model.Chunks` that needs no decoding. Thread-safe.
 
-    def key(self, index: Index) -> Key:
-        """Return the store key of the chunk at `index`."""
-
-    def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
-        """Return the stored chunk. Raises NotFound if absent or outside the grid, CorruptData if it is a directory.
-
-        `read`: the range that will be read next, see `store.Store.stat`.
-        """
-
-    def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
-        """Return the chunk with its object held open; None in a store where that does not pay."""
-
-    def absent(self, indices: Sequence[Index]) -> set[Index]:
-        """See `model.Chunks.absent`."""
-
-    def find_prefix(self, prefix: Index) -> int: ...
-
-    def mtime_ns(self) -> int:
-        """Return the mtime of the directory that holds all chunks, 0 if it does not exist. Lists nothing."""
-
-    def commit(self) -> Hashable:
-        """See `model.Chunks.commit`."""
-
-    def scan(self, prefix: Index) -> Iterator[Pairs]: ...
-
-    def count(self) -> int: ...
-
-    def strays(self) -> Iterator[str]:
-        """See `model.Chunks.strays`."""
-
-
-class PlacedChunkFiles(ABC):
-    """Base of nested and flat chunk files: keys, bounds, looking up a chunk, stores that cannot be listed."""
+    Base of nested and flat chunk files: keys, bounds, looking up a chunk, stores that cannot be listed.
+    """
 
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:
         self.store = store
@@ -133,6 +102,7 @@ class PlacedChunkFiles(ABC):
         self.asked = None if store.listable else UnlistedChunks(store, directory, grid, keys)
 
     def key(self, index: Index) -> Key:
+        """Return the store key of the chunk at `index`; NotFound outside the grid."""
         inside = len(index) == len(self.counts)
         for coordinate, count in zip(index, self.counts, strict=False):
             inside &= 0 <= coordinate < count
@@ -141,6 +111,10 @@ class PlacedChunkFiles(ABC):
         return Key(self._start + self.keys.encode(index))
 
     def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
+        """Return the stored chunk. Raises NotFound if absent or outside the grid, CorruptData if it is a directory.
+
+        `read`: the range that will be read next, see `store.Store.stat`.
+        """
         key = self.key(index)
         stat = self.store.stat(key, read)
         if stat.is_dir:
@@ -148,6 +122,7 @@ class PlacedChunkFiles(ABC):
         return _info(stat)
 
     def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
+        """Return the chunk with its object held open; None in a store where that does not pay."""
         key = self.key(index)
         try:
             found = self.store.opened(key)
@@ -156,6 +131,7 @@ class PlacedChunkFiles(ABC):
         return None if found is None else (_info(found.stat), found)
 
     def absent(self, indices: Sequence[Index]) -> set[Index]:
+        """See `model.Chunks.absent`."""
         wanted: dict[str, dict[str, Index]] = {}  # by directory, and by name
         for index in indices:
             directory, _, name = self.key(index).rpartition("/")
@@ -237,6 +213,7 @@ class PlacedChunkFiles(ABC):
         return keys.spread(counts) if self.store.remote else []
 
     def mtime_ns(self) -> int:
+        """Return the mtime of the directory that holds all chunks, 0 if it does not exist. Lists nothing."""
         if self.store.prefixes:
             return self.store.stat(ROOT).mtime_ns
         try:
@@ -245,6 +222,7 @@ class PlacedChunkFiles(ABC):
             return 0
 
     def commit(self) -> Hashable:
+        """See `model.Chunks.commit`."""
         try:
             return self.store.commit(self.directory)
         except NotFound:
