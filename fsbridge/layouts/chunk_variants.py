@@ -162,10 +162,10 @@ class FilledSpace(ChunkSpace):
         self.chunks.check()
         form, size = self.form(cell), self.file_size(cell)
         assert size is not None
-        return FilledChunk(b"" if form is None else form.header, self._fill, size)
+        return FilledHandle(b"" if form is None else form.header, self._fill, size)
 
 
-class FilledChunk(Handle):
+class FilledHandle(Handle):
     """The file of a chunk that is not stored, open for reading: its header, then the fill value."""
 
     __slots__ = ("_element", "_header", "size")

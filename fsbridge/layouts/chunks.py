@@ -128,7 +128,7 @@ class ChunkSpace(Numbering):
         """Open the file as it is now. NotFound if there is none, Stale if the chunk or the metadata have changed."""
         form = self.form(cell)
         chunk = self.chunks.open(self.index(cell), version)
-        return chunk if form is None else ConvertedChunk(chunk, form)
+        return chunk if form is None else ConvertedHandle(chunk, form)
 
     # What is the same for all
 
@@ -292,7 +292,7 @@ class ChunkFile(File):
         return self.of.open(self.at, self.version)
 
 
-class ConvertedChunk(Handle):
+class ConvertedHandle(Handle):
     """One version of one chunk in another form, open for reading. Only what is read is converted."""
 
     __slots__ = ("_chunk", "_form", "size", "version")
