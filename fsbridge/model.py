@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
 
 from fsbridge.metadata import JSON, ArrayMetadata, Format, Index, Origin
 
 
 class ChunkInfo(NamedTuple):
-    """One stored chunk.
+    """What is known of one stored chunk. It holds nothing open, and reading checks that the chunk is still this one.
 
     `version` changes whenever the stored bytes may have changed (P9); `stored` is the stored size in bytes (0: not known
     without more I/O), `mtime_ns` the stored object's. `location` belongs to the format (byte range, filter mask, ...).
@@ -32,6 +33,24 @@ class ChunkInfo(NamedTuple):
 
 Pairs: TypeAlias = Sequence[tuple[int, int]]
 """Stored chunks below a prefix: the next coordinate of each, and an mtime in ns."""
+
+
+class OpenChunk(NamedTuple):
+    """A stored chunk that has been opened, to be read without a second look-up. The caller that opened it closes it.
+
+    It has no decoded bytes: for these `decoded.DecodedChunk` finds the chunk again by its `info`.
+    """
+
+    info: ChunkInfo
+    read_into: Callable[[memoryview], None]
+    """Decodes the chunk as `Chunks.read_into` does."""
+    held: Any = None
+    """What of the store is held open; None if reading finds the chunk again."""
+
+    def close(self) -> None:
+        """Release what is held open."""
+        if self.held is not None:
+            self.held.close()
 
 
 class Chunks(ABC):
@@ -85,7 +104,21 @@ class Chunks(ABC):
         With `beside`, which the same thread has opened and not closed yet, the chunk is as of when `beside` was opened, if
         both are in one stored object that is held open.
         """
-        return FoundChunk(self, index, self.find(index))
+        info = self.find(index)
+        return OpenChunk(info, partial(self.read_into, index, info))
+
+    @property
+    def in_parts(self) -> bool:
+        """True if some chunk may be decoded in parts (`step`, `read_part`)."""
+        return False
+
+    def step(self, index: Index, info: ChunkInfo) -> int | None:
+        """Return the decoded bytes of the smallest part that can be decoded alone; None: only the whole chunk."""
+        return None
+
+    def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
+        """Fill `out` with decoded bytes of a chunk that has a `step`, from `start` on. Raises what `read_into` raises."""
+        raise NotImplementedError
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         """Bytes [start, stop) of the decoded chunk without decoding all of it; None if the codec allows no short cut."""
@@ -110,33 +143,6 @@ class Chunks(ABC):
     def strays(self) -> Iterator[str]:
         """Describe the stored objects among the chunks that are no chunk of the grid. Blocking; lists them all."""
         return iter(())
-
-
-class OpenChunk(Protocol):
-    """A stored chunk that has been found, and is read without a second lookup. The caller that opened it closes it."""
-
-    @property
-    def info(self) -> ChunkInfo: ...
-
-    def read_into(self, out: memoryview) -> None:
-        """Decode the chunk as `Chunks.read_into` does."""
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class FoundChunk:
-    """An `OpenChunk` of any chunks: nothing is held open, so reading finds it again."""
-
-    chunks: Chunks
-    index: Index
-    info: ChunkInfo
-
-    def read_into(self, out: memoryview) -> None:
-        self.chunks.read_into(self.index, self.info, out)
-
-    def close(self) -> None:
-        """Do nothing, because nothing is held."""
 
 
 class Child(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import FsbridgeError, Stale
@@ -54,7 +55,13 @@ class KeyedChunks(Chunks):
     def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
         """Return the chunk with its stored object held open, unless that does not pay in the store."""
         found = self.files.opened(index)
-        return super().open(index) if found is None else OpenKeyedChunk(self, index, *found)
+        if found is None:
+            return super().open(index)
+        info, held = found
+        return OpenChunk(info, partial(self._read_held, index, held), held)
+
+    def _read_held(self, index: Index, held: OpenedObject, out: memoryview) -> None:
+        self.decode_into(index, held.read(self.keyed.stored_limit(len(out))), out)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         self.decode_into(index, self.keyed.read(self.files.key(index), info, len(out)), out)
@@ -106,19 +113,3 @@ class KeyedChunks(Chunks):
     def size(self, index: Index, info: ChunkInfo) -> int:
         size = self.metadata.chunk_bytes(index)
         return size if size is not None else len(self.read_all(index, info, self.keyed.config.max_chunk))
-
-
-class OpenKeyedChunk:
-    """A chunk with its stored object held open (`model.OpenChunk`)."""
-
-    __slots__ = ("_chunks", "_found", "_index", "close", "info")
-
-    def __init__(self, chunks: KeyedChunks, index: Index, info: ChunkInfo, found: OpenedObject) -> None:
-        self._chunks = chunks
-        self._index = index
-        self._found = found
-        self.info = info
-        self.close = found.close
-
-    def read_into(self, out: memoryview) -> None:
-        self._chunks.decode_into(self._index, self._found.read(self._chunks.keyed.stored_limit(len(out))), out)

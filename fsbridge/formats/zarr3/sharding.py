@@ -10,6 +10,7 @@ import contextlib
 import itertools
 from array import array
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -126,17 +127,23 @@ class ShardedChunks(Chunks):
         if not self._plain or not self._grid.holds(index):
             return super().open(index)
         shard, local = self._grid.split(index)
-        held = beside.held if isinstance(beside, OpenInnerChunk) and beside.held.span.shard == shard else None
-        if held is None:
+        held = None if beside is None else beside.held
+        if not isinstance(held, HeldShard) or held.span.shard != shard:
             if (opened := self._files.opened(shard)) is None:
                 return super().open(index)
             held = HeldShard(shard, *opened)
         held.use()
         try:
             span, offset, length = self._shards.descend(held.span, local)
-            return OpenInnerChunk(self, index, held, (span.start + offset, length))
-        finally:
+        except BaseException:
             held.close()
+            raise
+        info = held.span.info._replace(stored=length, location=(span.start + offset, length))
+        return OpenChunk(info, partial(self._read_held, index, info, held), held)
+
+    def _read_held(self, index: Index, info: ChunkInfo, held: HeldShard, out: memoryview) -> None:
+        self._check_size(index, info, len(out))
+        self._decode_into(index, held.read_range(*info.location), out)
 
     def find_prefix(self, prefix: Index) -> int:
         """Return the mtime of the shards with inner chunks below `prefix`. Reads indexes only until one has such a chunk."""
@@ -186,9 +193,9 @@ class ShardedChunks(Chunks):
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """Read one range of the shard, decoded into `out`."""
-        self.decode_into(index, self._stored(index, info, len(out)), out)
+        self._decode_into(index, self._stored(index, info, len(out)), out)
 
-    def decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
+    def _decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
         """Decode the encoded bytes of an inner chunk."""
         try:
             self._chain.decode_into(data, out, self._keyed.limit(self._chain))
@@ -257,7 +264,7 @@ class ShardedChunks(Chunks):
         """Return which next coordinates below `prefix` have inner chunks in one shard, see `Shards.rows`."""
         return self._shards.rows(shard, self._grid.split(prefix)[1], self._grid.room(shard))
 
-    def check_size(self, index: Index, info: ChunkInfo, decoded: int) -> None:
+    def _check_size(self, index: Index, info: ChunkInfo, decoded: int) -> None:
         """Raise TooLarge for more stored bytes than `decoded` ones may have."""
         limit = self._keyed.stored_limit(decoded)
         if info.stored > limit:
@@ -265,7 +272,7 @@ class ShardedChunks(Chunks):
 
     def _stored(self, index: Index, info: ChunkInfo, decoded: int) -> bytes:
         """Return the encoded bytes of the chunk that `info` describes."""
-        self.check_size(index, info, decoded)
+        self._check_size(index, info, decoded)
         if info.location is not None:
             return self._keyed.read_range(self._key(index), info, *info.location)
         try:
@@ -275,25 +282,6 @@ class ShardedChunks(Chunks):
         if span.info.version != info.version:
             raise Stale(f"{self._describe(index)}: the shard was replaced")
         return self._shards.read(span, offset, length)
-
-
-class OpenInnerChunk:
-    """An inner chunk in an open shard (`model.OpenChunk`). `location`: where in the shard it is."""
-
-    __slots__ = ("_chunks", "_index", "close", "held", "info")
-
-    def __init__(self, chunks: ShardedChunks, index: Index, held: HeldShard, location: tuple[int, int]) -> None:
-        info = held.span.info
-        self._chunks = chunks
-        self._index = index
-        self.held = held
-        self.info = ChunkInfo(info.version, location[1], info.mtime_ns, location, info.settled)
-        self.close = held.close
-        held.use()
-
-    def read_into(self, out: memoryview) -> None:
-        self._chunks.check_size(self._index, self.info, len(out))
-        self._chunks.decode_into(self._index, self.held.read_range(*self.info.location), out)
 
 
 def merged(found: Iterator[Members]) -> Iterator[Members]:

@@ -15,14 +15,14 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import TypeAlias, cast
 
 from fsbridge.config import MIB
 from fsbridge.decoded import ArrayVersion, DecodedChunk
 from fsbridge.errors import NotFound
 from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
-from fsbridge.model import ChunkInfo, Chunks
+from fsbridge.model import Chunks
 
 REMEMBERED_CHUNKS = 65536
 """Most chunks that an open file remembers, so that they are not looked up again at each read."""
@@ -88,21 +88,6 @@ _FEW = 4
 
 _LONG_BYTES = 16 * MIB
 """Least bytes of a file for which large chunks are decoded in slabs, because it does not need a whole chunk at once."""
-
-
-@runtime_checkable
-class InParts(Protocol):
-    """The ability of some `model.Chunks` to decode parts of a chunk."""
-
-    @property
-    def in_parts(self) -> bool:
-        """True if some chunk may be decoded in parts."""
-
-    def step(self, index: Index, info: ChunkInfo) -> int | None:
-        """Return the decoded bytes of the smallest part that can be decoded alone; None: only the whole chunk."""
-
-    def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
-        """Fill `out` with decoded bytes of a chunk from `start` on. Raises what `read_into` raises."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from fsbridge.layouts.files.elements.chunk_bytes import Arrangement, copy_part, 
 from fsbridge.layouts.files.elements.pieces import (
     REMEMBERED_CHUNKS,
     FoundChunks,
-    InParts,
     Piece,
     Slabs,
     cut,
@@ -78,7 +77,7 @@ class ChunkSupply:
         """Choose how chunks are cut into slabs; not at all for a remote store, or for chunks too large for the cache."""
         of = self._version.chunks
         chunks = of.array.chunks
-        whole = self.remote or not isinstance(chunks, InParts) or not chunks.in_parts
+        whole = self.remote or not chunks.in_parts
         if whole or self._largest() > min(of.max_chunk, self._cache.budget // 2):
             return Slabs()
         return cutting(self._metadata, selection, native_order(self._metadata))
@@ -250,7 +249,7 @@ class ChunkSupply:
         chunk = piece.chunk
         known = self._divided.get(chunk.index)
         if known is None:
-            step = cast(InParts, self._version.chunks.array.chunks).step(chunk.index, chunk.info)
+            step = self._version.chunks.array.chunks.step(chunk.index, chunk.info)
             known = self._divided[chunk.index] = step is not None and step <= piece.size
             if len(self._divided) > REMEMBERED_CHUNKS:
                 self._divided.clear()
@@ -300,7 +299,7 @@ class ChunkSupply:
     def _decode(self, piece: Piece, out: memoryview) -> None:
         chunks, chunk = self._version.chunks.array.chunks, piece.chunk
         if piece.is_slab:
-            cast(InParts, chunks).read_part(chunk.index, chunk.info, piece.start, out)
+            chunks.read_part(chunk.index, chunk.info, piece.start, out)
             return
         if not self._reordered:
             chunks.read_into(chunk.index, chunk.info, out)
