@@ -14,7 +14,7 @@ from fsbridge.config import Config, Remote
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
 from fsbridge.store import Key
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.store import ObjectStore
@@ -26,7 +26,7 @@ def remote_store(server: FakeS3, ttl: float = 1.0, blocks: Path | None = None, r
     location = parse_url(f"s3://{BUCKET}/remote")
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
     cache = None if blocks is None else BlockCache(str(blocks), 1 << 30, location.text)
-    return ObjectStore(Client(location, options), Ages(ttl, 60.0), cache, read_ahead)
+    return ObjectStore(Client(location, options), Answers(ttl, 60.0), cache, read_ahead)
 
 
 _times = itertools.count(1_000_000_000)

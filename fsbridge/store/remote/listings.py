@@ -2,7 +2,7 @@
 
 A long listing is made by several LISTs in parallel, each of the keys between two names.
 
-Not here: the requests themselves (`client.py`), how compactly listings are remembered (`answers.py`), single objects.
+Not here: the requests themselves (`client.py`), what is remembered and for how long (`answers.py`), single objects.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ import threading
 import time
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from fsbridge import asking
 from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable, Unreachable
 from fsbridge.lru import LRU
-from fsbridge.store import Key, Stat
-from fsbridge.store.remote.answers import MAX_MEMBERS, Ages, Arriving, Levels, ListedLevel, split
+from fsbridge.store import Key
+from fsbridge.store.remote.answers import MAX_MEMBERS, Age, Answers, ListedLevel
 from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
 from fsbridge.threads import starting
 
@@ -116,6 +115,83 @@ def _ascending(page: Sequence[Object]) -> bool:
     return all(left.key < right.key for left, right in itertools.pairwise(page))
 
 
+class Arriving:
+    """A directory's members during a recursive listing; only names once there are too many objects."""
+
+    __slots__ = ("_asked", "_mtimes", "_objects", "_prefixes", "_strip", "many")
+
+    def __init__(self, strip: int, asked: float) -> None:
+        """`strip`: number of characters of the keys before the name. `asked`: when they were asked for."""
+        self.many = False
+        """True if there are more objects than are remembered."""
+        self._asked = asked
+        self._strip = strip
+        self._objects: list[Object] = []
+        self._prefixes: set[str] = set()
+        self._mtimes: dict[str, int] = {}
+
+    def take(self, page: Iterable[Object]) -> list[str]:
+        """Return the new names on a page."""
+        names: list[str] = []
+        for item in page:
+            name, deeper, _ = item.key[self._strip :].partition("/")
+            if deeper and name not in self._prefixes:
+                self._prefixes.add(name)
+                names.append(name)
+            elif name and not deeper:
+                names.append(name)
+                if not self.many:
+                    self._objects.append(item)
+                    self._mtimes[name] = item.mtime_ns
+        if len(self._objects) > MAX_MEMBERS:
+            self.many = True
+            self._objects.clear()
+            self._mtimes.clear()
+        return names
+
+    def mtime_ns(self, name: str) -> int | None:
+        """Return the modification time of an object that has been listed already."""
+        return self._mtimes.get(name)
+
+    def level(self) -> ListedLevel:
+        """Return all members, after all pages have been taken, unless there are too `many`."""
+        return ListedLevel(self._prefixes, self._objects, self._strip, self._asked)
+
+
+def split(
+    root: Key, pages: Iterator[Iterable[Object]], asked: float, most: int = MAX_MEMBERS
+) -> dict[Key, ListedLevel] | None:
+    """Return the listings of `root` and of every directory below it from a recursive listing.
+
+    `asked`: when that was asked for. Returns None for more than `most` objects or directories, because a key of 1 KB can
+    imply five hundred directories.
+    """
+    objects: dict[Key, list[Object]] = {root: []}
+    prefixes: dict[Key, set[str]] = {root: set()}
+    count = 0
+    for page in pages:
+        for item in page:
+            count += 1
+            if count > most:
+                return None
+            if item.key == root:
+                continue  # the marker of the directory itself
+            folder = Key(item.key.rpartition("/")[0])
+            if folder not in objects:
+                below = folder
+                while below not in objects:
+                    objects[below], prefixes[below] = [], set()
+                    below = below.parent
+                if len(objects) > most:
+                    return None
+                while folder != below:
+                    prefixes[folder.parent].add(folder.name)
+                    folder = folder.parent
+                folder = Key(item.key.rpartition("/")[0])
+            objects[folder].append(item)
+    return {key: ListedLevel(prefixes[key], objects[key], len(key) + 1 if key else 0, asked) for key in objects}
+
+
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """Listings beneath so many members of a directory, within so many seconds, count as a walk through all members."""
 LISTED_DIRECTORIES = 2
@@ -124,7 +200,7 @@ WALK_PAGES, WALK_PART = 8, 2
 """Most pages of a listing of all that is walked through: eight, or half as many as there are subdirectories if that is more.
 Listing the subdirectories one by one would take one or two requests each."""
 SHOWN_DIRECTORIES = 4096
-"""Number of directories remembered as listed, and of those remembered as listed with all that lies beneath."""
+"""Number of directories remembered as listed by a program, or as too large or too slow to be listed with all beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
 """The same for looks at one object in each member. They are less, because looks, unlike pages, can be made in parallel."""
 
@@ -132,29 +208,27 @@ LOOK_PAGES, LOOK_PART = 1, 32
 class Listings:
     """The listings of one store, which say what exists while they are young enough. Thread-safe."""
 
-    def __init__(self, client: Client, ages: Ages, read_ahead: bool) -> None:
+    def __init__(self, client: Client, answers: Answers, read_ahead: bool) -> None:
         """`read_ahead`: False if only what is asked for is listed."""
         self.listable = client.location.kind != "http"
         self.mtime_ns = 0
         """The mtime of all directories, because they have none of their own."""
-        self.remembered = Levels(MAX_MEMBERS)
         self._client = client
-        self._ages = ages
+        self._answers = answers
         self._read_ahead = read_ahead
         self._lock = threading.Lock()
+        self._asking = asking.Locks[Key]()  # of directories that are being listed
+        self._arriving: dict[Key, Arriving] = {}
         self._large: set[Key] = set()  # directories with more members than are remembered
-        self._vast: dict[Key, int] = {}  # directories beneath which there are more objects than the number
-        self._slow: set[Key] = set()  # a listing of all that lies beneath is nearly too old when it arrives
-        self._beneath: LRU[Key, float] = LRU(SHOWN_DIRECTORIES)  # when all that lies beneath was asked for
+        self._vast: LRU[Key, int] = LRU(SHOWN_DIRECTORIES)  # directories with more objects beneath than the number
+        self._slow: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)  # what lies beneath is nearly too old when its listing arrives
+        self._shown: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)
         # By directory, and True for looks, False for listings: the members beneath which these were, and when.
         self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
-        self._shown: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)
-        self._under_way: dict[Key, threading.Event] = {}
-        self._arriving: dict[Key, Arriving] = {}
 
     def known(self, key: Key) -> ListedLevel | None:
         """The members of a directory, if a young enough listing is remembered."""
-        return self.remembered.get(key, self._ages.listed())
+        return self._answers.level(key, self._answers.listing_age())
 
     def shows(self, key: Key) -> bool:
         """True if a remembered listing has an object at `key`. Makes no request."""
@@ -166,33 +240,34 @@ class Listings:
         level = self.known(key.parent)
         return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
-    def level(self, key: Key, since: float | None = None) -> ListedLevel:
-        """Return the members of a directory, requested after `since`; empty if nothing lies there."""
-        since = self._ages.listed() if since is None else since
-        while True:
-            level = self.remembered.get(key, since)
-            if level is not None:
-                return level
-            if not self.listable:
-                raise Unlistable(f"{self._client.place(key)}: cannot be listed; members can be looked up by name")
-            if self._walk(key, self._ages.listed()):
-                continue
-            with self._once(key) as mine:
-                if mine:  # another thread may have got an answer meanwhile
-                    level = self.remembered.get(key, since)
-                    return self._asked(key) if level is None else level
+    def level(self, key: Key, age: Age | None = None) -> ListedLevel:
+        """Return the members of a directory, empty if nothing lies there. They may be as old as a listing, or as `age`."""
+        age = age or self._answers.listing_age()
+        level = self._answers.level(key, age)
+        if level is None and not self.listable:
+            raise Unlistable(f"{self._client.place(key)}: cannot be listed; members can be looked up by name")
+        if level is None and self._walk(key, self._answers.listing_age()):
+            level = self._answers.level(key, age)
+        if level is None:
+            with self._asking.of(key):  # another thread may have got an answer meanwhile
+                level = self._answers.level(key, age)
+                level = self._ask(key) if level is None else level
+        return level
 
-    def at(self, key: Key, since: float) -> ListedLevel | None:
-        """Return the remembered listing of the directory of the object `key`, if it was requested after `since`."""
-        return self.remembered.get(key.parent, since)
+    def at(self, key: Key) -> ListedLevel | None:
+        """Return the remembered listing of the directory of the object `key`, if it is as young as a stat has to be."""
+        return self._answers.level(key.parent, self._answers.object_age())
 
-    def beside(self, key: Key, since: float) -> ListedLevel | None:
+    def beside(self, key: Key) -> ListedLevel | None:
         """Return what `at` does, after listing all neighbouring directories if this looks like a walk.
 
         A program that looks at objects in several neighbouring directories will probably look at all of them.
         """
-        level = self.at(key, since)
-        return self.at(key, since) if level is None and self.listable and self._walk(key.parent, since, True) else level
+        age = self._answers.object_age()
+        level = self._answers.level(key.parent, age)
+        if level is None and self.listable and self._walk(key.parent, age, True):
+            level = self._answers.level(key.parent, age)
+        return level
 
     def shown(self, key: Key) -> ListedLevel:
         """Return the members, and note that the directory is listed: the program may look at each of them next.
@@ -216,7 +291,7 @@ class Listings:
 
         `cuts`: names at which a long listing may be cut, see `beneath`.
         """
-        if self._walk(key, self._ages.listed()) and (level := self.known(key)) is not None:
+        if self._walk(key, self._answers.listing_age()) and (level := self.known(key)) is not None:
             yield [*level.names, *level.prefixes]
             return
         asking.before_waiting()
@@ -229,7 +304,7 @@ class Listings:
                     self._large.add(key)
                 yield names
             if not arriving.many:
-                self.remembered.put(key, arriving.level())
+                self._answers.put_level(key, arriving.level())
         finally:
             if self._arriving.get(key) is arriving:
                 del self._arriving[key]
@@ -255,18 +330,14 @@ class Listings:
 
     def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Send one recursive LIST instead of one for each directory, unless there are too many objects."""
-        since = self._ages.listed()
-        while self.listable and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, since):
-            with self._once(key) as mine:
-                if mine and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, since):
-                    self._ask_beneath(key, cuts, 2 * MAX_MEMBERS)
-                    return
+        if self.listable:
+            self._ask_beneath(key, cuts, 2 * MAX_MEMBERS, self._answers.listing_age())
 
-    def _walk(self, key: Key, since: float, objects: bool = False) -> bool:
+    def _walk(self, key: Key, age: Age, objects: bool = False) -> bool:
         """Note that `key` is being listed, or (`objects`) that something in it is looked at.
 
-        If that looks like a walk through all that lies beside `key`, all of it is listed together, unless a listing
-        requested after `since` is remembered. Returns true if the listing was made now, here or by another thread.
+        If that looks like a walk through all that lies beside `key`, all of it is listed together, unless a listing of
+        that `age` is remembered. Returns true if the listing was made now, here or by another thread.
 
         `find` over 250 arrays takes 3.8 s and 5 LISTs at a latency of 100 ms; without this 69 s and 250 LISTs.
         """
@@ -274,13 +345,13 @@ class Listings:
             return False
         pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key
-        while above and not self._known_beneath(above, since):
+        while above and not self._answers.knows_tree(above, age):
             name, above = above.name, above.parent
             level = self.known(above)
             if level is None:
                 continue
             most = min(2 * MAX_MEMBERS, PAGE_KEYS * max(pages, len(level.prefixes) // part))
-            if self._too_many(above, most) or (objects and above in self._slow):
+            if self._too_many(above, most) or (objects and self._slow.get(above)):
                 continue
             now = time.monotonic()
             with self._lock:
@@ -293,69 +364,42 @@ class Listings:
                 while len(self._walks) > WALKED_DIRECTORIES * 1000:
                     self._walks.popitem(last=False)
             if begun:
-                with self._once(above) as mine:
-                    if mine and not self._too_many(above, most) and not self._known_beneath(above, since):
-                        self._ask_beneath(above, list(level.prefixes), most)
-                        if time.monotonic() - now > (now - since) / 2:
-                            self._slow.add(above)
-                return self._known_beneath(above, since)
+                if (
+                    self._ask_beneath(above, list(level.prefixes), most, age)
+                    and time.monotonic() - now > (now - age.since) / 2
+                ):
+                    self._slow.put(above, True)
+                return self._answers.knows_tree(above, age)
         return False
 
     def _too_many(self, key: Key, most: int) -> bool:
         """True if more than `most` objects are known to lie beneath `key`."""
-        return self._vast.get(key, -1) >= most
+        return (self._vast.get(key) or -1) >= most
 
-    def _known_beneath(self, key: Key, since: float) -> bool:
-        """True if all that lies beneath `key`, or a directory above it, was listed together, requested since `since`."""
-        while (asked := self._beneath.get(key)) is None or asked < since:
-            if not key:
+    def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int, age: Age) -> bool:
+        """List all that lies beneath `key`, up to `most` objects, unless it is known. Tells whether that took a request."""
+        if self._too_many(key, most) or self._answers.knows_tree(key, age):
+            return False
+        with self._asking.of(key):
+            if self._too_many(key, most) or self._answers.knows_tree(key, age):
                 return False
-            key = key.parent
-        return True
+            begun = time.monotonic()
+            try:
+                levels = split(key, beneath(self._client, key, cuts, most), begun, min(most, MAX_MEMBERS))
+            except TooLarge:
+                levels = None
+            if levels is None:
+                self._vast.put(key, max(most, self._vast.get(key) or -1))
+            else:
+                self._answers.put_tree(key, levels, begun)
+            return True
 
-    def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int) -> None:
-        begun = time.monotonic()
-        try:
-            levels = split(key, beneath(self._client, key, cuts, most), begun, min(most, MAX_MEMBERS))
-        except TooLarge:
-            levels = None
-        if levels is None:
-            self._vast[key] = max(most, self._vast.get(key, -1))
-            return
-        self._beneath.put(key, begun)
-        for place, level in levels.items():
-            self.remembered.put(place, level)
-
-    def stat_at(self, level: ListedLevel, position: int) -> Stat:
-        """Return the stat of an object from a listing."""
-        size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
-        return Stat(False, size, mtime_ns, (etag, size, mtime_ns))
-
-    def _asked(self, key: Key) -> ListedLevel:
+    def _ask(self, key: Key) -> ListedLevel:
         begun = time.monotonic()
         prefixes, objects = self._client.level(key)
         strip = len(key) + 1 if key else 0
         level = ListedLevel((prefix[strip:] for prefix in prefixes), objects, strip, begun)
-        self.remembered.put(key, level)
+        self._answers.put_level(key, level)
         if not key and self.mtime_ns == 0 and objects:
             self.mtime_ns = min(item.mtime_ns for item in objects)
         return level
-
-    @contextmanager
-    def _once(self, key: Key) -> Iterator[bool]:
-        """Yield True to the first thread; other threads wait until it is done and get False."""
-        asking.before_waiting()
-        with self._lock:
-            other = self._under_way.get(key)
-            mine = None if other is not None else self._under_way.setdefault(key, threading.Event())
-        if mine is None:
-            assert other is not None
-            other.wait()
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            with self._lock:
-                del self._under_way[key]
-            mine.set()

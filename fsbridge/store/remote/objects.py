@@ -1,11 +1,11 @@
-"""Knowledge about single objects of a server: requests, the version of each object, and kept bytes.
+"""Questions about single objects of a server, each answered by one request, or by a listing.
 
-- An object's version is made of its ETag, size and mtime. An answer of another version makes the store forget what it
-  knew.
+- An answer of another version makes the store forget what it knew.
 - A listing tells as much as a request for each object, once it is known that both tell the same ETags.
 - A web server that has lost the whole store answers "not there" for each object, which is no absence: `Witness`.
 
-Not here: which of them a question needs (`store.py`), a request itself and its errors (`client.py`).
+Not here: which of them a question needs (`store.py`), what is remembered and for how long (`answers.py`), a request
+itself and its errors (`client.py`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,7 @@ from typing import NamedTuple
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.store import ROOT, WHOLE, Key, Range, Stat, Stored
-from fsbridge.store.remote.answers import (
-    Ages,
-    Answers,
-    Evidence,
-    KnownObject,
-    ListedLevel,
-    ServerClock,
-    etag_number,
-    stat_of,
-)
+from fsbridge.store.remote.answers import Answers, KnownObject, ListedLevel, ServerClock, etag_number, stat_of
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client, Object, Response
 from fsbridge.store.remote.faults import NoRanges, Refused, TakenForAbsent
@@ -41,11 +32,9 @@ SMALL_BYTES = MIB
 class RemoteObjects:
     """The objects of one remote store."""
 
-    def __init__(self, client: Client, ages: Ages, listings: Listings, blocks: BlockCache | None) -> None:
-        self.answers = Answers(ages)
-        self.evidence = Evidence()
+    def __init__(self, client: Client, answers: Answers, listings: Listings, blocks: BlockCache | None) -> None:
         self._client = client
-        self._ages = ages
+        self._answers = answers
         self._listings = listings
         self._blocks = blocks
         self._clock = ServerClock()
@@ -69,7 +58,7 @@ class RemoteObjects:
                 raise Refused(f"{self._client.place(key)}: refused, although the server lists it") from None
             if withheld or not self._listings.listable:
                 self._witness.confirm(key)
-            self.answers.put(key, KnownObject(None, None))
+            self._answers.put(key, None)
             raise
 
     def ask(self, key: Key, read: Range) -> Stat:
@@ -77,30 +66,23 @@ class RemoteObjects:
 
         An ETag that may be ambiguous is not trusted.
         """
-        old = self.answers.get(key) or self._from_blocks(key, read)
+        old = self._answers.last(key) or self._from_blocks(key, read)
         etag = old.etag if old is not None and old.stat is not None and old.stat.settled else None
         if etag is not None and old is not None:
-            answer = None if self._ages.since() == -math.inf else self._answer(key, 0, None, other_than=etag)
+            forever = self._answers.object_age().since == -math.inf
+            answer = None if forever else self._answer(key, 0, None, other_than=etag)
             if answer is None:
-                old.renew()
-                self.answers.put(key, old)
-                self.evidence.seen(key)
-                if (held := old.held) is not None:
-                    self.answers.keep(key, old, held)
-                return self.known_stat(key, old)
+                return self.known_stat(key, self._answers.renew(key, old))
         else:
             answer = self._begun(key, read)
         most = 1 if read == (0, 1) else SMALL_BYTES  # one byte is asked for where nothing will be read
         body = bytes(answer.body()) if answer.stop - answer.start <= most else None
         known, stat = self.remember(key, answer.object, answer.asked)
-        if body is not None:
-            self.answers.keep(key, known, (answer.start, body))
-            if len(body) in (answer.object.size, SMALL_BYTES):
-                self.keep_block(answer.object, body, answer.start)
-            elif self._blocks is not None and etag is None and stat.settled:
-                self._blocks.put(answer.object, body, read)
-        else:
-            self.answers.keep(key, known, None, answer)
+        self._answers.keep(key, known, answer.start, answer if body is None else body)
+        if body is not None and len(body) in (answer.object.size, SMALL_BYTES):
+            self.keep_block(answer.object, body, answer.start)
+        elif body is not None and self._blocks is not None and etag is None and stat.settled:
+            self._blocks.put(answer.object, body, read)
         return stat
 
     def _begun(self, key: Key, read: Range) -> Response:
@@ -113,7 +95,7 @@ class RemoteObjects:
         return self.get(key)
 
     def _from_blocks(self, key: Key, read: Range) -> KnownObject | None:
-        """Return what the block cache knows about an object: its version, to be checked, and the bytes if they are few."""
+        """Remember what the block cache knows about an object: its version, never fresh, and the bytes if they are few."""
         found = None if self._blocks is None else self._blocks.find(key, read) or self._blocks.find(key)
         if found is None:
             return None
@@ -122,10 +104,10 @@ class RemoteObjects:
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and level.sizes[position] != block.size:
             return None  # the object has changed, even if the ETag is the same
-        known = KnownObject(stat_of(block), block.etag)
+        known = self._answers.put(key, stat_of(block), block.etag, -math.inf)
         if len(data) <= SMALL_BYTES:
             begin = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
-            known.held = begin, bytes(data)
+            self._answers.keep(key, known, begin, bytes(data))
         return known
 
     def keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
@@ -134,18 +116,16 @@ class RemoteObjects:
             self._blocks.keep(found, data, start, block)
         return data
 
-    def remember(self, key: Key, found: Object, asked: float) -> tuple[KnownObject, Stat]:
-        """Remember the object as an answer to a request that was `asked` at that time."""
+    def remember(self, key: Key, found: Object, asked: float, given: float | None = None) -> tuple[KnownObject, Stat]:
+        """Remember the object as an answer to a request that was `asked` at that time. `given`: see `Answers.put`."""
         stat = stat_of(found, self._clock, asked)
-        known = KnownObject(stat, found.etag)
-        level = self._listings.remembered.get(key.parent, -math.inf)
+        known = self._answers.put(key, stat, found.etag, given)
+        level = self._answers.last_level(key.parent)
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and not self._compare(level, position, known):
-            self._listings.remembered.drop(key.parent)
-        self.answers.put(key, known)
+            self._answers.drop_level(key.parent)
         if self._witness.saw(key, found.etag):
             self._listings.mtime_ns = found.mtime_ns
-        self.evidence.seen(key)
         return known, stat
 
     def _compare(self, level: ListedLevel, position: int, known: KnownObject) -> bool:
@@ -155,11 +135,6 @@ class RemoteObjects:
             return False
         self._alike = level.etags[position] == etag_number(known.etag) and self._alike is not False
         return True
-
-    def forget(self, key: Key) -> None:
-        """Forget the object, because what was known is wrong, and the listing beside it, which is doubtful."""
-        self.answers.forget(key)
-        self._listings.remembered.drop(key.parent)
 
     def known_stat(self, key: Key, known: KnownObject) -> Stat:
         """Return what is known about the object. Raises NotFound if it is absent."""
@@ -173,16 +148,15 @@ class RemoteObjects:
         A listing shows the object's size and its ETag, which is the MD5 of its bytes. Returns None if none of the texts
         fits, if the ETag is no MD5, or if there is no listing and making one is not worth its price: see `Listings.beside`.
         """
-        level = None if self._alike is False else self._listings.beside(key, self._ages.since())
+        level = None if self._alike is False else self._listings.beside(key)
         position = None if level is None else level.find(key.name)
         if level is None or position is None:
             return None
         for text in texts:
             etag = md5(text, usedforsecurity=False).hexdigest()
             if (level.sizes[position], level.etags[position]) == (len(text), etag_number(etag)):
-                known, stat = self.remember(key, Object(key, len(text), level.mtimes[position], etag), level.asked)
-                known.asked = level.asked
-                return text, stat
+                listed = Object(key, len(text), level.mtimes[position], etag)
+                return text, self.remember(key, listed, level.asked, level.asked)[1]
         return None
 
     def listed_stat(self, key: Key, beside: bool = False) -> Stat | None:
@@ -193,16 +167,16 @@ class RemoteObjects:
         `beside`: the object is looked at again, and a listing of everything beside it may be worth its price.
         """
         fresh = self._listings.beside if beside and self._alike is not False else self._listings.at
-        level = fresh(key, self._ages.since())
+        level = fresh(key)
         if level is None or key.name in level.prefixes:
             return None
         position = level.find(key.name)
         if position is None:
             raise NotFound(f"{self._client.place(key)}: not there")
-        known = self.answers.get(key)
+        known = self._answers.last(key)
         if self._alike is None and known is not None and known.stat is not None:
             self._compare(level, position, known)
-        return self._listings.stat_at(level, position) if self._alike else None
+        return level.stat(position) if self._alike else None
 
 
 class _Asked(NamedTuple):

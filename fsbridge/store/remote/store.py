@@ -7,7 +7,8 @@
 Client libraries take long to import, so this module is imported only for a remote store.
 
 Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here:
-requests for single objects and what they tell (`objects.py`), remembered listings (`listings.py`, `answers.py`).
+requests for single objects and what they tell (`objects.py`), listings (`listings.py`), what is remembered and for how
+long (`answers.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from fsbridge.store import (
     check_range,
 )
 from fsbridge.store.remote import probing
-from fsbridge.store.remote.answers import Ages, KnownObject
+from fsbridge.store.remote.answers import Answers, KnownObject
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.listings import Listings
@@ -45,7 +46,7 @@ def object_store(location: Location, config: Config) -> ObjectStore:
     client = Client(location, config.remote)
     name, folder = identity(location, client.endpoint), config.remote.block_cache
     blocks = BlockCache(folder, config.remote.block_cache_size, name) if folder else None
-    return ObjectStore(client, Ages.of(config), blocks, config.read_ahead)
+    return ObjectStore(client, Answers.of(config), blocks, config.read_ahead)
 
 
 class ObjectStore(Store):
@@ -53,14 +54,13 @@ class ObjectStore(Store):
 
     prefixes = remote = vouches = True
 
-    def __init__(self, client: Client, ages: Ages, blocks: BlockCache | None = None, read_ahead: bool = True) -> None:
+    def __init__(self, client: Client, answers: Answers, blocks: BlockCache | None = None, read_ahead: bool = True) -> None:
         self.client = client
         self.read_ahead = read_ahead
         """Whether more may be requested than is needed, because it will probably be needed next."""
-        self._ages = ages
-        self._listings = Listings(client, ages, read_ahead)
-        self._objects = objects = RemoteObjects(client, ages, self._listings, blocks)
-        self._answers = objects.answers
+        self._answers = answers
+        self._listings = Listings(client, answers, read_ahead)
+        self._objects = RemoteObjects(client, answers, self._listings, blocks)
         self._blocks = blocks
         self._prefetched = Prefetched(self._fetched)
         self._reading: set[Key] = set()  # objects that are being read
@@ -108,7 +108,7 @@ class ObjectStore(Store):
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
         """Return bytes that were prefetched, if they are of the version of the last answer."""
         found = self._prefetched.take(key, start, length)
-        known = self._answers.get(key)
+        known = self._answers.last(key)
         if found is None or known is None or known.stat is None:
             return None
         stored, first, data, stat = found
@@ -131,7 +131,7 @@ class ObjectStore(Store):
         known = self._answers.fresh(key) or self._under_way(key, read)
         if known is not None and (known.stat is not None or read is not None):
             return self._objects.known_stat(key, known)
-        known = self._answers.get(key)
+        known = self._answers.last(key)
         if read is not None or (known is not None and known.stat is not None):
             return self._prefetched_stats.once(key, lambda: self._look(key, read), lambda: self._found(key))
         return self._stat_anything(key)
@@ -141,15 +141,15 @@ class ObjectStore(Store):
         return None if known is None else known.stat
 
     def holds(self, key: Key) -> bool:
-        if self._objects.evidence.exists(key, self._ages.since()):
+        age = self._answers.object_age()
+        if self._answers.exists(key, age):
             return True
         if not self.listable:
             return self.stat(key).is_dir
         try:
-            since = self._ages.since()
-            if len(self._listings.level(key, since)):
+            if len(self._listings.level(key, age)):
                 return True
-            there = len(self._listings.level(ROOT, since)) > 0
+            there = len(self._listings.level(ROOT, age)) > 0
         except CorruptData:  # the listing itself will report the error
             return self.stat(key).is_dir
         if not there:
@@ -182,7 +182,7 @@ class ObjectStore(Store):
 
     def _stat_anything(self, key: Key) -> Stat:
         """Return the stat of an object or a directory."""
-        if self._objects.evidence.exists(key, self._ages.listed()):
+        if self._answers.exists(key, self._answers.listing_age()):
             return self._directory()
         above = self._listings.known(key.parent)
         if above is not None and key.name in above.prefixes:
@@ -190,15 +190,11 @@ class ObjectStore(Store):
         listed = self._objects.listed_stat(key)
         if listed is not None:
             return listed
-        known_object = (
-            self._listings.remembered.get(key.parent, self._ages.since()) is not None
-        )  # otherwise it would be absent
-        if (
-            not known_object
-            and self.listable
-            and len(self._listings.known(key) or self._listings.level(key, self._ages.since()))
-        ):
-            return self._directory()
+        is_object = self._listings.at(key) is not None  # otherwise it would be absent
+        if not is_object and self.listable:
+            level = self._listings.known(key)
+            if len(self._listings.level(key, self._answers.object_age()) if level is None else level):
+                return self._directory()
         return self._objects.ask(key, WHOLE)
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
@@ -218,8 +214,8 @@ class ObjectStore(Store):
         known = self._answers.fresh(key)
         if known is not None:
             stat = self._objects.known_stat(key, known)
-            pending = self._answers.take(key)
-            body: Stored | None = known.part(0, stat.size)
+            pending = self._answers.take(key, known)
+            body: Stored | None = self._answers.part(key, known, 0, stat.size)
             if body is None and self._blocks is not None:
                 body = self._blocks.get(key, known.etag, stat.size)
             if body is not None:
@@ -234,7 +230,7 @@ class ObjectStore(Store):
         data = self._objects.keep_block(answer.object, answer.body())
         known, stat = self._objects.remember(key, answer.object, answer.asked)
         if len(data) <= SMALL_BYTES // 16:  # a document: it will be read again within the TTL
-            self._answers.keep(key, known, (0, bytes(data)))
+            self._answers.keep(key, known, 0, bytes(data))
         return data, stat
 
     def read_range(self, key: Key, start: int, length: int, block: int = 0) -> tuple[bytes, Stat]:
@@ -247,7 +243,7 @@ class ObjectStore(Store):
             stat = self._objects.known_stat(key, known) if known is not None else self.stat(key, WHOLE)
             start = start if start >= 0 else stat.size + start
             check_range(self, key, start, length, stat.size)
-            return self._range(key, start, length, self._answers.get(key), block) if length else (b"", stat)
+            return self._range(key, start, length, self._answers.last(key), block) if length else (b"", stat)
         return self._range(key, start, length, known, block)
 
     def kept(self, key: Key, start: int, length: int) -> tuple[bytes, Stat] | None:
@@ -255,7 +251,7 @@ class ObjectStore(Store):
         known = self._answers.fresh(key)
         if known is None or known.stat is None:
             return None
-        body: Stored | None = known.part(start, length)
+        body: Stored | None = self._answers.part(key, known, start, length)
         if body is None and self._blocks is not None:
             body = self._blocks.get(key, known.etag, known.stat.size, (start, length))
         return None if body is None or len(body) != length else (bytes(body), known.stat)
@@ -268,7 +264,7 @@ class ObjectStore(Store):
             kept = self.kept(key, start, length)
             if kept is not None:
                 return kept
-            self._answers.take(key)
+            self._answers.take(key, known)
         match = known.etag if known is not None else None
         if stat is not None and stat.size <= SMALL_BYTES and not self._objects.gives_ranges:
             whole, now = self.read(key, SMALL_BYTES)
@@ -278,7 +274,7 @@ class ObjectStore(Store):
         try:
             answer = self._objects.get(key, start, length, match=match, patient=True)
         except Stale:
-            self._objects.forget(key)
+            self._answers.forget(key)
             raise
         size = answer.object.size
         first = start if start >= 0 else size + start
@@ -296,7 +292,7 @@ class ObjectStore(Store):
             if position is None:
                 yield Member(name, True, directory)
             else:
-                yield Member(name, False, self._listings.stat_at(level, position))
+                yield Member(name, False, level.stat(position))
 
     def left_out(self, key: Key) -> Iterator[str]:
         if self.listable:

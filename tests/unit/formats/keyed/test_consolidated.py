@@ -16,7 +16,7 @@ from fake_s3 import BUCKET, FakeS3, Request
 from fsbridge.config import Config, Remote
 from fsbridge.formats.open import Opening
 from fsbridge.model import Group, as_array
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
@@ -49,7 +49,7 @@ def consolidate(path: Path, version: int) -> None:
 def found(server: FakeS3, version: int) -> Group:
     """The hierarchy as a mount opens it."""
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(60.0, 60.0))
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(60.0, 60.0))
     assert store.begin()
     root: Any = Opening().keyed(f"zarr{version}", store, Config("", "")).root
     root.attributes()

@@ -1,55 +1,109 @@
-"""What is remembered of objects far away while several threads use it."""
+"""What is remembered of a server, and for how long: one rule for objects, directories and listings."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
+import math
+import time
 
 import pytest
+from waiting import Clock
 
-from fsbridge.store import Key, Stat
-from fsbridge.store.remote.answers import Ages, Answers, KnownObject
+from fsbridge.asking import as_of
+from fsbridge.store import ROOT, Key, Stat
+from fsbridge.store.remote.answers import Answers, KnownObject
+from fsbridge.store.remote.client import Object, Response
+from fsbridge.store.remote.listings import split
 
 OBJECT = bytes(range(200))
+KEY = Key("g/a/zarr.json")
 
 
-def meanwhile(act: Callable[[], object], line: int, call: Callable[[], bytes | None]) -> bytes | None:
-    """`call()`, and what another thread does before the `line`th line of it."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal lines
-        if frame.f_code is not KnownObject.part.__code__:
-            return None
-        lines += event == "line"
-        if event == "line" and lines == line:
-            act()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        return call()
-    finally:
-        sys.settrace(before)
+def stat(settled: bool = True) -> Stat:
+    return Stat(False, len(OBJECT), 0, 1, settled)
 
 
-@pytest.mark.parametrize("line", range(1, 6))
-@pytest.mark.parametrize("comes", [True, False])
-def test_bytes_that_come_or_go_during_a_look_are_the_right_ones_or_none(line: int, comes: bool) -> None:
-    answers, key = Answers(Ages(10.0, 10.0)), Key("shard")
-    known = KnownObject(Stat(False, len(OBJECT), 0, 1), "etag")
-    answers.put(key, known)
-    if not comes:
-        answers.keep(key, known, (0, OBJECT[:100]))
+def filled(ttl: float, listing_ttl: float) -> Answers:
+    """A memory that has just got an object and a listing of all that lies beneath the root."""
+    answers, now = Answers(ttl, listing_ttl), time.monotonic()
+    answers.put(KEY, stat(), "etag")
+    levels = split(ROOT, iter([[Object(KEY, 1, 0, "etag")]]), now)
+    assert levels is not None
+    answers.put_tree(ROOT, levels, now)
+    return answers
 
-    def act() -> None:
-        if comes:
-            answers.keep(key, known, (100, OBJECT[100:]))
-        else:
-            answers._release(key)
 
-    found = meanwhile(act, line, lambda: known.part(10, 20))
-    assert found in (None, OBJECT[10:30])
+def believed(answers: Answers) -> tuple[bool, ...]:
+    """Whether an object, a directory for the sake of an object and of a listing, a listing and a tree are believed."""
+    objects, listings = answers.object_age(), answers.listing_age()
+    return (
+        answers.fresh(KEY) is not None,
+        answers.exists(Key("g"), objects),
+        answers.exists(Key("g"), listings),
+        answers.level(Key("g"), listings) is not None,
+        answers.knows_tree(Key("g/a"), listings),
+    )
+
+
+def test_p9_one_rule_of_age_holds_for_all_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    answers, forever = filled(1.0, 60.0), filled(math.inf, 60.0)
+    clock.passes(0.9)
+    assert believed(answers) == (True, True, True, True, True)
+    clock.passes(0.2)
+    assert believed(answers) == (False, False, True, True, True)
+    clock.passes(60.0)
+    assert believed(answers) == (False, False, False, False, False)
+    assert believed(forever) == (True, True, True, True, True)
+    with as_of(time.monotonic() - 600.0):
+        assert believed(answers) == (True, True, True, True, True)
+    with as_of(time.monotonic()):
+        assert believed(answers) == believed(forever) == (False, False, False, False, False)
+    with as_of(time.monotonic(), time.monotonic() - 600.0):
+        assert believed(answers) == believed(forever) == (False, False, True, True, True)
+
+
+def test_p9_an_unsettled_version_is_believed_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, answers = Clock(monkeypatch), Answers(60.0, 60.0)
+    answers.put(KEY, stat(settled=False), "W/short")
+    assert answers.fresh(KEY) is not None
+    clock.passes(0.3)
+    assert answers.fresh(KEY) is None
+    with as_of(time.monotonic() - 60.0):
+        assert answers.fresh(KEY) is None
+    with as_of(-math.inf):  # immutable
+        assert answers.fresh(KEY) is not None
+
+
+def test_bytes_are_given_for_the_answer_that_they_came_with() -> None:
+    answers = Answers(10.0, 10.0)
+    known = answers.put(KEY, stat(), "etag")
+    answers.keep(KEY, known, 50, OBJECT[50:150])
+    for start, length, bytes_kept in ((50, 100, True), (60, 20, True), (49, 2, False), (149, 2, False), (60, 0, True)):
+        part = answers.part(KEY, known, start, length)
+        assert part == (OBJECT[start : start + length] if bytes_kept else None)
+    assert answers.part(KEY, KnownObject(stat(), "etag", 0.0), 60, 20) is None
+    renewed = answers.renew(KEY, known)
+    assert answers.part(KEY, known, 60, 20) is None
+    assert answers.part(KEY, renewed, 60, 20) == OBJECT[60:80]
+    answers.put(KEY, stat(), "other")
+    assert answers.part(KEY, renewed, 60, 20) is None
+
+
+def test_a_response_is_given_to_one_reader() -> None:
+    answers, response = Answers(10.0, 10.0), Response.__new__(Response)
+    known = answers.put(KEY, stat(), "etag")
+    answers.keep(KEY, known, 0, response)
+    assert answers.part(KEY, known, 0, 1) is None
+    assert answers.take(KEY, known._replace(etag="other")) is None
+    assert [answers.take(KEY, known) for _ in range(2)] == [response, None]
+
+
+def test_p6_the_memory_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KNOWN_OBJECTS", "KEPT_BODIES", "KNOWN_TREES"):
+        monkeypatch.setattr(f"fsbridge.store.remote.answers.{name}", 5)
+    answers = Answers(60.0, 60.0)
+    for number in range(20):
+        key = Key(f"{number}/c/0")
+        answers.keep(key, answers.put(key, stat()), 0, OBJECT)
+        answers.put_tree(key, {}, time.monotonic())
+    assert answers._objects.used == answers._seen.used == answers._trees.used == len(answers._bodies) == 5

@@ -16,7 +16,7 @@ from waiting import Clock
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Object
 from fsbridge.store.remote.store import ObjectStore, object_store
@@ -137,7 +137,7 @@ def test_p2_a_server_with_one_etag_for_two_versions_gets_no_bytes_of_the_other_o
     blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")
     for data in (CHUNK, CHUNK[:-5], CHUNK[:100]):
         server.put(f"z/{A}", data, 1e9, etag="0123456789abcdef0123456789abcdef")
-        store = ObjectStore(opened(server).client, Ages(60.0, 60.0), blocks)
+        store = ObjectStore(opened(server).client, Answers(60.0, 60.0), blocks)
         assert len(list(store.list(A.parent))) == 3
         found, stat = store.read(A, 1 << 20)
         assert (bytes(found), stat.size) == (data, len(data))
@@ -225,7 +225,7 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
     blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")
     for restart in range(2):
         store = opened(server)
-        store = ObjectStore(store.client, Ages(ttl, 60.0), blocks)
+        store = ObjectStore(store.client, Answers(ttl, 60.0), blocks)
         with server.counted() as requests:
             version = store.stat(A, WHOLE).version
             data, stat = store.read(A, 1 << 20)
@@ -239,7 +239,7 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
         assert len(requests) - len(of_chunk) == (2 - restart * (2 if immutable else 1))
     server.put(f"z/{A}", CHUNK[::-1], 1e9)
     if not immutable:
-        store = ObjectStore(opened(server).client, Ages(ttl, 60.0), blocks)
+        store = ObjectStore(opened(server).client, Answers(ttl, 60.0), blocks)
         assert store.stat(A, WHOLE).version != version
         assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
 

@@ -19,7 +19,7 @@ from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.store import Key
 from fsbridge.store.remote import client, listings
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client, Object
 from fsbridge.store.remote.listings import PART_PAGES, PARTS, WAITING_PAGES, beneath
 from fsbridge.store.remote.store import ObjectStore
@@ -53,7 +53,7 @@ def keys(short_pages: FakeS3, monkeypatch: pytest.MonkeyPatch) -> FakeS3:
 
 def opened(server: FakeS3, read_ahead: bool = True) -> ObjectStore:
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(60.0, 60.0), read_ahead=read_ahead)
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(60.0, 60.0), read_ahead=read_ahead)
 
 
 def test_a_listing_of_many_pages_in_parts(keys: FakeS3) -> None:

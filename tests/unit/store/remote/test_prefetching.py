@@ -14,7 +14,7 @@ from fsbridge.asking import WouldWait
 from fsbridge.config import Remote
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.store import WHOLE, Key
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client, Object
 from fsbridge.store.remote.prefetching import Prefetched
 from fsbridge.store.remote.store import ObjectStore
@@ -31,7 +31,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opened(server: FakeS3, ttl: float) -> ObjectStore:
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(ttl, 60.0))
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(ttl, 60.0))
 
 
 @pytest.fixture

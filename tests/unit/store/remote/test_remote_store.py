@@ -66,11 +66,11 @@ from fsbridge.formats.open import Opening, open_source
 from fsbridge.formats.records import ZARR2
 from fsbridge.store import ROOT, WHOLE, Key
 from fsbridge.store.remote import answers, backends, client, faults
-from fsbridge.store.remote.answers import Ages, Levels, split
+from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.faults import NoRanges, Refused
-from fsbridge.store.remote.listings import Listings
+from fsbridge.store.remote.listings import Listings, split
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
@@ -80,12 +80,12 @@ A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 def opened(server: FakeS3, ttl: float = 1.0, **remote: object) -> ObjectStore:
     """The store `z` in the bucket."""
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, **remote)  # type: ignore[arg-type]
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(ttl, 60.0))
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(ttl, 60.0))
 
 
 def web(server: FakeS3, ttl: float = 1.0) -> ObjectStore:
     """Open the store by plain HTTP."""
-    return ObjectStore(Client(parse_url(server.url("z")), Remote()), Ages(ttl, 60.0))
+    return ObjectStore(Client(parse_url(server.url("z")), Remote()), Answers(ttl, 60.0))
 
 
 def every(store: ObjectStore) -> dict[str, Callable[[], object]]:
@@ -227,7 +227,7 @@ def test_p11_unread_bodies_are_let_go(server: FakeS3, monkeypatch: pytest.Monkey
     store = opened(server, ttl=0.1)
     store.stat(LARGE, WHOLE)
     store.stat(A, WHOLE)
-    until(lambda: not len(store._answers))
+    until(lambda: not store._answers._bodies)
     assert store.read(LARGE, 1 << 24)[0] == BIG
 
 
@@ -246,7 +246,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
 
 
 def test_p6_a_flat_directory_of_many_chunks_streams_and_is_not_kept(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.answers.MAX_MEMBERS", 2500)
+    monkeypatch.setattr("fsbridge.store.remote.listings.MAX_MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:
@@ -270,14 +270,16 @@ def test_p8_times_in_the_far_future_hide_no_object(server: FakeS3) -> None:
     assert store.read(Key("a/c/9"), 1 << 20)[0] == CHUNK
 
 
-def test_p6_listings_stay_within_their_budget() -> None:
-    levels = Levels(10)
-    found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]), 1.0)
+def test_p6_listings_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "MAX_MEMBERS", 10)
+    remembered = Answers(60.0, 60.0)
+    age = remembered.listing_age()
+    now = time.monotonic()
+    found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]), now)
     assert found is not None
-    for key, level in found.items():
-        levels.put(key, level)
-    assert levels.get(Key("d4"), 0.0) is not None
-    assert levels.get(Key("d0"), 0.0) is None
+    remembered.put_tree(ROOT, found, now)
+    assert remembered.level(Key("d4"), age) is not None
+    assert remembered.level(Key("d0"), age) is None
     assert split(ROOT, iter([[client.Object(f"{i}", 1, 0, None) for i in range(11)]]), 1.0, 10) is None
     assert split(ROOT, iter([[client.Object("/".join("abcdefghijk"), 1, 0, None)]]), 1.0, 10) is None
 
@@ -464,7 +466,7 @@ def test_weak_etags_are_versions_that_no_request_can_be_bound_to(server: FakeS3,
         store.read_range(LARGE, 0, 10, len(BIG))
     cached = [
         ObjectStore(
-            Client(parse_url(server.url("z")), Remote()), Ages(1.0, 60.0), BlockCache(str(tmp_path / "b"), 1 << 30, "z")
+            Client(parse_url(server.url("z")), Remote()), Answers(1.0, 60.0), BlockCache(str(tmp_path / "b"), 1 << 30, "z")
         )
         for _ in range(2)
     ]
@@ -545,9 +547,9 @@ def test_p9_an_etag_that_may_stand_for_other_bytes_proves_nothing(server: FakeS3
     store = opened(server)
     assert store.read(A, 1 << 20)[0] == CHUNK
     server.put("z/a/c/0", CHUNK[::-1], now, etag)
-    known = store._answers.get(A)
+    known = store._answers.last(A)
     assert known is not None
-    known.asked -= 2.0  # longer ago than is believed
+    store._answers.put(A, known.stat, known.etag, known.asked - 2.0)  # longer ago than is believed
     store.stat(A, WHOLE)
     assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
 
@@ -632,7 +634,7 @@ def test_p3_an_error_of_a_source_of_credentials_is_never_absence(
     body = b"<Error><Code>AccessDenied</Code></Error>"
     server.fault = lambda request: Fault(status=status, body=body) if request.key == "role" else None
     options = Remote(region="us-east-1", endpoint=server.endpoint, absent_403=True)
-    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(1.0, 60.0))
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(1.0, 60.0))
     for call in (lambda: store.stat(A, WHOLE), lambda: list(store.list(Key("a"))), store.begin):
         with pytest.raises(error) as caught:
             call()
@@ -719,7 +721,7 @@ def test_p3_an_array_that_is_removed_from_a_web_server_is_absent(server: FakeS3)
 
 def test_p3_a_store_without_any_of_its_objects_is_no_empty_group(server: FakeS3) -> None:
     store = opened(server, ttl=0.0)
-    store._listings._ages = Ages(0.0, 0.0)
+    store._answers._listing_ttl = 0.0
     assert store.begin()
     server.objects.clear()
     with pytest.raises(Stale, match="no longer there"):
@@ -803,7 +805,7 @@ def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
             for url, endpoint in ((f"{place}/z", ""), ("s3://bucket/z", place)):
                 options = Remote(anonymous=True, region="us-east-1", endpoint=endpoint)
                 with pytest.raises(Unreachable, match=said):
-                    ObjectStore(Client(parse_url(url), options), Ages(1.0, 60.0)).begin()
+                    ObjectStore(Client(parse_url(url), options), Answers(1.0, 60.0)).begin()
     text = (
         'HTTP error: error sending request\n\nDebug source:\nConnectError("dns error", Custom {})'  # no server is asked here
     )
@@ -819,7 +821,7 @@ def test_a_machine_without_certificates_is_told_so(url: str, tmp_path: Path, mon
     for name in ("SSL_CERT_DIR", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SetupError, match=r"no certificates .*; install ca-certificates, or set SSL_CERT_FILE"):
-        ObjectStore(Client(parse_url(url), Remote(anonymous=True, region="us-east-1")), Ages(1.0, 60.0)).begin()
+        ObjectStore(Client(parse_url(url), Remote(anonymous=True, region="us-east-1")), Answers(1.0, 60.0)).begin()
 
 
 def test_amazons_own_variable_for_trusted_certificates_is_heeded(
@@ -832,7 +834,7 @@ def test_amazons_own_variable_for_trusted_certificates_is_heeded(
     ):
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / name))
         with pytest.raises(error, match=said):
-            ObjectStore(Client(parse_url("s3://bucket/z"), options), Ages(1.0, 60.0)).begin()
+            ObjectStore(Client(parse_url("s3://bucket/z"), options), Answers(1.0, 60.0)).begin()
 
 
 @pytest.fixture
@@ -863,7 +865,7 @@ def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3, monkeypatch: pyt
         server.put(f"many/{number}", b"x", 1e9)
     server.fault = lambda request: Fault(stall=2.0) if "continuation-token" in request.query else None
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/many"), options), Ages(60.0, 60.0))
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/many"), options), Answers(60.0, 60.0))
     assert store.begin()
     assert len(list(store.list(ROOT))) == 2000
 
@@ -1255,12 +1257,12 @@ def test_p11_unused_connections_are_closed(server: FakeS3, monkeypatch: pytest.M
 
 
 def test_p11_complete_listings_are_remembered_for_few_directories(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.listings.SHOWN_DIRECTORIES", 2)
+    monkeypatch.setattr("fsbridge.store.remote.answers.KNOWN_TREES", 2)
     store = opened(server)
     for number in range(5):
         server.put(f"z/{number}/c/0", b"x", 1e9)
         store.prefetch_listing(Key(f"{number}"))
-    assert store._listings._beneath.used <= 2
+    assert store._answers._trees.used <= 2
 
 
 def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
@@ -1299,10 +1301,10 @@ def test_a_second_look_at_known_neighbours_lists_them_at_once(server: FakeS3) ->
     store = opened(server, ttl=60.0)
     store.begin()
     before = [store.read(key, 100)[1] for key in keys]
-    store._answers._ages = Ages(0.0, 60.0)  # they are too old now
     server.put("z/b20/zarr.json", b"other", 1e9)
     del server.objects["z/b21/zarr.json"]
-    with server.counted() as requests:
+    now = time.monotonic()  # what was read is too old by now, the listing of the root is not
+    with server.counted() as requests, as_of(now, now - 60.0):
         for key, old in zip(keys, before, strict=True):
             if key == "b21/zarr.json":
                 with pytest.raises(NotFound):
@@ -1323,9 +1325,9 @@ def test_what_lies_beside_is_not_listed_where_that_takes_longer_than_the_request
     store.begin()
     for key in keys:
         store.read(key, 100)
-    store._answers._ages = Ages(0.0, 60.0)
     for listings in (2, 0):
-        with server.counted() as requests:
+        now = time.monotonic()
+        with server.counted() as requests, as_of(now, now - 60.0):
             for key in keys:
                 store.stat(key)
         assert [request.kind for request in requests].count("LIST") <= listings

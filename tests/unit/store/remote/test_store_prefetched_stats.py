@@ -12,7 +12,7 @@ from fsbridge.asking import WouldWait
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.store import WHOLE, Key
-from fsbridge.store.remote.answers import Ages
+from fsbridge.store.remote.answers import Answers
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.prefetching import PrefetchedStats
 from fsbridge.store.remote.store import ObjectStore
@@ -26,7 +26,7 @@ A, B = Key("a/c/0"), Key("a/c/1")
 def store(server: FakeS3) -> ObjectStore:
     """One that believes nothing for long."""
     options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    found = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Ages(0.0, 60.0))
+    found = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(0.0, 60.0))
     for key in (A, B):
         found.read(key, 1 << 20)
     return found
@@ -41,12 +41,12 @@ def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, store:
 
 
 def test_a_look_at_what_is_being_asked_waits_for_that_answer(server: FakeS3, store: ObjectStore) -> None:
-    store._answers._ages = Ages(60.0, 60.0)
+    store._answers._ttl = 60.0
     size = store.stat(A, WHOLE).size
     for wrong in (False, True):
-        known = store._answers.get(A)
+        known = store._answers.last(A)
         assert known is not None
-        known.asked -= 1000
+        store._answers.put(A, known.stat, known.etag, known.asked - 1000)
         server.latency = 0.3
         server.fault = lambda request, wrong=wrong: Fault(status=403) if wrong else None  # type: ignore[misc]
         with server.counted() as requests:
