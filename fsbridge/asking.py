@@ -109,8 +109,8 @@ class as_of:  # noqa: N801  # as above
 
 
 def used(asked: float) -> None:
-    """Note that a remembered answer was used, and when it was asked for."""
-    if asked < context.oldest:
+    """Note that a remembered answer was used, and when it was asked for. Without a context nobody wants to know."""
+    if asked < context.oldest < math.inf:
         context.oldest = asked
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from fsbridge import asking
-from fsbridge.asking import context
+from fsbridge.asking import context, used
 from fsbridge.config import Config
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, compact
@@ -167,13 +167,21 @@ class _Body(NamedTuple):
 
 
 class Age(NamedTuple):
-    """How old an answer may be: given after the moment `since` (`time.monotonic`)."""
+    """How old an answer may be: given after the moment `since` (`time.monotonic`).
+
+    `noted`: its use is noted, so that the kernel keeps what is made of it only for the rest of its time. That is not done
+    for listings: they may be much older than attributes, and each member of an old one would be asked for by itself.
+    """
 
     since: float
+    noted: bool
 
     def allows(self, asked: float) -> bool:
-        """Tell whether an answer is young enough."""
-        return asked > self.since
+        """Tell whether an answer is young enough, and note its use if so."""
+        young = asked > self.since
+        if young and self.noted:
+            used(asked)
+        return young
 
 
 class Answers:
@@ -202,12 +210,12 @@ class Answers:
     def object_age(self, settled: bool = True) -> Age:
         """Return how old an answer about an object may be. `settled`: any change shows in its version."""
         since = context.as_of if context.as_of < math.inf else time.monotonic() - self._ttl
-        return Age(since if settled or since == -math.inf else max(since, time.monotonic() - DOUBTED_SECONDS))
+        return Age(since if settled or since == -math.inf else max(since, time.monotonic() - DOUBTED_SECONDS), True)
 
     def listing_age(self) -> Age:
         """Return how old a listing may be that serves as evidence of what exists."""
         known = context.as_of < math.inf
-        return Age(min(context.as_of, context.listed) if known else time.monotonic() - self._listing_ttl)
+        return Age(min(context.as_of, context.listed) if known else time.monotonic() - self._listing_ttl, False)
 
     def clear(self) -> None:
         """Forget all objects and their bytes."""
@@ -221,11 +229,11 @@ class Answers:
         """Return the last answer, however old."""
         return self._objects.get(key)
 
-    def fresh(self, key: Key) -> KnownObject | None:
-        """Return the last answer if it is young enough for the question."""
+    def fresh(self, key: Key, noted: bool = True) -> KnownObject | None:
+        """Return the last answer if it is young enough for the question. `noted`: False if nothing is made of it."""
         known = self._objects.get(key)
         age = self.object_age(known is None or known.stat is None or known.stat.settled)
-        return known if known is not None and age.allows(known.asked) else None
+        return known if known is not None and age._replace(noted=noted).allows(known.asked) else None
 
     def put(self, key: Key, stat: Stat | None, etag: str | None = None, asked: float | None = None) -> KnownObject:
         """Remember an answer, and that all directories above an object exist. `asked`: when it was given; None: just now."""

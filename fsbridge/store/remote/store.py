@@ -89,7 +89,7 @@ class ObjectStore(Store):
             return
         level = self._listings.known(key.parent)
         position = None if level is None else level.find(key.name)
-        known = self._answers.fresh(key)
+        known = self._answers.fresh(key, noted=False)
         if (level is not None and position is None) or (known is not None and known.stat is None):
             return  # it seems to be absent; a read will find that out
         size = None if level is None or position is None else level.sizes[position]
@@ -167,7 +167,7 @@ class ObjectStore(Store):
 
     def prefetch_stat(self, key: Key) -> None:
         """Prefetch the answer of `stat` for an object that existed before. Does not block."""
-        if self._answers.fresh(key) is None:
+        if self._answers.fresh(key, noted=False) is None:
             self._prefetched_stats.begin(key)
 
     def _under_way(self, key: Key, read: Range | None) -> KnownObject | None:

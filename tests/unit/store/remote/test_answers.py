@@ -6,13 +6,17 @@ import math
 import time
 
 import pytest
+from fake_s3 import BUCKET, FakeS3
 from waiting import Clock
 
 from fsbridge.asking import as_of
-from fsbridge.store import ROOT, Key, Stat
+from fsbridge.config import Remote
+from fsbridge.store import ROOT, WHOLE, Key, Stat
 from fsbridge.store.remote.answers import Answers, KnownObject
-from fsbridge.store.remote.client import Object, Response
+from fsbridge.store.remote.client import Client, Object, Response
 from fsbridge.store.remote.listings import split
+from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import parse_url
 
 OBJECT = bytes(range(200))
 KEY = Key("g/a/zarr.json")
@@ -72,6 +76,30 @@ def test_p9_an_unsettled_version_is_believed_for_a_moment(monkeypatch: pytest.Mo
         assert answers.fresh(KEY) is None
     with as_of(-math.inf):  # immutable
         assert answers.fresh(KEY) is not None
+
+
+def test_p9_a_reply_made_of_a_remembered_answer_is_as_old_as_that(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel keeps a reply for the TTL from then on: attributes were shown for twice as long."""
+    store = ObjectStore(
+        Client(parse_url(f"s3://{BUCKET}/z"), Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)),
+        Answers(1.0, 60.0),
+    )
+    clock, key = Clock(monkeypatch), Key("a/c/0")
+    before = time.monotonic()
+    store.read(key, 1 << 20)
+    assert len(list(store.list(Key("a")))) == 3
+    answered = time.monotonic()
+    clock.passes(0.9)
+    for ask in (lambda: store.stat(key), lambda: store.stat(key, WHOLE), lambda: store.read(key, 1 << 20),
+                lambda: store.kept(key, 0, 4), lambda: store.holds(Key("a"))):  # fmt: skip
+        with server.counted() as requests, as_of(time.monotonic() - 1.0) as answers:
+            ask()
+        assert before <= answers.oldest <= answered
+        assert not requests
+    for prepare in (lambda: store.fetch(key), lambda: store.prefetch_stat(key), lambda: list(store.list(Key("a")))):
+        with as_of(time.monotonic() - 1.0, time.monotonic() - 60.0) as answers:
+            prepare()
+        assert answers.oldest > answered, "nothing is made of an answer, or it is a listing, which may be older"
 
 
 def test_bytes_are_given_for_the_answer_that_they_came_with() -> None:
