@@ -120,10 +120,11 @@ def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -mat
 class ListedLevel:
     """The members of one directory: names in order, with size, mtime (ns) and `etag_number` of each object.
 
-    `asked`: when they were asked for (`time.monotonic`).
+    `asked`: when they were asked for (`time.monotonic`). `unsettled`: names of objects with a version that other bytes may
+    have, too.
     """
 
-    __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes")
+    __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes", "unsettled")
 
     def __init__(self, prefixes: Iterable[str], objects: Iterable[Object], strip: int, asked: float) -> None:
         """`strip`: number of characters of the objects' keys before the name. Markers of directories are left out."""
@@ -135,6 +136,7 @@ class ListedLevel:
         self.sizes = compact([item.size for _, item in kept])
         self.mtimes = compact([item.mtime_ns for _, item in kept])
         self.etags = array("Q", (etag_number(item.etag) for _, item in kept))
+        self.unsettled = frozenset(name for name, item in kept if not is_settled(item))
 
     def __len__(self) -> int:
         return len(self.names) + len(self.prefixes)
@@ -147,7 +149,7 @@ class ListedLevel:
     def stat(self, position: int) -> Stat:
         """Return the stat of an object."""
         size, mtime_ns, etag = self.sizes[position], self.mtimes[position], self.etags[position]
-        return Stat(False, size, mtime_ns, (etag, size, mtime_ns))
+        return Stat(False, size, mtime_ns, (etag, size, mtime_ns), self.names[position] not in self.unsettled)
 
 
 class KnownObject(NamedTuple):

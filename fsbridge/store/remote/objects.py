@@ -176,7 +176,8 @@ class RemoteObjects:
         known = self._answers.last(key)
         if self._alike is None and known is not None and known.stat is not None:
             self._compare(level, position, known)
-        return level.stat(position) if self._alike else None
+        stat = level.stat(position)
+        return stat if self._alike and stat.settled else None
 
 
 class _Asked(NamedTuple):

@@ -6,7 +6,7 @@ import math
 import time
 
 import pytest
-from fake_s3 import BUCKET, FakeS3
+from fake_s3 import BUCKET, CHUNK, FakeS3
 from waiting import Clock
 
 from fsbridge.asking import as_of
@@ -100,6 +100,20 @@ def test_p9_a_reply_made_of_a_remembered_answer_is_as_old_as_that(server: FakeS3
         with as_of(time.monotonic() - 1.0, time.monotonic() - 60.0) as answers:
             prepare()
         assert answers.oldest > answered, "nothing is made of an answer, or it is a listing, which may be older"
+
+
+def test_p9_a_listing_tells_no_version_that_other_bytes_may_have(server: FakeS3) -> None:
+    """Its ETags count as versions like those of objects; one of time and size does not while the second lasts."""
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    server.put("z/a/c/0", CHUNK, time.time(), "5f3a1b2c-2800")
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(60.0, 60.0))
+    store.read(Key("zarr.json"), 100)
+    assert store.begin()
+    assert [member.stat.settled for member in store.list(Key("a/c")) if member.stat is not None] == [False, True, True]
+    with server.counted() as requests:
+        stats = [store.stat(Key(f"a/c/{number}")) for number in range(3)]
+    assert [stat.settled for stat in stats] == [False, True, True]
+    assert [request.key for request in requests] == ["z/a/c/0"]
 
 
 def test_bytes_are_given_for_the_answer_that_they_came_with() -> None:
