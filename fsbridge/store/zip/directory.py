@@ -114,24 +114,19 @@ class _Names:
 class ZipDirectory:
     """All members, sorted by name. A name ending in `/` is a directory that was stored as such.
 
-    `hidden` counts members that were left out because no path can have their name, or because a directory has it.
-    `backslashes` counts names with a backslash, which some programs write where a zip archive has a slash. `newer` counts
-    members that say they need a newer version of the format than there is.
+    `hidden` counts members that were left out because no path can have their name, or because a directory has it. `newer`
+    counts members that say they need a newer version of the format than there is.
     """
 
     names: _Names
     table: Sequence[array[int]]
     hidden: int
-    backslashes: int
     newer: int
 
     def odd_names(self) -> Iterator[str]:
         """Describe members that are not found under the path that their writer meant."""
         if self.hidden:
             yield f"{self.hidden} members of the archive are hidden: their names are not paths, or a directory has the same"
-        if self.backslashes:
-            what = f"{self.backslashes} names in the archive have a backslash where a zip archive has a slash"
-            yield f"{what}, so they are no paths; unpack it with a program that takes them for paths, such as 7z x"
         if self.newer:
             yield f"{self.newer} members say that they need a newer version of zip than there is: other programs refuse them"
 
@@ -173,6 +168,11 @@ class ZipDirectory:
                 position += 1
 
 
+def as_path(name: bytes) -> bytes:
+    r"""Return a name with slashes. Some programs write `a\b` where a zip archive has `a/b`, and unpackers accept that."""
+    return name.replace(b"\\", b"/") if b"\\" in name and b"/" not in name else name
+
+
 def data_start(read: Read, size: int, name: bytes, member: ArchiveMember) -> int:
     """Return the offset of a member's data: behind its local header, which must have the same name and method.
 
@@ -183,7 +183,7 @@ def data_start(read: Read, size: int, name: bytes, member: ArchiveMember) -> int
     if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
         raise CorruptData("its local header does not fit the archive's directory")
     named = read(member.header + LOCAL.size, name_length)
-    if named != name:
+    if as_path(named) != name:
         raise CorruptData(f"its local header names {named[:80]!r}")
     start = member.header + LOCAL.size + name_length + extra_length
     if start + member.stored > size:
@@ -271,8 +271,7 @@ class _Builder:
         rows = np.fromiter((self._rows[name] for name in names), np.int64, len(names))
         hidden = self._hidden + len(self._rows) - len(names)
         table = [array(code, column[rows].tobytes()) for code, column in columns]
-        backslashes = sum(b"\\" in name for name in names)
-        return ZipDirectory(_Names.pack(names), table, hidden, backslashes, self._newer)
+        return ZipDirectory(_Names.pack(names), table, hidden, self._newer)
 
     def _walk(self) -> None:
         """Find the positions and names of all entries. Only this is done entry by entry."""
@@ -283,7 +282,7 @@ class _Builder:
                 raise CorruptData("the central directory ends within an entry")
             name_length, extra_length, comment_length = LENGTHS.unpack_from(data, position + LENGTHS_AT)
             start = position + HEADER.itemsize
-            name = data[start : start + name_length]
+            name = as_path(data[start : start + name_length])
             if name_length <= MAX_NAME and harmful(name) is None:
                 rows[name] = len(self._positions)
             else:
