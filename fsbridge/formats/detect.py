@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from shlex import quote
@@ -32,7 +33,7 @@ from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, SetupError
 from fsbridge.formats.format import CandidateDirectory, CandidateFile
 from fsbridge.formats.records import COLLECTION, HDF5, N5, ZARR2, ZIP
-from fsbridge.formats.registry import FORMATS
+from fsbridge.formats.registry import FORMATS, REFERENCES, REFERENCES_HELP
 from fsbridge.metadata import Format
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.local import LocalStore
@@ -186,8 +187,16 @@ STRANGERS = (
 )
 """Kinds of files that users mistake for stores: offset of the magic bytes, magic bytes, name of the kind, hint."""
 
-_BEGINNING = 512
+_BEGINNING = FIRST_LOOK
 """Bytes at the beginning of a file that include all magic bytes above."""
+
+_REFERENCES = re.compile(rb'\s*\{.*("refs"\s*:\s*\{|"([^"]+/)?\.z(group|array|attrs)"\s*:)', re.DOTALL)
+
+
+def are_references(beginning: bytes) -> bool:
+    """True if a file that begins with these bytes holds kerchunk references in JSON."""
+    return _REFERENCES.match(beginning) is not None
+
 
 _LEVELS = 40
 """Most parent directories in which a store is looked for. A chunk of N5 is one level deeper for each dimension."""
@@ -220,6 +229,8 @@ def strange_file(path: str, config: Config) -> SetupError:
     """Return the error for a file of no known format."""
     with open(path, "rb") as file:
         beginning = file.read(_BEGINNING)
+    if are_references(beginning):
+        return SetupError(f"{path}: {REFERENCES}", REFERENCES_HELP)
     for offset, magic, kind, help in STRANGERS:
         if beginning.startswith(magic, offset):
             return SetupError(f"{path}: {kind}, which fsbridge does not read", help)

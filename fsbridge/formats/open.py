@@ -15,7 +15,9 @@ from fsbridge.config import MIB, Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats.collection import CollectionSource
 from fsbridge.formats.detect import (
+    FIRST_LOOK,
     HINT,
+    are_references,
     check_format,
     detect,
     detect_file,
@@ -28,7 +30,7 @@ from fsbridge.formats.detect import (
 from fsbridge.formats.format import HierarchyPlace
 from fsbridge.formats.hdmf import HdmfDialect
 from fsbridge.formats.records import COLLECTION, HDF5, NAMES, ZIP
-from fsbridge.formats.registry import FORMATS
+from fsbridge.formats.registry import FORMATS, REFERENCES, REFERENCES_HELP
 from fsbridge.formats.selected import selected
 from fsbridge.formats.shared import Shared
 from fsbridge.metadata import Format
@@ -242,6 +244,8 @@ class Opening:
         store, key, size = remote_object(location, config)
         found = detect_key(store, key, size)
         if found is None:
+            if are_references(store.read_range(key, 0, min(size, FIRST_LOOK))[0]):
+                raise SetupError(f"{location.text}: {REFERENCES}", REFERENCES_HELP)
             what = "neither a store nor an HDF5 or zip file; Hangar repositories can be read from local disks only"
             raise SetupError(
                 f"{location.text}: {what}", "check the URL; for a Hangar repository, copy it and mount the copy"

@@ -13,6 +13,8 @@ from fsbridge.formats.format import HANGAR_FOLDERS, CandidateDirectory, Candidat
 from fsbridge.formats.records import HANGAR, HDF5, ICECHUNK, KEYED_SUFFIXES, N5, ZARR2, ZARR3, ZIP
 from fsbridge.model import Source
 
+REFERENCES = "these are kerchunk references to chunks in other files, not a store"
+REFERENCES_HELP = "xarray opens them with engine='kerchunk'; VirtualiZarr can write them as Icechunk, which fsbridge reads"
 ZARR2_DOCUMENTS = (".zarray", ".zgroup", ".zmetadata")
 ICECHUNK_MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -47,11 +49,15 @@ def _is_zarr2(found: CandidateDirectory | CandidateFile) -> bool:
 
 
 def _open_zarr2(origin: HierarchyPlace) -> Source:
+    """Open a hierarchy. Raises Unsupported for a directory of kerchunk references in Parquet: it holds no chunks."""
     from fsbridge.formats.keyed.hierarchy import KeyedSource
     from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.zarr2 import Zarr2Hierarchy
 
     assert origin.store is not None
+    found = CandidateDirectory(origin.store, origin.config, origin.key)
+    if not (found.has(".zgroup") or found.has(".zarray")) and "record_size" in (found.document(".zmetadata") or {}):
+        raise Unsupported(f"{origin.store.describe(origin.key)}: {REFERENCES}; {REFERENCES_HELP}")
     hierarchy = Zarr2Hierarchy(KeyedStore(origin.store, origin.config, origin.shared), origin.dialect)
     return KeyedSource(ZARR2, hierarchy, origin.key, origin.owned)
 
