@@ -14,7 +14,7 @@ HANGAR = Format("hangar", access="path", remote=False, uniform_chunks=True)  # L
 ICECHUNK = Format("icechunk", access="store")
 HDF5 = Format("hdf5", (".h5", ".hdf5", ".nwb"), kind="file", access="path", uniform_chunks=True)
 KEYED_SUFFIXES = (*ZARR2.suffixes, *N5.suffixes)
-ZIP = Format("zip", (".zip", *KEYED_SUFFIXES), kind="file", access="path")
+ZIP = Format("zip", (".zip", ".ozx", *KEYED_SUFFIXES), kind="file", access="path")  # .ozx: a zipped OME-Zarr
 COLLECTION = Format("collection", access="store")
 """Several stores of any formats in one directory."""
 

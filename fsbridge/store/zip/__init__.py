@@ -376,5 +376,5 @@ def _single_directory(directory: ZipDirectory, path: str, suffixes: tuple[str, .
     if first is None or second is not None or first[1] is not None:
         return b""
     name = os.fsdecode(first[0])
-    stem = os.path.basename(path).removesuffix(".zip")
+    stem = os.path.basename(path).removesuffix(".zip").removesuffix(".ozx")
     return first[0] if name == stem or name.endswith(suffixes) else b""

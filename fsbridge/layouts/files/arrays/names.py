@@ -86,5 +86,5 @@ def full_store_name(source: str) -> str:
 def store_name(source: str) -> str:
     """Return the name of the root's files: the store's name without its suffix (`brain.n5`, `brain.zarr.zip`: `brain`)."""
     name = full_store_name(source)
-    stem = name[:-4] if name.lower().endswith(".zip") else name
+    stem = name[:-4] if name.lower().endswith((".zip", ".ozx")) else name
     return stem.rpartition(".")[0] or stem
