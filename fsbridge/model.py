@@ -144,6 +144,13 @@ class Chunks(ABC):
         """Describe the stored objects among the chunks that are no chunk of the grid. Blocking; lists them all."""
         return iter(())
 
+    def other_names(self) -> Iterator[Sequence[str]]:
+        """Yield names in the array's directory that no chunk or document can have, in batches. Blocking.
+
+        An empty batch says that the store is still at work.
+        """
+        return iter(())
+
 
 class Child(NamedTuple):
     """A member of a group as a listing gives it: nothing has been read of it yet.
@@ -168,6 +175,17 @@ class Link:
     kind: ClassVar[Literal["link"]] = "link"
 
 
+class OtherFile(NamedTuple):
+    """A stored file that belongs to no array or group, as a listing of its directory gives it.
+
+    `size` in bytes; None if it cannot be found out, as of a link that leads nowhere.
+    """
+
+    name: str
+    size: int | None
+    mtime_ns: int
+
+
 class _GroupOrArray(ABC):  # noqa: B024  # its abstract property is declared for mypy only
     """What groups and arrays have in common."""
 
@@ -188,9 +206,16 @@ class _GroupOrArray(ABC):  # noqa: B024  # its abstract property is declared for
         """Describe what belongs to the node and is not shown: a reader takes it for absent. Blocking."""
         return iter(())
 
+    def other_file(self, name: str) -> StoredFile | None:
+        """Return the present version of a file in the node's directory that belongs to no array or group. Blocking.
 
-class WholeFile(Protocol):
-    """One version of a stored file with a whole hierarchy in it. Its methods block, and raise Stale if it has changed."""
+        None if there is none.
+        """
+        return None
+
+
+class StoredFile(Protocol):
+    """One version of a stored file that is shown as it is. Its methods block, and raise Stale if it has changed."""
 
     @property
     def size(self) -> int: ...
@@ -240,12 +265,20 @@ class Group(_GroupOrArray):
         """The source's own metadata documents by name."""
         return {}
 
-    def whole_file(self) -> WholeFile | None:
+    def whole_file(self) -> StoredFile | None:
         """Return the HDF5 file that the group is the root of (blocking).
 
         None if there is none, or if its bytes alone may not be enough for every program that reads HDF5.
         """
         return None
+
+    def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
+        """Yield what `children` does. `others` gets each other file that the same listing of the store comes across."""
+        return self.children()
+
+    def is_plain(self) -> bool:
+        """True for a directory of other files alone: no document of an array or group lies in it or below. Blocking."""
+        return False
 
     def contradictions(self) -> Iterator[str]:
         """Describe the documents below that differ from the copies that the group's own documents have of them."""
@@ -289,6 +322,13 @@ class Array(_GroupOrArray):
     def watch(self) -> Origin | None:
         """Return something small that tells whether the metadata are current. None: the array itself tells it."""
         return None
+
+    def other_files(self) -> Iterator[Sequence[OtherFile]]:
+        """Yield the files in the array's directory that are no chunks and no documents, in batches. Blocking.
+
+        An empty batch says that the store is still at work.
+        """
+        return iter(())
 
 
 Node: TypeAlias = Group | Array | Link

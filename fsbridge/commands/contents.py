@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.config import Config
@@ -21,7 +22,7 @@ from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.members import openers
 from fsbridge.links import dead_end
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
-from fsbridge.model import Array, Child, Chunks, Group, Link, Node, as_array
+from fsbridge.model import Array, Child, Chunks, Group, Link, Node, OtherFile, as_array
 from fsbridge.threads.parallel import apart
 from fsbridge.tree import escape
 
@@ -37,13 +38,15 @@ ELLIPSIS = "..."
 COUNTED_CHUNKS = 10_000
 """Stored chunks that are looked at, one by one, for their sizes: more would make people wait for minutes."""
 
-Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
+Kind: TypeAlias = Literal["group", "array", "directory", "link", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One member of a hierarchy. Fields that do not apply to its `kind`, or are not known, are None.
 
+    A `directory` holds other files alone, which belong to no array or group. `others`: how many other files lie in the
+    member's directory, and their bytes.
     `reason` says why it, or its chunks, cannot be read; `note` what is not known about it although it can be read.
     `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks;
     `stored_bytes` and `decoded_bytes` are those of all stored chunks, and of all elements. `axes` have a name and a unit.
@@ -65,6 +68,7 @@ class Row:
     target: str | None = None
     reason: str | None = None
     note: str | None = None
+    others: dict[str, int] | None = None
     left_out: dict[str, str] | None = None
     files: dict[str, list[str]] | None = None
 
@@ -125,7 +129,7 @@ def table(rows: list[Row], width: int | None = None) -> str:
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEADING) - 1)]
     lines = ["  ".join([*map(str.ljust, line, widths), line[len(widths)]]).rstrip() for line in cells]
     for i, row in reversed(list(enumerate(rows, 1))):
-        for text in (row.note, row.reason, _axes_text(row)):
+        for text in (row.note, row.reason, _others_text(row), _axes_text(row)):
             if text is not None:
                 lines.insert(i + 1, f"    {printable(text)}")
         for layout, reason in (row.left_out or {}).items():
@@ -169,7 +173,9 @@ def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], remote: 
 
 def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remote: bool, above: _Above) -> Iterator[Row]:
     reason = note = attributes = files = None
+    kind: Kind = "group"
     children: list[Child] = []
+    others: list[OtherFile] = []
     try:
         attributes = dict(group.attributes())
     except (FsbridgeError, OSError) as error:
@@ -177,13 +183,15 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remot
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
-        children = sorted(group.children(), key=lambda child: child.name)
-        files = None if reason else _files_of(path, group, layouts)
+        children = sorted(group.listing(others.append), key=lambda child: child.name)
+        kind = "directory" if group.is_plain() else "group"
+        files = None if reason or kind == "directory" else _files_of(path, group, layouts)
     except Unlistable as error:
         note = _reason(error)
     except (FsbridgeError, OSError) as error:
         reason = reason or _reason(error)
-    yield Row(path, "group", reason=reason, note=note, attributes=attributes, files=files)
+    attributes = attributes if kind == "group" else None
+    yield Row(path, kind, reason=reason, note=note, attributes=attributes, others=_counted(others), files=files)
     for child, opener in openers(group, children, remote):
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
@@ -197,6 +205,18 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remot
             continue
         inner = replace(above, groups=(attributes or {}, *above.groups), names=(*above.names, child.name))
         yield from _node(below, node, depth - 1, layouts, remote, inner)
+
+
+def _counted(others: Iterable[OtherFile]) -> dict[str, int] | None:
+    sizes = [file.size or 0 for file in others]
+    return {"files": len(sizes), "bytes": sum(sizes)} if sizes else None
+
+
+def _others_text(row: Row) -> str | None:
+    if row.others is None:
+        return None
+    files = row.others["files"]
+    return f"{files:,} other file{'s' * (files > 1)}, {_size(row.others['bytes'])}"
 
 
 def _files_of(path: str, group: Group, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
@@ -258,9 +278,11 @@ def _array(path: str, array: Array, layouts: Sequence[Layout], remote: bool, abo
     refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
     damage = metadata.attributes_error
     stored, reason, note, stored_bytes = None, metadata.refused if damage is None else _reason(damage), None, None
+    others: list[OtherFile] = []
     try:
         stored = array.chunks.count()
         stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not remote else None
+        others = [] if remote else list(chain.from_iterable(array.other_files()))
     except Unlistable:
         note = "the number of stored chunks is unknown, because the server does not list"
     except (FsbridgeError, OSError) as error:
@@ -281,6 +303,7 @@ def _array(path: str, array: Array, layouts: Sequence[Layout], remote: bool, abo
         attributes=dict(metadata.attributes),
         reason=reason,
         note=note,
+        others=_counted(others),
         files=next(filter(None, (layout.file_names(path.rpartition("/")[2], metadata) for layout in layouts)), None),
         left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
     )

@@ -27,7 +27,8 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Decode every stored chunk of SOURCE and list what is damaged, unsupported, inconsistent or skipped: "
-        "chunks, metadata, copies of metadata, links that lead nowhere, and files among the chunks that are not chunks.",
+        "chunks, metadata, copies of metadata, links that lead nowhere, files among the chunks that are not chunks, and "
+        "other files of the store.",
         epilog="exit codes: 0 all is well; 1 something is wrong or skipped, wrong usage, no such store, or nobody reads the "
         "output; 2 system error; 8 interrupted",
     )
@@ -66,6 +67,7 @@ def run(program: str, argv: Sequence[str]) -> int:
     if not args.quiet:
         counts, found = done[0][0].counts, done[0][1].count
         said = f"{counts.groups:,} groups, {counts.arrays:,} arrays, {counts.chunks:,} chunks decoded"
+        said += f", {counts.others:,} other files read" if counts.others else ""
         print(f"fsbridge: {said}: {f'{found:,} findings' if found else 'all is well'}", file=sys.stderr)
     return code
 

@@ -6,7 +6,7 @@ sub-tree are refused. Not here: the names of the options (`commands/arguments.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate, islice
@@ -17,7 +17,7 @@ from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
 from fsbridge.links import follow
 from fsbridge.metadata import JSON, Format
-from fsbridge.model import Array, Child, Group, Link, Node, Source, WholeFile, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, OtherFile, Source, StoredFile, as_array
 from fsbridge.threads.parallel import each
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
@@ -178,7 +178,7 @@ class SelectedGroup(Group):
                 kept[name] = {key: value for key, value in document.items() if key != "consolidated_metadata"}
         return kept
 
-    def whole_file(self) -> WholeFile | None:
+    def whole_file(self) -> StoredFile | None:
         return None if self._chooses else self.group.whole_file()
 
     def contradictions(self) -> Iterator[str]:
@@ -186,6 +186,12 @@ class SelectedGroup(Group):
 
     def skipped(self) -> Iterator[str]:
         return self.group.skipped()
+
+    def is_plain(self) -> bool:
+        return self.group.is_plain()
+
+    def other_file(self, name: str) -> StoredFile | None:
+        return self.group.other_file(name) if self._takes(name) else None
 
     @property
     def costly(self) -> bool:
@@ -198,7 +204,11 @@ class SelectedGroup(Group):
         self.group.prefetch()
 
     def children(self) -> Iterator[Child]:
-        found = (child for child in self.group.children() if self._takes(child.name) is not False)
+        return self.listing(lambda file: None)
+
+    def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
+        members = self.group.listing(lambda file: self._takes(file.name) and others(file))
+        found = (child for child in members if self._takes(child.name) is not False)
         if self.whole:
             yield from map(self._listed, found)
             return

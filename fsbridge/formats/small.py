@@ -62,12 +62,12 @@ def read_object(store: Store, key: Key, info: ChunkInfo, limit: int) -> Stored:
     try:
         data, stat = store.read(key, limit)
     except NotFound:
-        raise Stale(f"{store.describe(key)}: the chunk was removed") from None
+        raise Stale(f"{store.describe(key)}: removed") from None
     _check(store, key, info, stat)
     return data
 
 
-def read_object_range(store: Store, key: Key, info: ChunkInfo, start: int, length: int) -> bytes:
+def read_object_range(store: Store, key: Key, info: ChunkInfo | Stat, start: int, length: int) -> bytes:
     """Return `length` bytes of the stored object of `info`. Raises Stale as `read_object` does.
 
     Raises CorruptData if the object is too short.
@@ -79,11 +79,11 @@ def read_object_range(store: Store, key: Key, info: ChunkInfo, start: int, lengt
             _check(store, key, info, store.stat(key))  # raises Stale if a shorter object has replaced it
             raise
     except NotFound:
-        raise Stale(f"{store.describe(key)}: the chunk was removed") from None
+        raise Stale(f"{store.describe(key)}: removed") from None
     _check(store, key, info, stat)
     return data
 
 
-def _check(store: Store, key: Key, info: ChunkInfo, stat: Stat) -> None:
+def _check(store: Store, key: Key, info: ChunkInfo | Stat, stat: Stat) -> None:
     if stat.version != info.version:
-        raise Stale(f"{store.describe(key)}: the chunk was replaced")
+        raise Stale(f"{store.describe(key)}: replaced")

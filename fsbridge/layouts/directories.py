@@ -13,12 +13,13 @@ from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
 
-from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
+from fsbridge.errors import PASSING, FsbridgeError, NameTooLong, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Note, Opener, SourceMember, openers, without_dead_ends
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, file_name, link_target, listed_documents, model_name
+from fsbridge.layouts.stored_file import StoredFileNode
 from fsbridge.metadata import JSON, ArrayMetadata, Format
-from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, OtherFile, as_array
 from fsbridge.threads.deadlines import Stopwatch
 from fsbridge.tree import AnyNode, Attrs, Contents, Directory, Entry, Space
 
@@ -174,31 +175,48 @@ class GroupDirectory(Contents):
         content = self.documents().get(name) if name in taken else None
         if content is not None:
             return self._file(name, content, group.mtime_ns)
-        return self.found(group, model_name(name, taken))
+        member = model_name(name, taken)
+        try:
+            return self.found(group, member)
+        except NotFound:
+            if (stored := group.other_file(member)) is None:
+                raise
+            return StoredFileNode(stored)
 
     def _file(self, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
         return document_file(self.path, name, content, mtime_ns)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """Yield the documents, then the members. A member that cannot be shown is left out, and logged once."""
-        yield from self.listing(self.listed)
+        """Yield the documents, the members and the other files. What cannot be shown is left out, and logged once."""
+        others: list[OtherFile] = []
+        yield from self.listing(self.listed, others)
+        if others:
+            yield other_entries(self.path, others, self)
+
+    def is_own(self, name: str) -> bool:
+        """True if the layout has a file of its own that is called like one of the other files."""
+        return False
 
     def listing(
-        self, listed: Callable[[Group, Child, Opener], Iterable[Entry]], dropped: Note = lambda child: None
+        self,
+        listed: Callable[[Group, Child, Opener], Iterable[Entry]],
+        others: list[OtherFile],
+        dropped: Note = lambda child: None,
     ) -> Iterator[Sequence[Entry]]:
         """Yield the entries of one listing, with those of each member by `listed`. Several may go on at the same time.
 
-        `dropped` gets each link that is not listed because it leads nowhere.
+        `others` gets the other files, `dropped` each link that is not listed because it leads nowhere.
         """
         group = self.group
+        names = () if not self.path.layout.of_groups or group.is_plain() else self.path.layout.of_groups
         file = partial(self._file, mtime_ns=group.mtime_ns)
-        batch = listed_documents(self.path.layout.of_groups, self.documents, file, self.lookup, group.mtime_ns)
+        batch = listed_documents(names, self.documents, file, self.lookup, group.mtime_ns)
         if batch:
             yield batch
         batch, count, watch = [], 0, Stopwatch()
         layout, member = self.path.layout, self.path.member
         remote = member.context.config.is_remote and layout.selective(member.context.format_at(member.names))
-        members = without_dead_ends(member, layout.name, self.members(group), dropped)
+        members = without_dead_ends(member, layout.name, self.members(group, others), dropped)
         for child, opener in openers(group, members, remote):
             try:
                 batch += listed(group, child, opener)
@@ -215,9 +233,9 @@ class GroupDirectory(Contents):
         self.extent = count + len(batch)
         yield batch
 
-    def members(self, group: Group) -> Iterable[Child]:
-        """All members, for a listing."""
-        return group.children()
+    def members(self, group: Group, others: list[OtherFile]) -> Iterable[Child]:
+        """All members, for a listing. `others` gets the other files."""
+        return group.listing(others.append)
 
     def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
         """Return the entries that show a member in a listing: a link, or a directory that is not open yet.
@@ -263,8 +281,13 @@ class GroupDirectory(Contents):
         return PathDirectory(self.path.layout, self.path.member.child(name, node))
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The layout's documents by name, as the group is now. Large documents are cached until its attributes change."""
+        """The layout's documents by name, as the group is now. Large documents are cached until its attributes change.
+
+        A directory of other files alone has none, or programs would take the document for one of the files.
+        """
         path = self.path
+        if self.group.is_plain():
+            return {}
         described = path.layout.describe(self.group)
         return path.member.context.rendered.get(
             (path.layout.name, path.member.names),
@@ -290,13 +313,36 @@ class ArrayDirectory(Contents):
         content = self.documents().get(name) if name in self.path.layout.documents else None
         if content is None and name in self.path.layout.of_arrays:
             self.array.metadata.shown_attributes()  # raises the reason why the document cannot be made
-        return self.chunk(name) if content is None else self._file(name, content)
+        if content is not None:
+            return self._file(name, content)
+        try:
+            return self.chunk(name)
+        except NotFound:
+            if (stored := self.array.other_file(model_name(name, self.path.layout.documents))) is None:
+                raise
+            return StoredFileNode(stored)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """Yield the documents, then what the layout adds."""
-        names, mtime_ns = self.path.layout.of_arrays, self.array.mtime_ns
-        yield listed_documents(names, self.documents, self._file, self.lookup, mtime_ns)
+        """Yield the documents, what the layout adds, and the other files.
+
+        Those of a remote array open by their names only: listing them would take a request for each array.
+        """
+        layout, mtime_ns = self.path.layout, self.array.mtime_ns
+        yield listed_documents(layout.of_arrays, self.documents, self._file, self.lookup, mtime_ns)
         yield from self.chunk_entries()
+        if not self.path.member.context.config.is_remote:
+            for files in self.array.other_files():
+                yield other_entries(self.path, files, self)
+
+    def is_own(self, name: str) -> bool:
+        """True if the layout has a file of its own that is called like one of the other files."""
+        try:
+            self.chunk(file_name(name, self.path.layout.documents))
+        except PASSING:
+            raise
+        except FsbridgeError as error:
+            return not isinstance(error, NotFound)
+        return True
 
     def _file(self, name: bytes, content: bytes) -> DocumentFile:
         return document_file(self.path, name, content, self.array.mtime_ns)
@@ -340,6 +386,24 @@ class RefusedArray(ArrayDirectory):
     def _error(self) -> Unsupported:
         layout, path = self.path.layout, self.path.member
         return Unsupported(f"{path} is left out of the layout {layout.name}: {layout.refusal(self.array.metadata)}")
+
+
+def other_entries(
+    path: PathDirectory, files: Iterable[OtherFile], shown: GroupDirectory | ArrayDirectory
+) -> Sequence[Entry]:
+    """Return the entries of other files. One that cannot be shown is left out, and logged once."""
+    layout, member = path.layout, path.member
+    entries = []
+    for file in files:
+        try:
+            name, reason = file_name(file.name, layout.documents), "the layout has a file of its own of that name"
+            if not shown.is_own(file.name):
+                entries.append(Entry(name, Attrs("file", file.size, file.mtime_ns), partial(shown.lookup, name)))
+                continue
+        except NameTooLong as error:
+            reason = str(error)
+        member.context.left_out(layout.name, (*member.names, file.name), reason)
+    return entries
 
 
 def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:

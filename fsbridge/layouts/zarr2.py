@@ -316,7 +316,8 @@ class _Consolidation:
             self._add(prefix, self.layout.array_documents(array.metadata, not member.names))
             return
         group = cast(Group, node)
-        self._add(prefix, self.layout.group_documents(self.layout.describe(group), member.names))
+        if not group.is_plain():  # that has no documents
+            self._add(prefix, self.layout.group_documents(self.layout.describe(group), member.names))
         for child in group.children():
             name = os.fsdecode(file_name(child.name, self.layout.documents))
             try:

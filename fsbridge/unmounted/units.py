@@ -22,7 +22,7 @@ from zlib import crc32
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
 from fsbridge.links import follow
-from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, OtherFile, as_array
 from fsbridge.threads.deadlines import Deadline
 from fsbridge.tree import escape, unescape
 from fsbridge.unmounted import VirtualTree, split
@@ -30,11 +30,15 @@ from fsbridge.unmounted import VirtualTree, split
 
 @dataclass(frozen=True, slots=True)
 class OrderedMember:
-    """A group or an array, or the error of what cannot be opened. `path` is that of the mount, from `/`."""
+    """A group or an array, or the error of what cannot be opened. `path` is that of the mount, from `/`.
+
+    `others`: the other files of a group.
+    """
 
     path: str
     node: Group | Array | None
     error: Exception | None = None
+    others: Sequence[OtherFile] = ()
 
 
 def members(
@@ -71,15 +75,17 @@ def _below(path: str, node: Group | Array, depth: int, linked: Callable[[str, Li
     if (array := as_array(node)) is not None:
         yield OrderedMember(path, array)
         return
-    group = cast(Group, node)
-    yield OrderedMember(path, group)
+    group, others, problem = cast(Group, node), list[OtherFile](), None
+    children: list[Child] = []
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
-        children = sorted(group.children(), key=_shown)
+        children = sorted(group.listing(others.append), key=_shown)
     except (FsbridgeError, OSError) as error:
-        yield OrderedMember(path, None, error)
-        return
+        problem = error
+    yield OrderedMember(path, group, None, sorted(others))
+    if problem is not None:
+        yield OrderedMember(path, None, problem)
     for child in children:
         below = f"{path.rstrip('/')}/{child.name!a}"
         try:
@@ -94,6 +100,30 @@ def _below(path: str, node: Group | Array, depth: int, linked: Callable[[str, Li
             yield from _below(below, found, depth - 1, linked)
 
 
+def shown_path(path: str, name: str) -> str:
+    """Return the path of what is called `name` in the directory at `path`, also if no file can have the name."""
+    try:
+        return f"{path.rstrip('/')}/{os.fsdecode(escape(name))}"
+    except FsbridgeError:
+        return f"{path.rstrip('/')}/{name!a}"
+
+
+def other_bytes(sources: WorkSources, source: int, path: str, name: str) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of the file `name` in the directory of the group or array at `path`, piece by piece.
+
+    NotFound if there is no such file that belongs to no array or group; Stale if it changes meanwhile.
+    """
+    stored = find_member(sources.tree(source), path).other_file(name)
+    if stored is None:
+        raise NotFound(f"{shown_path(path, name)}: no longer there")
+    stored.settled()
+    for start in range(0, stored.size, PIECE_BYTES):
+        if sources.ended:
+            return
+        yield stored.read(start, min(PIECE_BYTES, stored.size - start))
+    stored.settled()
+
+
 def _shown(child: Child) -> bytes:
     """Return the key that sorts members: the file name, if the member can have one."""
     try:
@@ -106,6 +136,9 @@ UNIT_BYTES = 16 << 20
 """Approximate decoded bytes of a unit: enough to be worth handing over, few enough for many workers to share the work.
 
 A unit is larger if a band of chunks, or a chunk, is only read as a whole."""
+
+PIECE_BYTES = 4 << 20
+"""Bytes of a stored file that are read at a time."""
 
 UNIT_ITEMS = 1024
 """Most files or chunks of a unit, however small they are."""

@@ -6,16 +6,28 @@ Not here: arguments and printing (`commands/verify.py`), how a chunk is decoded.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, TooLarge, Unsupported
 from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Array, Group, Link, as_array
+from fsbridge.model import Array, Group, Link, OtherFile, as_array
 from fsbridge.unmounted import reason
-from fsbridge.unmounted.units import UNIT_BYTES, UNIT_ITEMS, WHOLE, JobPart, Unit, Work, WorkSources, follow_link, members
+from fsbridge.unmounted.units import (
+    UNIT_BYTES,
+    UNIT_ITEMS,
+    WHOLE,
+    JobPart,
+    Unit,
+    Work,
+    WorkSources,
+    follow_link,
+    members,
+    other_bytes,
+    shown_path,
+)
 
 TRIES = 3
 """Most attempts to decode a chunk that keeps changing, before that is a finding."""
@@ -40,6 +52,7 @@ class Counts:
     groups: int = 0
     arrays: int = 0
     chunks: int = 0
+    others: int = 0
     missing: int = 0
 
 
@@ -51,14 +64,22 @@ class ChunkBatch(Unit):
 
 
 @dataclass(frozen=True, slots=True)
+class OtherUnit(Unit):
+    """The file `name` in the directory of the group or array at `path`. It belongs to no array or group."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decoded:
-    """The result for some chunks: how many are intact, and what is wrong with the others."""
+    """The result for some chunks or other files: how many are intact, and what is wrong with the rest."""
 
-    chunks: int
-    findings: tuple[Finding, ...]
+    chunks: int = 0
+    others: int = 0
+    findings: tuple[Finding, ...] = ()
 
 
-class Verification(Work[ChunkBatch, Decoded]):
+class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
     """One pass over a source. `found` gets each finding, `missing`, if given, each grid cell without a stored chunk.
 
     Of several jobs each decodes its part of the chunks; the first looks at all else.
@@ -79,7 +100,7 @@ class Verification(Work[ChunkBatch, Decoded]):
         self._found = found
         self._missing = missing
 
-    def units(self) -> Iterator[ChunkBatch]:
+    def units(self) -> Iterator[ChunkBatch | OtherUnit]:
         for member in members(self.sources.tree(), self._path, self._linked):
             if member.error is not None:
                 self._found(_finding(member.path, member.error))
@@ -88,11 +109,21 @@ class Verification(Work[ChunkBatch, Decoded]):
                 if array.metadata.attributes_error is not None and self.part.is_first:
                     self._found(_finding(member.path, array.metadata.attributes_error))
                 yield from self._array(member.path, array)
+                yield from self._other_files(member.path, array.other_files())
             else:
                 self.counts.groups += 1
                 group = cast(Group, member.node)
                 self._look(member.path, "inconsistent", self._contradictions(group))
                 self._look(member.path, "skipped", group.skipped())
+                yield from self._other_files(member.path, iter([member.others]))
+
+    def _other_files(self, path: str, files: Iterator[Sequence[OtherFile]]) -> Iterator[OtherUnit]:
+        try:
+            for file in itertools.chain.from_iterable(files):
+                if self.part.has_named(f"{path} {file.name}"):
+                    yield OtherUnit(path, file.size or 0, file.name)
+        except (FsbridgeError, OSError) as error:
+            self._found(_finding(path, error))
 
     def _array(self, path: str, array: Array) -> Iterator[ChunkBatch]:
         if array.metadata.refused is not None:
@@ -153,8 +184,10 @@ class Verification(Work[ChunkBatch, Decoded]):
             self._found(_finding(path, error))
 
     @staticmethod
-    def do(sources: WorkSources, unit: ChunkBatch) -> Decoded:
-        """Decode chunks."""
+    def do(sources: WorkSources, unit: ChunkBatch | OtherUnit) -> Decoded:
+        """Decode chunks, or read another file."""
+        if isinstance(unit, OtherUnit):
+            return _read_other(sources, unit)
         batch = _Batch(sources, unit)
         metadata = batch.array.metadata
         sizes = (metadata.chunk_bytes(index) for index in unit.indices)
@@ -162,10 +195,11 @@ class Verification(Work[ChunkBatch, Decoded]):
         if room and len(unit.indices) > 1:
             batch.decode_in(room)
         batch.decode()
-        return Decoded(batch.decoded, tuple(batch.findings))
+        return Decoded(batch.decoded, 0, tuple(batch.findings))
 
-    def join(self, unit: ChunkBatch, result: Decoded) -> None:
+    def join(self, unit: ChunkBatch | OtherUnit, result: Decoded) -> None:
         self.counts.chunks += result.chunks
+        self.counts.others += result.others
         for finding in result.findings:
             self._found(finding)
 
@@ -177,6 +211,22 @@ def _finding(path: str, error: Exception, index: Index | None = None) -> Finding
     elif isinstance(error, Unsupported | TooLarge):
         kind = "unsupported"
     return Finding(kind, path, reason(error), None if index is None else list(index))
+
+
+def _read_other(sources: WorkSources, unit: OtherUnit) -> Decoded:
+    """Read a file that belongs to no array or group. One that has been removed since it was listed is not counted."""
+    for attempt in range(1, TRIES + 1):
+        try:
+            for _ in other_bytes(sources, 0, unit.path, unit.name):
+                pass
+        except NotFound:
+            break
+        except (FsbridgeError, OSError) as error:
+            if not isinstance(error, Stale) or attempt == TRIES:
+                return Decoded(findings=(_finding(shown_path(unit.path, unit.name), error),))
+        else:
+            return Decoded(others=1)
+    return Decoded()
 
 
 class _Batch:

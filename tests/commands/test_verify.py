@@ -165,9 +165,10 @@ def test_names_beside_flat_chunks(tmp_path: Path) -> None:
     for name in ("2.0", "0.0.0", "readme.txt", ".hidden"):
         (tmp_path / "a.zarr" / name).write_bytes(b"")
     (tmp_path / "a.zarr/folder").mkdir()
-    _, found, _ = verify(tmp_path / "a.zarr")
+    _, found, said = verify(tmp_path / "a.zarr")
     names = sorted(str(one["reason"]).partition(":")[0].rpartition("/")[2] for one in found)
-    assert names == ["0.0.0", "2.0", "folder", "readme.txt"]
+    assert names == ["0.0.0", "2.0", "folder"]
+    assert "1 other files read" in said  # the readme
 
 
 def test_hdf5_and_n5_damage(each: dict[str, Path]) -> None:
@@ -411,16 +412,15 @@ def test_p3_a_raw_file_that_is_too_short_is_not_well(tmp_path: Path) -> None:
     assert "has 1 bytes too few" in str(found[0]["reason"])
 
 
-def test_p3_a_zip_whose_names_have_backslashes_is_not_well(tmp_path: Path) -> None:
+def test_p3_a_zip_whose_names_have_backslashes_has_its_arrays(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
         archive.writestr(".zgroup", GROUP2)
         archive.writestr("x|.zarray", ARRAY2)
         archive.writestr("x|0", bytes(8))
     (tmp_path / "w.zip").write_bytes((tmp_path / "w.zip").read_bytes().replace(b"x|", b"x\\"))
-    code, found, _ = verify(tmp_path / "w.zip")
-    assert (code, [(one["kind"], one["path"]) for one in found]) == (1, [("skipped", "/")])
-    assert "2 names in the archive have a backslash" in str(found[0]["reason"])
-    assert "7z x" in fsbridge("info", tmp_path / "w.zip").stderr
+    code, found, said = verify(tmp_path / "w.zip")
+    assert (code, found) == (0, [])
+    assert "1 arrays, 1 chunks decoded" in said
 
 
 def test_p3_members_of_a_zip_that_are_hidden_are_not_well(tmp_path: Path) -> None:
@@ -471,8 +471,8 @@ def test_p3_a_name_that_only_the_directory_of_a_zip_has_is_not_well(tmp_path: Pa
     at = data.rindex(b"x/0")
     (tmp_path / "w.zip").write_bytes(data[:at] + b"x_0" + data[at + 3 :])
     code, found, _ = verify(tmp_path / "w.zip")
-    assert (code, [one["kind"] for one in found]) == (1, ["skipped"])
-    assert "its local header names b'x/0'" in str(found[0]["reason"])
+    assert (code, [one["kind"] for one in found]) == (1, ["skipped", "damaged"])  # x_0 would be one of the other files
+    assert all("its local header names b'x/0'" in str(one["reason"]) for one in found)
 
 
 @pytest.mark.parametrize("document", [".zarray", "zarr.json", "attributes.json"])

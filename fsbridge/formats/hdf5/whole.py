@@ -24,7 +24,7 @@ LOOKING, ASKING = 0.5, 0.8
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """One version of a file (`model.WholeFile`)."""
+    """One version of a file (`model.StoredFile`)."""
 
     file: HDF5File
     stat: Stat

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -27,7 +27,7 @@ from fsbridge.errors import FsbridgeError, NotFound, TooDeep, is_lasting
 from fsbridge.formats.format import Opener
 from fsbridge.formats.keyed.hierarchy import Dialect, Hierarchy, KeyedGroup
 from fsbridge.metadata import JSON, DataType
-from fsbridge.model import Child, Group, Link, Node, Source, as_array
+from fsbridge.model import Child, Group, Link, Node, OtherFile, Source, as_array
 from fsbridge.store import ROOT, Key, is_path
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class HdmfGroup(KeyedGroup):
         outside = {name: entry._asdict() for name, entry in self._links().items() if not self._is_here(entry)}
         return {**found, "external links": outside} if outside else found
 
-    def children(self) -> Iterator[Child]:
+    def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
         """Yield directories, then links. A directory hides a link of its name. Damaged attributes hide only links."""
         try:
             missing = dict(self._links())
@@ -115,7 +115,7 @@ class HdmfGroup(KeyedGroup):
             if not is_lasting(error):
                 raise
             missing = {}
-        for child in KeyedGroup.children(self):
+        for child in KeyedGroup.listing(self, others):
             missing.pop(child.name, None)
             yield child
         mtime_ns = self.mtime_ns if missing else 0

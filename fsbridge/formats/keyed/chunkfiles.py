@@ -17,6 +17,7 @@ import numpy as np
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, TooLarge
+from fsbridge.formats.keyed.other_files import is_other_name
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys, stored_once
 from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, ChunkListing, FlatDirectories, Numbers, search
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
@@ -236,12 +237,22 @@ class FlatChunkFiles(ChunkFiles):
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
         return self._directories.join(self.directory, self.variant, self._read)
 
-    def _read(self) -> Iterator[Numbers]:
-        """List the directory and yield the linear numbers of its chunks."""
+    def _other_names(self) -> Iterator[Sequence[str]]:
+        making = self._join()
+        while making.wait(WAIT_SECONDS) is None:
+            yield ()
+        if making.others:
+            yield making.others
+
+    def _read(self, others: list[str]) -> Iterator[Numbers]:
+        """List the directory and yield the linear numbers of its chunks. `others` gets the names of other files."""
         is_chunk = self._name.fullmatch
         try:
             for names in self.store.names(self.directory, self._cuts(self.keys, self.counts)):
-                yield self._numbers(list(filter(is_chunk, names)))
+                chunks = list(filter(is_chunk, names))
+                if len(chunks) < len(names):
+                    others += (name for name in names if is_other_name(name) and not is_chunk(name))
+                yield self._numbers(chunks)
         except NotFound:
             pass
 

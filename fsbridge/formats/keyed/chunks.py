@@ -42,6 +42,9 @@ class KeyedChunks(Chunks):
     def strays(self) -> Iterator[str]:
         return self.files.strays()
 
+    def other_names(self) -> Iterator[Sequence[str]]:
+        return self.files.other_names()
+
     def scan(self, prefix: Index) -> Iterator[Pairs]:
         return self.files.scan(prefix)
 

@@ -18,13 +18,14 @@ from fsbridge.codecs import Decoder
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, Stale, TooDeep, Unlistable, is_lasting
 from fsbridge.formats.documents import Document
 from fsbridge.formats.keyed.consolidated import contradictions, named_members
+from fsbridge.formats.keyed.other_files import is_chunk_name, is_other_name, other_file, other_files
 from fsbridge.formats.keyed.store import DOCUMENTS, KeyedStore
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
-from fsbridge.model import Array, Child, Chunks, Group, Node, Source, as_array
+from fsbridge.model import Array, Child, Chunks, Group, Node, OtherFile, Source, StoredFile, as_array
 from fsbridge.store import ROOT, WHOLE, Key
 
-_CHUNK = re.compile("c|(c[.])?[0-9]+([.][0-9]+)*")
-"""Matches the last part of a chunk's key."""
+LOOKED_INTO = 16
+"""Most directories below one without a document that are looked into for documents."""
 
 Version = tuple[Hashable, ...]
 """Versions of the documents that describe a node; None for an absent document."""
@@ -80,6 +81,43 @@ class KeyedGroup(Group):
     def native(self) -> Mapping[str, JSON]:
         return self.hierarchy.group_documents(self.key)
 
+    def is_plain(self) -> bool:
+        """Return True if there are files, and neither here nor in the first directories below is a document.
+
+        Not all directories are looked into: if one beyond `LOOKED_INTO` holds an array, this group has no document of its
+        own in the mount, as in the store.
+        """
+        return self._is_plain(iter(range(LOOKED_INTO)))
+
+    def _is_plain(self, budget: Iterator[int]) -> bool:
+        store = self.hierarchy.keyed.store
+        if not store.listable:
+            return False
+        try:
+            if self.hierarchy.group_documents(self.key):
+                return False
+            files = False
+            for entry in store.list(self.key):
+                if entry.is_dir:
+                    if next(budget, None) is None:
+                        return True
+                    node = self.child(entry.name)
+                    if not (isinstance(node, KeyedGroup) and node._is_plain(budget)):
+                        return False
+                    files = True
+                elif entry.name in DOCUMENTS or entry.hidden:
+                    return False
+                else:
+                    files = files or is_other_name(entry.name) is not None
+            return files
+        except (FsbridgeError, OSError) as error:  # it is shown as a group, and reading it reports the error
+            if not is_lasting(error):
+                raise
+            return False
+
+    def other_file(self, name: str) -> StoredFile | None:
+        return other_file(self.hierarchy.keyed.store, self.key, name)
+
     def contradictions(self) -> Iterator[str]:
         for name in self.hierarchy.consolidated:
             yield from contradictions(self.hierarchy.keyed.documents, name, self.key)
@@ -91,12 +129,15 @@ class KeyedGroup(Group):
         store = self.hierarchy.keyed.store
         yield from store.left_out(self.key)
         if store.listable:
-            found = [entry.name for entry in store.list(self.key) if not entry.is_dir and _CHUNK.fullmatch(entry.name)]
+            found = [entry.name for entry in store.list(self.key) if not entry.is_dir and is_chunk_name(entry.name)]
             if found:
                 place = store.describe(self.key / min(found))
                 yield f"{place}: {len(found)} files that are named like chunks, and no document of an array beside them"
 
     def children(self) -> Iterator[Child]:
+        return self.listing(_ignore)
+
+    def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
         self.hierarchy.keyed.listed_groups.put(self.key, True)
         names = None if self.hierarchy.keyed.store.listable else self._named()
         if names is not None:
@@ -104,7 +145,11 @@ class KeyedGroup(Group):
             return
         chunks = False
         for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
-            if entry.stat is not None and (entry.is_dir or (entry.hidden and _may_be_member(entry.name))):
+            if entry.stat is None:
+                continue
+            if not (entry.is_dir or entry.hidden) and is_other_name(entry.name):
+                others(OtherFile(entry.name, entry.stat.size, entry.stat.mtime_ns))
+            elif entry.is_dir or (entry.hidden and _may_be_member(entry.name)):
                 if self.unread and _CHUNK_NAME.fullmatch(entry.name):
                     chunks = chunks or not self._is_described(entry.name)  # asked once: an array may have many
                     if chunks:
@@ -200,6 +245,15 @@ class KeyedArray(Array):
     def directory_ns(self) -> int | None:
         return self.keyed.directory_ns(self.key)
 
+    def other_files(self) -> Iterator[Sequence[OtherFile]]:
+        for names in self.chunks.other_names():
+            if not names:
+                yield ()
+            yield from other_files(self.keyed.store, self.key, names)
+
+    def other_file(self, name: str) -> StoredFile | None:
+        return other_file(self.keyed.store, self.key, name)
+
     def watch(self) -> DocumentWatch:
         """Return an object that tells what `current` does, but does not keep the metadata in memory."""
         return DocumentWatch(self.check)
@@ -213,6 +267,10 @@ class DocumentWatch:
 
     def current(self) -> bool:
         return _current(self.check)
+
+
+def _ignore(file: OtherFile) -> None:
+    """Ignore an other file."""
 
 
 _CHUNK_NAME = re.compile(r"c|[0-9]+")

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, cast
 
 from fsbridge.asking import Kept
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Unsupported
+from fsbridge.formats.keyed.other_files import is_chunk_name, is_other_name
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
 from fsbridge.store import ROOT, WHOLE, Key, OpenedObject, Range, Stat, Store
@@ -79,10 +80,6 @@ LEAST_NAMES, MEMBERS_EACH = 16, 16
 At least LEAST_NAMES chunks must be wanted, and the listing ends after MEMBERS_EACH members per wanted chunk. Listing a
 member takes a thirtieth of the time of a look-up that finds no chunk.
 """
-
-
-BESIDE_CHUNKS = frozenset(("zarr.json", "attributes.json"))
-"""Documents in an array's directory with names that do not begin with a dot."""
 
 
 class ChunkFiles(ABC):
@@ -170,7 +167,9 @@ class ChunkFiles(ABC):
         yield from self.store.left_out(directory)
         for entry in self.store.list(directory):
             name = below + entry.name
-            if entry.name.startswith(".") or (not below and entry.name in BESIDE_CHUNKS):
+            if not (below or entry.is_dir or is_chunk_name(entry.name)):
+                continue  # a document, or one of the other files
+            if entry.name.startswith("."):
                 continue
             if not entry.is_dir:
                 if not entry.hidden and self.keys.decode(name, self.counts) is None:
@@ -179,6 +178,15 @@ class ChunkFiles(ABC):
                 yield from self._strays(directory / entry.name, f"{name}/")
             elif self.keys.decode(name, self.counts) is None:  # reading the chunk reports the directory
                 yield f"{self.store.describe(directory / entry.name)}: a directory where no chunk can be"
+
+    def other_names(self) -> Iterator[Sequence[str]]:
+        """See `model.Chunks.other_names`. In a store that cannot be listed none are found."""
+        return self._other_names() if self.asked is None else iter(())
+
+    def _other_names(self) -> Iterator[Sequence[str]]:
+        for names in self.store.names(self.directory):
+            if others := list(filter(is_other_name, names)):
+                yield others
 
     def _leads(self, name: str) -> bool:
         """True if chunk keys can begin with the path of this directory."""

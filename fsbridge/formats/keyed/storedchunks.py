@@ -39,8 +39,10 @@ DIRECTORY_BYTES = 1024
 Numbers: TypeAlias = npt.NDArray[np.uint64]
 """Linear numbers of chunks in the grid, in C order. Those of a finished listing are sorted."""
 
-Read: TypeAlias = Callable[[], Iterator[Numbers]]
-"""Lists a directory: yields arrays of chunk numbers in the store's order, each number once; an array may be empty."""
+Read: TypeAlias = Callable[[list[str]], Iterator[Numbers]]
+"""Lists a directory: yields arrays of chunk numbers in the store's order, each number once; an array may be empty.
+
+Names of other files are added to the list that it gets."""
 
 
 def search(numbers: Numbers, number: int) -> int:
@@ -66,6 +68,8 @@ class ChunkListing:
         """The directory's stat at the start."""
         self.found: list[Numbers] = []
         """Results so far."""
+        self.others: list[str] = []
+        """Names of other files (`model.Chunks.other_names`)."""
         self.stored = stored
         self._place = place
         self._patience = patience
@@ -81,7 +85,7 @@ class ChunkListing:
         self._moved.restart()
         try:
             self.directory = look()  # before the listing, so that a change during it shows as another version
-            for numbers in read():
+            for numbers in read(self.others):
                 self.found.append(numbers)
                 self._moved.restart()
             numbers = np.concatenate([np.empty(0, np.uint64), *self.found])
@@ -94,7 +98,7 @@ class ChunkListing:
     def compact(self) -> ChunkListing:
         """Return a copy without `found`, to save memory. Readers may still use the `found` of this listing."""
         found = ChunkListing(self._place, self._patience, self.stored)
-        found.begun, found.directory = self.begun, self.directory
+        found.begun, found.directory, found.others = self.begun, self.directory, self.others
         return found
 
     def end(self) -> None:

@@ -162,6 +162,9 @@ class ShardedChunks(Chunks):
     def strays(self) -> Iterator[str]:
         return self._files.strays()
 
+    def other_names(self) -> Iterator[Sequence[str]]:
+        return self._files.other_names()
+
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         """Yield coordinates shard by shard.
 

@@ -12,19 +12,20 @@ from itertools import chain, islice
 from typing import cast
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, Stale, is_lasting
-from fsbridge.layouts.directories import PathDirectory
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, is_lasting
+from fsbridge.layouts.directories import PathDirectory, other_entries
 from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
 from fsbridge.layouts.files.arrays.listing import file_names, linked_suffixes, listed_files
 from fsbridge.layouts.files.arrays.names import Neighbours, ParsedName, full_store_name, readings, store_name
+from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW, array_preview
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, SourceTree
 from fsbridge.layouts.files.looks.rows import Rows
 from fsbridge.layouts.members import Opener, child_or_none, has_child
 from fsbridge.layouts.nodes import LinkNode, file_name, link_target
 from fsbridge.metadata import JSON, ArrayMetadata, Format
-from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, OtherFile, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
 
 _LISTED_ONCE = 20_000
@@ -96,13 +97,13 @@ class FilesGroup(OpenGroup):
         self._files = layout
         self._unopened: set[str] = set()  # members that the last listing could not open, of unknown kind
 
-    def members(self, group: Group) -> Iterable[Child]:
+    def members(self, group: Group, others: list[OtherFile]) -> Iterable[Child]:
         """Return the members, after finding which of their names could be those of an array's files.
 
         If there are fewer than `_LISTED_ONCE`, one listing of the store is enough for both.
         """
         self._unopened = set()
-        members = group.children()
+        members = group.listing(others.append)
         first = list(islice(members, _LISTED_ONCE))
         if len(first) < _LISTED_ONCE:
             self.look_around(first)
@@ -145,7 +146,7 @@ class FilesGroup(OpenGroup):
             if not one.inside and self.last_around().neighbours.leave(child.name, one.suffix):
                 opener = partial(self.found, group, one.called(child.name))
                 entry = one.entry(member, name + b"." + one.suffix.encode(), child.mtime_ns, opener)
-                if entry is not None:
+                if entry is not None and not member.is_plain():
                     yield entry
 
     def _is_described(self, group: Group, name: str, others: Neighbours) -> bool:
@@ -210,10 +211,24 @@ class FilesGroup(OpenGroup):
 
     def _own_file(self, name: str) -> AnyNode | None:
         """Return the group's file of that name in its own directory; None if there is no such kind of file."""
+        kind = self._own_kind(name)
+        return None if kind is None else kind.node(self)
+
+    def _own_kind(self, name: str) -> GroupFile | None:
         names = self.path.member.names
         called = names[-1:] or (self._files.root_name, self._files.full_root_name)
         kind = next((one for one in group_files.GROUP_FILES if one.is_called(name, called, not names)), None)
-        return None if kind is None else kind.node(self)
+        return None if kind is None or self.group.is_plain() else kind
+
+    def is_own(self, name: str) -> bool:
+        if (kind := self._own_kind(name)) is not None:
+            return kind.applies(self.group)
+        try:
+            return self._found(self.group, name, self.group.lacks) is not None
+        except PASSING:
+            raise
+        except FsbridgeError as error:
+            return not isinstance(error, NotFound)
 
     def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
         """Like `found`, but without looking for members for which `lacks` is true; None if nothing has that name."""
@@ -279,8 +294,12 @@ class FilesGroup(OpenGroup):
         rows = None  # for each listing its own, because several may run at once
         if any(one.of_rows is not None for one in self._files.listed):
             rows = Rows()
-        yield from self.listing(partial(self.listed, rows=rows), (Rows() if rows is None else rows).member)
-        yield list(self._own_entries(rows))
+        others: list[OtherFile] = []
+        yield from self.listing(partial(self.listed, rows=rows), others, (Rows() if rows is None else rows).member)
+        if not self.group.is_plain():
+            yield list(self._own_entries(rows))
+        if others:
+            yield other_entries(self.path, others, self)
 
     def _own_entries(self, rows: Rows | None) -> Iterator[Entry]:
         """Yield the entries of the group's files that lie in its own directory."""

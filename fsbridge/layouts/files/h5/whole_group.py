@@ -1,4 +1,4 @@
-"""The record of `GROUP.h5`. Not here: the file in the tree (`nodes.py`, `own.py`), what is in it (`walk.py`)."""
+"""The record of `GROUP.h5`. Not here: the file in the tree (`nodes.py`, `stored_file.py`), what is in it (`walk.py`)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
-from fsbridge.layouts.files.h5.own import OwnFile
 from fsbridge.layouts.files.h5.walk import Walk
+from fsbridge.layouts.stored_file import StoredFileNode
 
 
-def whole_group(shown: OpenGroup) -> H5Group | OwnFile:
+def whole_group(shown: OpenGroup) -> H5Group | StoredFileNode:
     """Return the HDF5 file that the group is the root of, or a virtual one of the group and all below it."""
     stored = shown.group.whole_file()
     if stored is not None:
-        return OwnFile(stored)
+        return StoredFileNode(stored)
     names, depth = shown.path.member.names, shown.path.member.context.config.limits.depth
     files, name = shown.part(H5Files), shown.path_of(H5.suffix)
 

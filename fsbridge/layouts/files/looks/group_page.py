@@ -106,6 +106,8 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: S
     array = as_array(node)
     if array is not None:
         return array_row(child.name, shown.opened(child.name, array, around).view(), around.neighbours, remark)
+    if cast(Group, node).is_plain():
+        return MemberRow(child.name, "directory", path)
     pyramid = level_names(known_attributes(cast(Group, node)))
     leave = partial(around.neighbours.leave, child.name)
     preview = "preview.png" if pyramid and leave("preview.png") else None

@@ -65,7 +65,7 @@ class MemberRow:
     """
 
     name: str
-    kind: Literal["group", "array", "link", "error"]
+    kind: Literal["group", "array", "directory", "link", "error"]
     path: bytes | None = None
     suffixes: Sequence[str] = ()
     preview: str | None = None
@@ -187,6 +187,8 @@ def row_html(row: MemberRow) -> str:
     name, href = shown(row.name), "" if row.path is None else link(row.path)
     if row.kind == "group" and href:
         name = f'<a class="main" href="{href}/index.html">{name}/</a>'
+    elif row.kind == "directory":
+        name = f'<a class="main" href="{href}/">{name}/</a>'
     elif "json" in row.suffixes:
         name = f'<a class="main" href="{href}.json">{name}</a>'
     look = ""

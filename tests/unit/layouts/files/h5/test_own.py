@@ -31,7 +31,7 @@ from fsbridge.formats.hdf5.source import HDF5Source
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.h5.nodes import H5Group
-from fsbridge.layouts.files.h5.own import OwnFile
+from fsbridge.layouts.stored_file import StoredFileNode
 from fsbridge.model import Source
 from fsbridge.tree import Directory, File
 
@@ -111,7 +111,7 @@ def test_p12_a_file_that_hdf5_alone_can_read_is_shown_as_it_is(add: Callable[[h5
     path = write(tmp_path, add, libver="latest")
     with mounted(path) as root:
         file = found(root)
-        assert isinstance(file, OwnFile)
+        assert isinstance(file, StoredFileNode)
         assert file.attrs().size == path.stat().st_size
         assert content(file) == path.read_bytes()
         assert isinstance(found(root, "g.h5"), H5Group)  # a group is a part of the file
@@ -285,7 +285,7 @@ def test_p9_just_after_a_change_a_file_is_opened_once_a_further_change_would_sho
 ) -> None:
     path, answers = write(tmp_path), iter([False, False, True])
     monkeypatch.setattr("fsbridge.formats.hdf5.whole.WholeFile.settled", lambda self: next(answers, False))
-    monkeypatch.setattr("fsbridge.layouts.files.h5.own._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("fsbridge.layouts.stored_file._PAUSE_SECONDS", 0.0)
     with mounted(path) as root:
         assert found(root).open().size == path.stat().st_size
         assert list(answers) == []
@@ -313,7 +313,7 @@ def test_p12_p9_a_remote_file_is_its_own_bytes_in_few_requests(server: FakeS3, t
     with opened_remote(server, path) as source:
         with server.counted() as looked:
             file = found(remote_tree(source))
-        assert isinstance(file, OwnFile)
+        assert isinstance(file, StoredFileNode)
         assert len(looked) <= 6, "a few for the metadata of the file, none for its data"
         handle, step = file.open(), 128 << 10
         with server.counted() as read:

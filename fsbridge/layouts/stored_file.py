@@ -1,4 +1,7 @@
-"""`<store>.h5` of an HDF5 file: the file's own bytes. Not here: virtual HDF5 files (`nodes.py`)."""
+"""Stored files shown as they are: an HDF5 file as `<store>.h5`, and files of a store that belong to no array or group.
+
+Not here: where a file is stored (the formats), virtual HDF5 files (`files/h5/nodes.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Hashable
 from fsbridge.asking import before_waiting
 from fsbridge.config import MIB
 from fsbridge.errors import Stale
-from fsbridge.model import WholeFile
+from fsbridge.model import StoredFile
 from fsbridge.tree import Attrs, Buffer, File, Handle
 
 WINDOW_BYTES = 4 * MIB
@@ -18,34 +21,34 @@ _LOOKS, _PAUSE_SECONDS = 24, 0.25
 """Looks at a file that is being written, and the pause between two of them: 6 s in all, as a slow write(2) takes."""
 
 
-class OwnFile(File):
-    """One version of a stored HDF5 file."""
+class StoredFileNode(File):
+    """One version of a stored file."""
 
-    def __init__(self, stored: WholeFile) -> None:
+    def __init__(self, stored: StoredFile) -> None:
         self.stored = stored
-        self.version = ("h5", stored.version)
+        self.version: Hashable = ("stored", stored.version)
 
     def attrs(self) -> Attrs:
         return Attrs("file", self.stored.size, self.stored.mtime_ns)
 
-    def open(self) -> OwnHandle:
+    def open(self) -> StoredFileHandle:
         """Open the file. Just after a change, wait until any further change would show; Stale if it changes meanwhile."""
         for _ in range(_LOOKS):
             if self.stored.settled():
-                return OwnHandle(self.stored, self.version)
+                return StoredFileHandle(self.stored, self.version)
             before_waiting()
             time.sleep(_PAUSE_SECONDS)
-        raise Stale("the HDF5 file is being written")
+        raise Stale("the stored file is being written")
 
 
-class OwnHandle(Handle):
+class StoredFileHandle(Handle):
     """An open file. Each read checks that the stored file is still the same."""
 
     __slots__ = ("_stored", "size", "version", "window")
 
     window: int
 
-    def __init__(self, stored: WholeFile, version: Hashable) -> None:
+    def __init__(self, stored: StoredFile, version: Hashable) -> None:
         self._stored = stored
         self.size = stored.size
         self.version = version
