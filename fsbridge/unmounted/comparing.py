@@ -1,4 +1,4 @@
-"""Compare two sources: which arrays and groups only one has, where types, shapes, attributes and elements differ.
+"""Compare two sources: what only one has, where types, shapes, attributes, elements and bytes of other files differ.
 
 Formats, chunks and codecs do not matter. Not here: arguments and printing (`commands/diff.py`).
 """
@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +22,19 @@ from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group, as_array
 from fsbridge.unmounted import VirtualTree
 from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
-from fsbridge.unmounted.units import WHOLE, JobPart, OrderedMember, Remark, Unit, Work, WorkSources, members
+from fsbridge.unmounted.units import (
+    WHOLE,
+    JobPart,
+    OrderedMember,
+    OtherUnit,
+    Remark,
+    Unit,
+    Work,
+    WorkSources,
+    members,
+    other_units,
+    shown_path,
+)
 
 READ_BYTES = 4 << 20
 """Bytes of each array that are compared at a time."""
@@ -71,7 +84,14 @@ class Unequal:
             self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
 
 
-class Comparison(Work[ElementRange, Unequal]):
+@dataclass(frozen=True, slots=True)
+class OtherPair(Unit):
+    """A file that belongs to no array or group, in both sources."""
+
+    files: tuple[OtherUnit, OtherUnit]
+
+
+class Comparison(Work["ElementRange | OtherPair", Unequal]):
     """All differences between what is at two paths of two sources, in the order of the members' paths; `found` gets each.
 
     Of several jobs each compares its part of the elements, and counts only those. The first one compares all else.
@@ -97,7 +117,7 @@ class Comparison(Work[ElementRange, Unequal]):
         self._arrays: deque[tuple[OrderedArray, OrderedArray]] = deque()  # arrays with units still to come, in their order
         self._unequal: Unequal | None = Unequal()  # of the array that is being compared
 
-    def units(self) -> Iterator[ElementRange | Remark]:
+    def units(self) -> Iterator[ElementRange | OtherPair | Remark]:
         trees = [(self.sources.tree(source), path) for source, path in self._places]
         for path, left, right in _pairs(trees[0], trees[1]):
             if left is None or right is None:
@@ -117,8 +137,23 @@ class Comparison(Work[ElementRange, Unequal]):
                     yield from self._cut(path, (left.path, first), (right.path, second))
                 elif first is not None or second is not None:
                     yield self._remark(path, "an array and a group" if first is not None else "a group and an array")
+                yield from self._others(path, left, right)
             except (FsbridgeError, OSError) as error:
                 self.tell(path, error)
+
+    def _others(self, path: str, left: OrderedMember, right: OrderedMember) -> Iterator[OtherPair | Remark]:
+        """Compare the other files of two members."""
+        sources = (source for source, _ in self._places)
+        one, other = (
+            {unit.name: unit for unit in other_units(source, member)}
+            for source, member in zip(sources, (left, right), strict=True)
+        )
+        for name in sorted(one.keys() | other.keys()):
+            place = shown_path(path, name)
+            if name not in other or name not in one:
+                yield self._remark(place, "only in the first" if name in one else "only in the second")
+            elif self.part.has_named(place):
+                yield OtherPair(place, one[name].size + other[name].size, (one[name], other[name]))
 
     def _remark(self, path: str, words: str) -> Remark:
         """Return a remark for a difference outside of the elements. Only the first job reports it."""
@@ -153,19 +188,29 @@ class Comparison(Work[ElementRange, Unequal]):
             yield ElementRange(path, size, (one[0], other[0]), start, stop, last, self._tolerance, self._reversed)
 
     @staticmethod
-    def do(sources: WorkSources, unit: ElementRange) -> Unequal:
-        """Compare elements."""
+    def do(sources: WorkSources, unit: ElementRange | OtherPair) -> Unequal:
+        """Compare elements, or two other files."""
+        if isinstance(unit, OtherPair):
+            pairs = zip_longest(*(file.pieces(sources) for file in unit.files), fillvalue=b"")
+            return Unequal(count=int(any(one != other for one, other in pairs)))
         second = len(sources.configs) - 1  # one tree for both, if they have the same source
         left, right = ordered(sources, 0, unit.places[0]), ordered(sources, second, unit.places[1], unit.reversed_axes)
         return _texts(left, right) if left.is_text else _unequal(sources, left, right, unit)
 
-    def join(self, unit: ElementRange, result: Unequal) -> None:
+    def join(self, unit: ElementRange | OtherPair, result: Unequal) -> None:
+        if isinstance(unit, OtherPair):
+            if result.count:
+                self._found(Difference(unit.path, "the bytes differ"))
+            return
         if self._unequal is not None:
             self._unequal.join(result)
         if unit.is_last:
             self._end(unit.path)
 
-    def failed(self, unit: ElementRange, error: Exception) -> None:
+    def failed(self, unit: ElementRange | OtherPair, error: Exception) -> None:
+        if isinstance(unit, OtherPair):
+            self.tell(unit.path, error)
+            return
         if self._unequal is not None:
             self.tell(unit.path, error)
         self._unequal = None

@@ -1,4 +1,7 @@
-"""A checksum of an array's type, shape and elements, as `docs/digest.md` specifies it. Not here: printing."""
+"""A checksum of an array's type, shape and elements, as `docs/digest.md` specifies it, and of each other file's bytes.
+
+Not here: printing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import numpy as np
 from fsbridge.errors import FsbridgeError
 from fsbridge.model import Array, as_array
 from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
-from fsbridge.unmounted.units import WHOLE, JobPart, Unit, Work, WorkSources, members
+from fsbridge.unmounted.units import WHOLE, JobPart, OtherUnit, Unit, Work, WorkSources, members, other_units
 
 VERSION = "fsbridge-digest-1"
 
@@ -35,8 +38,8 @@ class BlockRange(Unit):
     reversed_axes: bool
 
 
-class Digest(Work[BlockRange, bytes]):
-    """The digests of all arrays at some places; `found` gets each with its path."""
+class Digest(Work["BlockRange | OtherUnit", bytes]):
+    """The digests of all arrays and other files at some places; `found` gets each with its path."""
 
     def __init__(
         self,
@@ -48,9 +51,9 @@ class Digest(Work[BlockRange, bytes]):
         reversed_axes: bool = False,
         part: JobPart = WHOLE,
     ) -> None:
-        """`places`: numbers of sources, and paths in them. `wanted`: only arrays of these paths.
+        """`places`: numbers of sources, and paths in them. `wanted`: only what has these paths.
 
-        A job's part consists of whole arrays.
+        A job's part consists of whole arrays and files.
         """
         super().__init__(sources, tell, part)
         self._places = places
@@ -60,7 +63,7 @@ class Digest(Work[BlockRange, bytes]):
         self._hash: Any = None  # of the array that is being joined; None if one of its units has failed
         self._arrays: deque[OrderedArray] = deque()  # arrays with units still to come, in their order
 
-    def units(self) -> Iterator[BlockRange]:
+    def units(self) -> Iterator[BlockRange | OtherUnit]:
         number = 0
         for source, path in self._places:
             try:
@@ -69,13 +72,20 @@ class Digest(Work[BlockRange, bytes]):
                         self.tell(member.path, member.error)
                         continue
                     array = None if member.node is None else as_array(member.node)
-                    if array is None or (self._wanted is not None and member.path not in self._wanted):
-                        continue
-                    number += 1
-                    if self.part.has(number - 1):
-                        yield from self._cut(source, member.path, array)
+                    if array is not None and self._is_wanted(member.path):
+                        if self.part.has(number):
+                            yield from self._cut(source, member.path, array)
+                        number += 1
+                    for unit in other_units(source, member):
+                        if self._is_wanted(unit.path):
+                            if self.part.has(number):
+                                yield unit
+                            number += 1
             except (FsbridgeError, OSError) as error:
                 self.tell(path or self.sources.configs[source].source, error)
+
+    def _is_wanted(self, path: str) -> bool:
+        return self._wanted is None or path in self._wanted
 
     def _cut(self, source: int, path: str, array: Array) -> Iterator[BlockRange]:
         try:
@@ -90,8 +100,13 @@ class Digest(Work[BlockRange, bytes]):
             yield BlockRange(path, (stop - start) * itemsize, source, start, stop, last, self._reversed)
 
     @staticmethod
-    def do(sources: WorkSources, unit: BlockRange) -> bytes:
-        """Return the SHA-256 digests of the blocks, joined."""
+    def do(sources: WorkSources, unit: BlockRange | OtherUnit) -> bytes:
+        """Return the SHA-256 digests of the blocks, joined, or that of another file."""
+        if isinstance(unit, OtherUnit):
+            whole = hashlib.sha256()
+            for piece in unit.pieces(sources):
+                whole.update(piece)
+            return whole.digest()
         elements = ordered(sources, unit.source, unit.path, unit.reversed_axes)
         blocks = _text_blocks(elements) if elements.is_text else _blocks(elements, unit)
         found = bytearray()
@@ -101,7 +116,10 @@ class Digest(Work[BlockRange, bytes]):
                 break
         return bytes(found)
 
-    def join(self, unit: BlockRange, result: bytes) -> None:
+    def join(self, unit: BlockRange | OtherUnit, result: bytes) -> None:
+        if isinstance(unit, OtherUnit):
+            self._found(unit.path, result.hex())
+            return
         elements = self._arrays[0]
         if not unit.start:
             shape = ",".join(map(str, elements.shape))
@@ -112,7 +130,10 @@ class Digest(Work[BlockRange, bytes]):
         if unit.is_last:
             self._end(unit.path)
 
-    def failed(self, unit: BlockRange, error: Exception) -> None:
+    def failed(self, unit: BlockRange | OtherUnit, error: Exception) -> None:
+        if isinstance(unit, OtherUnit):
+            self.tell(unit.path, error)
+            return
         if not unit.start or self._hash is not None:
             self.tell(unit.path, error)
         self._hash = None

@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar, cast
 from zlib import crc32
@@ -39,6 +40,11 @@ class OrderedMember:
     node: Group | Array | None
     error: Exception | None = None
     others: Sequence[OtherFile] = ()
+
+    def other_files(self) -> Iterator[OtherFile]:
+        """Yield the other files in the directory of the group or array."""
+        array = None if self.node is None else as_array(self.node)
+        return iter(self.others) if array is None else chain.from_iterable(array.other_files())
 
 
 def members(
@@ -108,22 +114,6 @@ def shown_path(path: str, name: str) -> str:
         return f"{path.rstrip('/')}/{name!a}"
 
 
-def other_bytes(sources: WorkSources, source: int, path: str, name: str) -> Iterator[bytes | memoryview]:
-    """Yield the bytes of the file `name` in the directory of the group or array at `path`, piece by piece.
-
-    NotFound if there is no such file that belongs to no array or group; Stale if it changes meanwhile.
-    """
-    stored = find_member(sources.tree(source), path).other_file(name)
-    if stored is None:
-        raise NotFound(f"{shown_path(path, name)}: no longer there")
-    stored.settled()
-    for start in range(0, stored.size, PIECE_BYTES):
-        if sources.ended:
-            return
-        yield stored.read(start, min(PIECE_BYTES, stored.size - start))
-    stored.settled()
-
-
 def _shown(child: Child) -> bytes:
     """Return the key that sorts members: the file name, if the member can have one."""
     try:
@@ -159,6 +149,33 @@ class Unit:
 
     path: str
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OtherUnit(Unit):
+    """The file `name` in the directory of the group or array at `directory` of a source. It belongs to no array or group."""
+
+    source: int
+    directory: str
+    name: str
+
+    def pieces(self, sources: WorkSources) -> Iterator[bytes | memoryview]:
+        """Yield its bytes. NotFound if there is no such file any more, Stale if it changes meanwhile."""
+        stored = find_member(sources.tree(self.source), self.directory).other_file(self.name)
+        if stored is None:
+            raise NotFound("no longer there")
+        stored.settled()
+        for start in range(0, stored.size, PIECE_BYTES):
+            if sources.ended:
+                raise FsbridgeError("interrupted")
+            yield stored.read(start, min(PIECE_BYTES, stored.size - start))
+        stored.settled()
+
+
+def other_units(source: int, member: OrderedMember) -> Iterator[OtherUnit]:
+    """Yield a unit for each other file of a group or array."""
+    for file in member.other_files():
+        yield OtherUnit(shown_path(member.path, file.name), file.size or 0, source, member.path, file.name)
 
 
 U = TypeVar("U", bound=Unit)

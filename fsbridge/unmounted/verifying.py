@@ -6,27 +6,28 @@ Not here: arguments and printing (`commands/verify.py`), how a chunk is decoded.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, TooLarge, Unsupported
 from fsbridge.layouts.files.elements.chunk_bytes import decode_items
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Array, Group, Link, OtherFile, as_array
+from fsbridge.model import Array, Group, Link, as_array
 from fsbridge.unmounted import reason
 from fsbridge.unmounted.units import (
     UNIT_BYTES,
     UNIT_ITEMS,
     WHOLE,
     JobPart,
+    OrderedMember,
+    OtherUnit,
     Unit,
     Work,
     WorkSources,
     follow_link,
     members,
-    other_bytes,
-    shown_path,
+    other_units,
 )
 
 TRIES = 3
@@ -61,13 +62,6 @@ class ChunkBatch(Unit):
     """Stored chunks of the array at `path`."""
 
     indices: tuple[Index, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OtherUnit(Unit):
-    """The file `name` in the directory of the group or array at `path`. It belongs to no array or group."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +103,19 @@ class Verification(Work["ChunkBatch | OtherUnit", Decoded]):
                 if array.metadata.attributes_error is not None and self.part.is_first:
                     self._found(_finding(member.path, array.metadata.attributes_error))
                 yield from self._array(member.path, array)
-                yield from self._other_files(member.path, array.other_files())
+                yield from self._other_files(member)
             else:
                 self.counts.groups += 1
                 group = cast(Group, member.node)
                 self._look(member.path, "inconsistent", self._contradictions(group))
                 self._look(member.path, "skipped", group.skipped())
-                yield from self._other_files(member.path, iter([member.others]))
+                yield from self._other_files(member)
 
-    def _other_files(self, path: str, files: Iterator[Sequence[OtherFile]]) -> Iterator[OtherUnit]:
+    def _other_files(self, member: OrderedMember) -> Iterator[OtherUnit]:
         try:
-            for file in itertools.chain.from_iterable(files):
-                if self.part.has_named(f"{path} {file.name}"):
-                    yield OtherUnit(path, file.size or 0, file.name)
+            yield from (unit for unit in other_units(0, member) if self.part.has_named(unit.path))
         except (FsbridgeError, OSError) as error:
-            self._found(_finding(path, error))
+            self._found(_finding(member.path, error))
 
     def _array(self, path: str, array: Array) -> Iterator[ChunkBatch]:
         if array.metadata.refused is not None:
@@ -217,13 +209,13 @@ def _read_other(sources: WorkSources, unit: OtherUnit) -> Decoded:
     """Read a file that belongs to no array or group. One that has been removed since it was listed is not counted."""
     for attempt in range(1, TRIES + 1):
         try:
-            for _ in other_bytes(sources, 0, unit.path, unit.name):
+            for _ in unit.pieces(sources):
                 pass
         except NotFound:
             break
         except (FsbridgeError, OSError) as error:
             if not isinstance(error, Stale) or attempt == TRIES:
-                return Decoded(findings=(_finding(shown_path(unit.path, unit.name), error),))
+                return Decoded(findings=(_finding(unit.path, error),))
         else:
             return Decoded(others=1)
     return Decoded()
