@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, overload
 
@@ -112,32 +112,19 @@ class Unsettled:
         self.version = version
 
 
-@dataclass(frozen=True, slots=True)
-class Dated(Sequence[Entry]):
-    """Entries with the time `asked` (`time.monotonic`) at which they were true. They may be of an earlier listing."""
+class Dated(list[Entry]):
+    """A batch of a listing with the time `asked` (`time.monotonic`) at which it was true. It may be of an earlier listing."""
 
-    members: Sequence[Entry]
-    asked: float
+    __slots__ = ("asked",)
 
-    def __len__(self) -> int:
-        return len(self.members)
-
-    @overload
-    def __getitem__(self, index: int) -> Entry: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
-
-    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
-        return self.members[index]
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.members)
+    def __init__(self, entries: Iterable[Entry], asked: float) -> None:
+        super().__init__(entries)
+        self.asked = asked
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Sequence[Entry]):
-    """Dated entries that differ in a number and an mtime only; long listings need no object for each.
+    """A dated batch of entries that differ in a number and an mtime only; long listings need no object for each.
 
     Each of `pairs` is a number and an mtime in ns. The number's decimal spelling is the name, `first` plus it the position.
     """
