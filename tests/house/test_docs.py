@@ -234,6 +234,14 @@ def test_the_words_of_the_house_are_those_of_the_code() -> None:
     assert [word for word in words if re.sub(r"[^a-z]", "", word.lower()).removesuffix("s") not in joined] == []
 
 
+def test_all_classes_of_the_kernel_side_are_explained() -> None:
+    table = section(PAGES["docs/architecture.md"], "The classes of the kernel side")
+    named = [name for row in re.findall(r"^\| (`[^|]+) \|", table, re.M) for name in re.findall(r"`(\w+)`", row)]
+    modules = "\n".join(module.read_text() for module in (ROOT / "fsbridge/kernel").rglob("*.py"))
+    assert sorted(named) == sorted(re.findall(r"^class ([A-Z]\w+)", modules, re.M))
+    assert len(named) <= 40
+
+
 def test_functions_of_the_walks_exist() -> None:
     text = section(PAGES["docs/architecture.md"], "Walk 1: a chunk is read")
     text += section(PAGES["docs/architecture.md"], "Walk 2: `ls -l` of a chunk directory")
