@@ -113,7 +113,7 @@ class Unsettled:
 
 
 class Dated(list[Entry]):
-    """A batch of a listing with the time `asked` (`time.monotonic`) at which it was true. It may be of an earlier listing."""
+    """A batch of a listing that was true at the time `asked` (`time.monotonic`). It may be of an earlier listing."""
 
     __slots__ = ("asked",)
 

@@ -213,7 +213,10 @@ class DecodedChunks:
 
 
 class DecodedChunk(Handle):
-    """One version of one chunk, open for reading. It is decoded whole, or in the parts that are asked for: no `window`."""
+    """One version of one chunk as an open file. Unlike `model.OpenChunk` it holds nothing open in the store.
+
+    It is decoded whole, or in the parts that are asked for, so nothing in it is prefetched (`window` is 0).
+    """
 
     __slots__ = ("_next", "_of", "_ranged", "index", "info", "key", "size", "version")
 

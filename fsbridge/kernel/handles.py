@@ -137,7 +137,7 @@ class OpenFile:
 
 
 class Reading:
-    """All of a directory as it was at the time `asked` (`time.monotonic`).
+    """All of a directory as it was at the time `asked` (`time.monotonic`), for any number of readers (`Listing`).
 
     `below`: directories below it that were read together with it, chunk directories by position and others by name.
     """
@@ -187,7 +187,7 @@ class Reading:
 
 
 class Listing:
-    """One open directory: a stream of batches and the position in it. It holds few batches, however large the directory.
+    """One reader's open directory: a stream of batches and the position in it. It holds few batches, however many there are.
 
     Positions count entries; 0 is the beginning of a new listing. `reading`: what is known of the directory already.
     """

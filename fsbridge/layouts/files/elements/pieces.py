@@ -92,7 +92,10 @@ _LONG_BYTES = 16 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The decoded bytes [start, start + size) of a chunk: all of it, or a slab. `index`: its place in the grid of pieces."""
+    """Names the decoded bytes [start, start + size) of a chunk, all of it or a slab, and does not hold them.
+
+    `index`: its place in the grid of pieces.
+    """
 
     index: Index
     chunk: DecodedChunk
