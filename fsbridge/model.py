@@ -281,7 +281,7 @@ class Group(_GroupOrArray):
         return False
 
     def contradictions(self) -> Iterator[str]:
-        """Describe the documents below that differ from the copies that the group's own documents have of them."""
+        """Describe the documents below of which the group's own documents have another copy, or lack one."""
         return iter(())
 
     @property

@@ -102,7 +102,7 @@ def directory_as_chunk(path: Path) -> None:
         (odd_name, "inconsistent", "/a/b", None, "c/0/0/01: not a chunk of a grid of [3, 3, 1]"),
         (document, "damaged", "/a/b", None, "zarr.json"),
         (unknown_codec, "unsupported", "/a/b", None, "nonsense"),
-        (stale_copy, "inconsistent", "/", None, "a copy of a/b that is not what is stored there"),
+        (stale_copy, "inconsistent", "/", None, "a copy of a/b/zarr.json that is not what is stored there"),
         (directory_as_chunk, "damaged", "/a/b", [1, 1, 0], "a directory in place of a chunk"),
     ],
 )
@@ -157,6 +157,56 @@ def test_consolidated_metadata_of_zarr_v2(tmp_path: Path) -> None:
         ".zmetadata has a copy of gone/.zarray, which does not exist",
         ".zmetadata has a copy of x/.zattrs that is not what is stored there",
     ]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda inline: inline.update(metadata=None), "'metadata' is null, not an object"),
+        (lambda inline: inline.update(metadata=7), "'metadata' is an integer, not an object"),
+        (lambda inline: inline.pop("metadata"), "'metadata' is missing"),
+        (lambda inline: inline.update(metadata={}), "has no copy of g/"),
+        (lambda inline: drop(inline["metadata"], "g"), "has no copy of g/"),
+        (lambda inline: drop(inline["metadata"], "g/x"), "has no copy of g/x/"),
+    ],
+)
+def test_p3_consolidated_metadata_in_which_zarr_python_finds_less_is_not_well(
+    harm: Callable[[Any], Any], reason: str, version: Any, tmp_path: Path
+) -> None:
+    root = zarr.open_group(path := tmp_path / "a.zarr", mode="w", zarr_format=version)
+    root.create_array("g/x", shape=(4,), chunks=(2,), dtype="i4")[...] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in Zarr v3 it is no part of the specification
+        zarr.consolidate_metadata(path)
+    assert verify(path)[:2] == (0, [])
+    document = path / (".zmetadata" if version == 2 else "zarr.json")
+    values = json.loads(document.read_text())
+    harm(values if version == 2 else values["consolidated_metadata"])
+    document.write_text(json.dumps(values))
+    with pytest.raises((KeyError, AttributeError, TypeError, FileNotFoundError)):
+        _ = zarr.open_group(path, mode="r")["g/x"]  # type: ignore[index]
+    code, found, _ = verify(path)
+    assert (code, len(found)) == (1, 1), found
+    assert reason in str(found[0]["reason"])
+
+
+def drop(copies: dict[str, Any], node: str) -> None:
+    """Remove what says that there is a node. The attributes that Zarr v2 has apart are left."""
+    for name in (node, f"{node}/.zgroup", f"{node}/.zarray"):
+        copies.pop(name, None)
+
+
+@pytest.mark.parametrize("kind", ["zgroup_", "zattrs"])
+def test_p3_copies_of_nothing_are_not_well(kind: str, tmp_path: Path) -> None:
+    """An empty copy of attributes needs no document, but an array or a group that they belong to."""
+    path = zarr2_store(tmp_path / "s")
+    copies = {".zgroup": {"zarr_format": 2}, "g/.zgroup": {"zarr_format": 2}, "g/a/.zarray": json.loads(ARRAY2)}
+    write = (path / ".zmetadata").write_text
+    write(json.dumps({"metadata": {**copies, "g/.zattrs": {}}, "zarr_consolidated_format": 1}))
+    assert verify(path)[:2] == (0, [])
+    write(json.dumps({"metadata": {**copies, f"h/.{kind}": {}}, "zarr_consolidated_format": 1}))
+    assert [one["reason"] for one in verify(path)[1]] == [f".zmetadata has a copy of h/.{kind}, which does not exist"]
 
 
 def test_names_beside_flat_chunks(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from fsbridge.errors import FsbridgeError, NotFound, anew
+from fsbridge.errors import FsbridgeError, NotFound, anew, is_lasting
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.metadata import JSON
-from fsbridge.store import ROOT, Key
+from fsbridge.store import ROOT, Key, Store
 
 
 class Copies:
@@ -52,7 +52,10 @@ class Copies:
         """Yield the copy in `directory` of the document at `key` as JSON text, as zarr-python 3 and 2 write it."""
         place = directory / self._name
         document = self._documents.known(place) or self._documents.attempt(place)
-        copies = {} if document is None or document.damage is not None else _copies(document, self._name)
+        try:
+            copies = _copies(document, self._name) or {}
+        except FsbridgeError:  # then there are none to use
+            return
         path = key[len(directory) + 1 :] if directory else str(key)
         copy = copies.get(path.removesuffix("/zarr.json"))
         if not isinstance(copy, dict):
@@ -64,30 +67,72 @@ class Copies:
             yield json.dumps(copy, indent=4, sort_keys=True, separators=(",", ": ")).encode()
 
 
-def _copies(document: Document | None, name: str) -> Mapping[str, JSON]:
-    """Return the copies in a document called `name`, by path; empty if it has none."""
-    found: JSON = None if document is None else document.values
-    for step in ("consolidated_metadata", "metadata") if name == "zarr.json" else ("metadata",):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+def _copies(document: Document | None, name: str) -> Mapping[str, JSON] | None:
+    """Return the copies in a document called `name`, by path; None if it is not meant to have any.
+
+    Raises CorruptData if something else is in their place, or the document's damage.
+    """
+    if document is None or (name == "zarr.json" and document.values.get("consolidated_metadata") is None):
+        return None
+    if name != "zarr.json":
+        return document.fields.mapping("metadata")
+    inline = document.fields.fields("consolidated_metadata")
+    inline.choice("kind", ("inline",))
+    return inline.mapping("metadata")
 
 
-def contradictions(documents: DocumentReader, name: str, group: Key) -> Iterator[str]:
-    """Yield a message for each copy in the group's document `name` that differs from the document itself."""
-    for path, copy in _copies(documents.read(group / name), name).items():
-        try:
-            key = Key.parse(f"{group}/{path}".strip("/"))
-            document = documents.read(key / name if name == "zarr.json" else key)
-        except NotFound:
-            document = None
-        except FsbridgeError:  # opening it reports the error
-            continue
-        if document is None and copy == {}:  # a group without attributes needs no document
+def contradictions(documents: DocumentReader, store: Store, name: str, group: Key) -> Iterator[str]:
+    """Yield a message for each copy in the group's document `name` that is not the document itself, or is missing.
+
+    Raises the errors of `_copies`. Not here: documents that cannot be read, because opening their node reports the error.
+    """
+    listed = _copies(documents.read(group / name), name)
+    if listed is None:
+        return
+    if name == "zarr.json":
+        copies, kinds, attributes = {f"{path}/{name}": copy for path, copy in listed.items()}, [name], list[str]()
+    else:
+        copies, kinds, attributes = dict(listed), [".zgroup", ".zarray"], [".zattrs"]
+    nodes = {"", *(path.rpartition("/")[0] for path in copies if path.rpartition("/")[2] in kinds)}
+    for path, copy in copies.items():
+        document = _readable(documents, group, path)
+        directory, _, kind = path.rpartition("/")
+        if document is None and copy == {} and kind in attributes and directory in nodes:  # no attributes need no document
             continue
         if document is None:
             yield f"{name} has a copy of {path}, which does not exist"
-        elif _own(document.values) != _own(copy):
+        elif document.damage is None and _own(document.values) != _own(copy):
             yield f"{name} has a copy of {path} that is not what is stored there"
+    for path in _members(store, group, copies):
+        for place in (f"{path}/{kind}" for kind in (attributes if path in nodes else kinds)):
+            document = None if place in copies else _readable(documents, group, place)
+            if document is not None and document.damage is None and document.values:
+                yield f"{name} has no copy of {place}"
+
+
+def _readable(documents: DocumentReader, group: Key, path: str) -> Document | None:
+    """Return the document at a path below a group, perhaps with its damage; None if there is none."""
+    try:
+        return documents.attempt(Key.parse(f"{group}/{path}".strip("/")))
+    except NotFound:
+        return None
+
+
+def _members(store: Store, group: Key, copies: Mapping[str, JSON]) -> Iterator[str]:
+    """Yield the paths of all directories in a group, and in each group below it that has a copy."""
+    below = (path.rpartition("/")[0] for path, copy in copies.items() if path.endswith("/.zgroup") or _is_group(copy))
+    for above in ["", *below] if store.listable else ():
+        try:
+            for entry in store.list(Key.parse(f"{group}/{above}".strip("/"))):
+                if entry.is_dir:
+                    yield f"{above}/{entry.name}".lstrip("/")
+        except FsbridgeError as error:  # opening the group reports it
+            if not is_lasting(error):
+                raise
+
+
+def _is_group(copy: JSON) -> bool:
+    return isinstance(copy, dict) and copy.get("node_type") == "group"
 
 
 _ABSENT: dict[str, JSON] = {"attributes": {}, "storage_transformers": [], "dimension_names": None}
@@ -123,14 +168,17 @@ def named_members(
     directory above; `attributes`: the group's.
     """
     names = _multiscales(attributes)
-    listed, damage = bool(names), None
+    listed = bool(names)
+    damage: Exception | None = None
     above = key
     while True:
         for document, name in ((documents.attempt(above / name), name) for name in consolidated):
-            if document is not None and document.damage is not None:
-                damage = document.damage
+            try:
+                copies = _copies(document, name)
+            except FsbridgeError as error:
+                damage = error
                 continue
-            for path in _copies(document, name):
+            for path in copies or ():
                 listed = True
                 full = f"{above}/{path if name == 'zarr.json' else path.rpartition('/')[0]}".strip("/")
                 if full.startswith(f"{key}/" if key else ""):

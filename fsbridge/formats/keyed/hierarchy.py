@@ -119,8 +119,9 @@ class KeyedGroup(Group):
         return other_file(self.hierarchy.keyed.store, self.key, name)
 
     def contradictions(self) -> Iterator[str]:
+        keyed = self.hierarchy.keyed
         for name in self.hierarchy.consolidated:
-            yield from contradictions(self.hierarchy.keyed.documents, name, self.key)
+            yield from contradictions(keyed.documents, keyed.store, name, self.key)
         if (words := self.hierarchy.unfinished(self.key)) is not None:
             yield words
 
