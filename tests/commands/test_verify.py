@@ -500,6 +500,22 @@ def test_a_dataset_that_only_hdf5_2_refuses_is_not_called_damaged(tmp_path: Path
     assert "h5repack -f GZIP=4 OLD NEW" in str(found[0]["reason"])
 
 
+def test_p3_an_index_of_chunks_that_only_some_readers_can_read_is_not_well(tmp_path: Path) -> None:
+    """h5py reads the data from the root of the index on, and `visititems` goes from node to node."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=np.arange(40), chunks=(4,))
+    assert verify(tmp_path / "a.h5")[:2] == (0, [])
+    data = bytearray((tmp_path / "a.h5").read_bytes())
+    data[data.index(b"TREE\1\0") + 23] ^= 0x14  # the address of the next node, of which there is none
+    (tmp_path / "a.h5").write_bytes(data)
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["x"][:].tolist() == list(range(40))
+        with pytest.raises(RuntimeError, match="temporary file space"):
+            file.visititems(lambda name, node: None)
+    code, found, _ = verify(tmp_path / "a.h5")
+    assert (code, [(one["kind"], one["path"]) for one in found]) == (1, [("damaged", "/x")])
+
+
 def test_p3_attributes_that_cannot_be_read_are_not_well(tmp_path: Path) -> None:
     """They are shown with the reason in place of the value."""
     with h5py.File(tmp_path / "a.h5", "w") as file:

@@ -174,11 +174,13 @@ class HDF5Array(DatasetVersion):
             next_datasets(self.file, partial(_fetch, self.file)).read(self.path)
 
     def skipped(self) -> Iterator[str]:
-        """Describe sources of a virtual dataset that are not there, raw files that are too short, unreadable attributes."""
+        """Describe sources of a virtual dataset that are not there, raw files that are too short, unreadable attributes.
+
+        Raises CorruptData for damage that only readers meet that go through the whole file.
+        """
         yield from answers.unreadable(self.metadata.attributes)
-        if self.dataset.layout in ("virtual", "external"):
-            answer, _, _ = self.file.ask({"op": "lacking", "path": list(self.path)}, version=self.version.file)
-            yield from answers.texts(answer, "lacking")
+        answer, _, _ = self.file.ask({"op": "lacking", "path": list(self.path)}, version=self.version.file)
+        yield from answers.texts(answer, "lacking")
 
     def watch(self) -> Origin:
         """Return the file's origin if all data is in this file, else the array itself, which checks the other files, too."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from h5py import h5d
+from h5py import h5d, h5o
 
 from fsbridge.formats.hdf5 import file_search
 from fsbridge.formats.hdf5.child import h5types
@@ -30,6 +30,7 @@ class LackingSources(Sources):
         For an absent source of a virtual dataset it reads the fill value, and zeros behind the end of a raw file.
         """
         dataset = self.walk(request["path"])
+        h5o.get_info(dataset)  # as `visititems` does: unlike reading, it goes from node to node of the index of chunks
         self.sources(dataset)  # refuses what may not be read
         return {"lacking": list(dict.fromkeys(itertools.islice(self._lacking(dataset, set()), MAX_PARTS)))}, []
 
