@@ -8,9 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import fuzz_codecs
+import fuzz_documents
 import fuzz_stores
+import fuzz_verify
 import pytest
 from fuzz_codecs import ROOT, fuzz
 from paths import DATA
@@ -28,13 +31,32 @@ def run(program: str, *arguments: str, environment: dict[str, str] | None = None
     return done.stdout
 
 
-def test_the_fuzzers_take_as_many_names_as_their_usage_says() -> None:
-    for fuzzer, option, names in ((fuzz_codecs, "codec", ["blosc", "zlib", "gzip"]), (fuzz_stores, "kind", ["n5", "hdf5"])):
-        options = fuzzer.parser().parse_args([f"--{option}", *names, "--count", "5"])
-        assert (getattr(options, option), options.count) == (names, 5)
-        assert fuzzer.parser().parse_args([f"--{option}", names[0], f"--{option}", names[1]]) == fuzzer.parser().parse_args(
-            [f"--{option}", *names[:2]]
-        )
+FUZZERS: dict[str, tuple[Any, str, list[str]]] = {
+    "": (fuzz_codecs, "codec", ["blosc", "zlib", "gzip"]),
+    "stores": (fuzz_stores, "kind", ["n5", "hdf5"]),
+    "documents": (fuzz_documents, "kind", ["n5", "hdmf"]),
+    "verify": (fuzz_verify, "kind", ["virtual", "hdf5"]),
+}
+
+
+@pytest.mark.parametrize("name", FUZZERS)
+def test_the_fuzzers_take_as_many_names_as_their_usage_says(name: str) -> None:
+    fuzzer, option, names = FUZZERS[name]
+    options = fuzzer.parser().parse_args([f"--{option}", *names, "--count", "5"])
+    assert (getattr(options, option), options.count) == (names, 5)
+    assert fuzzer.parser().parse_args([f"--{option}", names[0], f"--{option}", names[1]]) == fuzzer.parser().parse_args(
+        [f"--{option}", *names[:2]]
+    )
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--count", "1", "--help"]])
+def test_the_fuzzers_say_how_they_are_used(words: list[str]) -> None:
+    done = subprocess.run([ROOT / "scripts/fuzz", *words], capture_output=True, text=True, check=True)
+    assert all(f"scripts/fuzz {name}".strip() in done.stdout for name in FUZZERS)
+    for name, (fuzzer, option, names) in FUZZERS.items():
+        usage = " ".join(fuzzer.parser().format_help().split())
+        assert f"usage: scripts/fuzz {name}".strip() in usage
+        assert option == "codec" or all(kind in usage for kind in names)
 
 
 def test_mutated_chunks_are_refused_or_give_bytes_that_were_really_decoded() -> None:
@@ -77,6 +99,7 @@ BOMB_SIZE = 1 << 20
 BOMBS = """
 import re, sys
 from pathlib import Path
+from typing import Any
 import codec_bombs
 from fsbridge.codecs import native
 from fsbridge.errors import FsbridgeError

@@ -161,7 +161,7 @@ def fuzz(names: list[str], seed: int, count: int) -> list[dict[str, object]]:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Mutated chunks against every codec.")
+    parser = argparse.ArgumentParser("scripts/fuzz", description="Mutated chunks against every codec.")
     parser.add_argument("--count", type=int, default=50_000, help="mutations of each codec (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--codec", action="extend", nargs="+", default=[], metavar="NAME", help="only these")

@@ -242,12 +242,16 @@ def run(kind: str, seed: int, count: int) -> str:
     return f"{kind:30} {count} documents: all that does not need them is as before, slowest {slowest:.2f} s"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Mutated metadata documents.")
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("scripts/fuzz documents", description="Mutated metadata documents.")
     parser.add_argument("--count", type=int, default=300, help="mutations of each kind (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="append", choices=KINDS, metavar="NAME", help="only this one (repeatable)")
-    options = parser.parse_args()
+    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help=f"of {', '.join(KINDS)}")
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     logging.disable(logging.CRITICAL)
     for kind in options.kind or KINDS:
         print(run(kind, options.seed, options.count), flush=True)

@@ -220,10 +220,10 @@ def fuzz(kind: str, seed: int, count: int) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="Mutated stores of every kind.")
+    parser = argparse.ArgumentParser("scripts/fuzz stores", description="Mutated stores of every kind.")
     parser.add_argument("--count", type=int, default=2000, help="mutations of each kind (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help="only these")
+    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser
 

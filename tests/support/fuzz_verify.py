@@ -443,13 +443,17 @@ def fuzz(kind: str, seed: int, count: int) -> str:
     return done.stdout.strip()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Mutated stores and the verdict of `fsbridge verify`.")
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("scripts/fuzz verify", description="Mutated stores and what `fsbridge verify` says.")
     parser.add_argument("--count", type=int, default=500, help="mutations of each kind (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", action="append", choices=KINDS, metavar="NAME", help="only this one (repeatable)")
+    parser.add_argument("--kind", action="extend", nargs="+", choices=KINDS, metavar="NAME", help=f"of {', '.join(KINDS)}")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     for kind in options.kind or KINDS:
         if options.child:
             child(kind, options.seed, options.count)
