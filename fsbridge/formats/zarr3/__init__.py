@@ -196,14 +196,14 @@ def parse_array(fields: Fields) -> ParsedArray:
     Raises CorruptData for what is impossible, Unsupported for what is unknown.
     """
     check_members(fields, ARRAY_MEMBERS)
-    if fields.values.get("storage_transformers"):
-        raise Unsupported(f"{fields.place}: storage transformers ({_transformers(fields)}), of which fsbridge knows none")
+    if fields.values.get("storage_transformers") is not None and (names := _transformers(fields)):
+        raise Unsupported(f"{fields.place}: storage transformers ({names}), of which fsbridge knows none")
     shape = fields.integers("shape", 0, MAX_EXTENT)
     try:
         outer = parse_grid(fields, shape)
         keys = parse_keys(fields)
         of = parse_type(fields.value("data_type"), fields.place)
-        codecs = [] if fields.values.get("codecs") is None else fields.sequence("codecs")
+        codecs = fields.sequence("codecs") if "codecs" in fields else []
         first = outer.chunk_shape(tuple(0 for _ in shape)) if all(outer.counts) else tuple(map(_first_edge, outer.edges))
         pipeline = parse_codecs(codecs, of, first, fields.place, outer.regular)
         fill = fill_bytes(fields.values.get("fill_value"), of, fields.place)
@@ -227,7 +227,7 @@ def parse_array(fields: Fields) -> ParsedArray:
 
 
 def _transformers(fields: Fields) -> str:
-    """Return the names of `storage_transformers`, which is not empty."""
+    """Return the names in `storage_transformers`."""
     listed = fields.sequence("storage_transformers")
     return ", ".join(repr(extension(item, f"{fields.place}: storage_transformers")[0][:80]) for item in listed)
 
