@@ -247,6 +247,31 @@ def test_p8_a_damaged_attribute_of_hdf5(owner: str, tmp_path: Path) -> None:
     assert shown(after) == shown(before)
 
 
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("zarr3", {"node_type": "array", "attbutes": {"of": 1}}),
+        ("zarr3", {"attbutes": {"of": 1}}),
+        ("zarr3", {"node_type": "arrays"}),
+        ("n5", {"dimensions": [6], "dataType": "uint7", "blockSize": [3], "compression": {"type": "raw"}}),
+        ("n5", {"dimensions": [6], "dataType": "uint8", "blockSize": [-3], "compression": {"type": "raw"}}),
+    ],
+)
+def test_p8_a_groups_document_that_seems_to_be_an_arrays(
+    kind: str, changes: dict[str, Any], group: str, tmp_path: Path
+) -> None:
+    """Members show that it is none. The document is an error, and they are read as before."""
+    WRITERS[kind](tmp_path / "s")
+    document = tmp_path / "s" / group / {"zarr3": "zarr.json", "n5": "attributes.json"}[kind]
+    document.write_text(json.dumps({**json.loads(document.read_text()), **changes}))
+    after = walk(tmp_path / "s")
+    assert shown(after) == {name: values.tolist() for name, values in VALUES.items()}
+    assert getattr(after[f"zarr3/{group}/zarr.json".replace("//", "/")], "errno", None) in (errno.EIO, errno.EOPNOTSUPP)
+    found = [json.loads(line) for line in fsbridge("verify", "--json", tmp_path / "s").stdout.splitlines()]
+    assert [one["path"] for one in found] == [f"/{group}"]
+
+
 @pytest.mark.parametrize("group", ["", "g", "g/h"])
 def test_p8_links_of_hdmf_zarr_below_a_damaged_document(group: str, tmp_path: Path) -> None:
     """Which file a link belongs to is said by the groups above: without them it is an error, and the arrays are whole."""

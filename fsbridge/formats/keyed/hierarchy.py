@@ -62,7 +62,7 @@ class Hierarchy(Protocol):
 class KeyedGroup(Group):
     """A directory that is no array. Each subdirectory is a member, with or without documents of its own.
 
-    `unread`: the document that would say so cannot be read, so the directory may be an array. Directories that look like
+    `unread`: the document that would say so cannot be used, so the directory may be an array. Directories that look like
     chunks are then no members.
     """
 
@@ -168,11 +168,11 @@ class KeyedGroup(Group):
             return False
         return True
 
-    def in_spite_of(self, error: Exception) -> Group:
-        """Return this group, whose document cannot be read: the members of a group do not need it.
+    def in_spite_of(self, error: Exception, says_array: bool = False) -> Group:
+        """Return this group, whose document cannot be used: the members of a group do not need it.
 
         Raises the `error` if it may pass, if the document may not be read, or if there are no members: then the document is
-        all there is, or is an array's.
+        all there is, or is an array's. `says_array`: it says that it is one, and only members show that it is not.
         """
         if isinstance(error, AccessDenied) or not is_lasting(error):
             raise error
@@ -180,8 +180,9 @@ class KeyedGroup(Group):
         try:
             if next(group.children(), None) is None:
                 raise error
-        except (AccessDenied, Unlistable):
-            pass  # members can still be named
+        except (AccessDenied, Unlistable):  # members can still be named
+            if says_array:
+                raise error from None
         return group
 
     def _named(self) -> list[str] | None:

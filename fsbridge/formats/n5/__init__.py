@@ -87,15 +87,22 @@ class N5Hierarchy:
         try:
             return self._array(key, document)
         except FsbridgeError as error:
-            raise error if str(error).startswith(document.place) else error.at(document.place) from None
+            return KeyedGroup(self, key).in_spite_of(error, says_array=True)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
-        document = self.keyed.documents.read(key / DOCUMENT)
+        document = self._group_document(key)
         return {name: value for name, value in document.values.items() if name != "n5"} if document is not None else {}
 
     def group_documents(self, key: Key) -> Mapping[str, JSON]:
-        document = self.keyed.documents.read(key / DOCUMENT)
+        document = self._group_document(key)
         return {DOCUMENT: document.values} if document is not None else {}
+
+    def _group_document(self, key: Key) -> Document | None:
+        """Return the document of a group. Raises the error of one that `open` could not use."""
+        document = self.keyed.documents.read(key / DOCUMENT)
+        if document is not None and is_dataset(document.values):
+            self._array(key, document)
+        return document
 
     def unfinished(self, key: Key) -> str | None:
         """Say what `attributes.json` lacks, if it has two of an array's attributes. BigDataViewer's groups have one."""
@@ -106,7 +113,10 @@ class N5Hierarchy:
         return f"{document.place}: no array for lack of {' and '.join(lacking)}"
 
     def _array(self, key: Key, document: Document) -> Array:
-        metadata, chain = self._parsed.made(self._parse, document)
+        try:
+            metadata, chain = self._parsed.made(self._parse, document)
+        except FsbridgeError as error:
+            raise error if str(error).startswith(document.place) else error.at(document.place) from None
         files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:

@@ -94,7 +94,12 @@ class Zarr3Hierarchy:
             is_array = document is not None and _describes_array(document.fields)
         except (FsbridgeError, OSError) as error:
             return self._dialect.group(self, key).in_spite_of(error)
-        return self._array(key, document) if document is not None and is_array else self._dialect.group(self, key)
+        if document is None or not is_array:
+            return self._dialect.group(self, key)
+        try:
+            return self._array(key, document)
+        except FsbridgeError as error:
+            return self._dialect.group(self, key).in_spite_of(error, says_array=True)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """Return `attributes`, empty for a directory without a document."""
@@ -107,10 +112,10 @@ class Zarr3Hierarchy:
         return {} if document is None else {DOCUMENT: document.values}
 
     def _group_document(self, key: Key) -> Document | None:
-        """Return the document of a group. Raises the error of one that describes no node of Zarr v3, as `open` found it."""
+        """Return the document of a group. Raises the error of one that `open` could not use."""
         document = self.keyed.documents.read(key / DOCUMENT)
-        if document is not None:
-            _describes_array(document.fields)
+        if document is not None and _describes_array(document.fields):
+            self._array(key, document)
         return document
 
     def unfinished(self, key: Key) -> None:
