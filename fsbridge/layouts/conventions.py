@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fsbridge.layouts import spatialdata
 from fsbridge.layouts.json_text import in_base64
 from fsbridge.layouts.units import text
 from fsbridge.metadata import JSON, ArrayMetadata
@@ -218,20 +219,25 @@ _BY_GROUP = {"labels": "labels", "OME": "series"}
 
 def in_zarr2(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
     """Return the attributes of a group of a Zarr v3 source, with OME-Zarr 0.5 converted to 0.4."""
+    attributes = spatialdata.of_zarr(attributes, 2)
     ome = attributes.get("ome")
     if not isinstance(ome, dict) or not _is(ome, "0.5"):
         return dict(attributes)
-    parts = {name: _versioned(name, value) for name, value in ome.items() if name != "version"}
+    version = f"0.4{_suffix(ome)}"
+    parts = {name: _versioned(name, value, version) for name, value in ome.items() if name != "version"}
     rest = {name: value for name, value in attributes.items() if name != "ome"}
     return dict(attributes) if parts.keys() & rest.keys() else {**rest, **parts}
 
 
 def in_zarr3(attributes: Mapping[str, JSON], names: Sequence[str]) -> dict[str, JSON]:
     """Return the attributes of the group at the path `names` of a Zarr v2 source, with OME-Zarr 0.4 converted to 0.5."""
+    attributes = spatialdata.of_zarr(attributes, 3)
     parts: dict[str, JSON] = {}
+    version = "0.5"
     scales = attributes.get("multiscales")
     if isinstance(scales, list) and scales and all(isinstance(one, dict) and _is(one, "0.4") for one in scales):
         parts["multiscales"] = [_without_version(one) for one in scales]
+        version += _suffix(scales[0])
     for name in _VERSIONED:
         part = attributes.get(name)
         if isinstance(part, dict) and _is(part, "0.4"):
@@ -244,7 +250,7 @@ def in_zarr3(attributes: Mapping[str, JSON], names: Sequence[str]) -> dict[str, 
     if not parts or "ome" in attributes:
         return dict(attributes)
     rest = {name: value for name, value in attributes.items() if name not in parts}
-    return {**rest, "ome": {"version": "0.5", **parts}}
+    return {**rest, "ome": {"version": version, **parts}}
 
 
 def _is(part: Mapping[str, JSON], version: str) -> bool:
@@ -252,10 +258,16 @@ def _is(part: Mapping[str, JSON], version: str) -> bool:
     return isinstance(written, str) and (written == version or written.startswith((f"{version}.", f"{version}-")))
 
 
-def _versioned(name: str, value: JSON) -> JSON:
+def _suffix(part: Mapping[str, JSON]) -> str:
+    """Return what follows the version, as in `0.5-dev-spatialdata`."""
+    _, dash, rest = str(part["version"]).partition("-")
+    return dash + rest
+
+
+def _versioned(name: str, value: JSON, version: str) -> JSON:
     if name == "multiscales" and isinstance(value, list):
-        return [{**one, "version": "0.4"} if isinstance(one, dict) else one for one in value]
-    return {**value, "version": "0.4"} if name in _VERSIONED and isinstance(value, dict) else value
+        return [{**one, "version": version} if isinstance(one, dict) else one for one in value]
+    return {**value, "version": version} if name in _VERSIONED and isinstance(value, dict) else value
 
 
 def _without_version(part: Mapping[str, JSON]) -> dict[str, JSON]:
