@@ -170,15 +170,17 @@ class Store(ABC):
 
     # What only some stores are, do better, or can do: each default is right for all others
 
-    @property
-    def prefixes(self) -> bool:
-        """True if directories are only parts of keys: asking for one means listing it, and a look below needs no check."""
-        return False
+    prefixes: bool = False
+    """True if directories are only parts of keys: asking for one means listing it, and a look below needs no check."""
 
-    @property
-    def remote(self) -> bool:
-        """True if objects are sent over a network, so that `fetch` is worth a call."""
-        return False
+    remote: bool = False
+    """True if objects are sent over a network, so that `fetch` is worth a call."""
+
+    rests: bool = False
+    """True if `rest` closes descriptors, which the next use opens again."""
+
+    vouches: bool = False
+    """True if the store lists ETags, so that `vouch` is worth a call."""
 
     @property
     def listable(self) -> bool:
@@ -201,11 +203,6 @@ class Store(ABC):
     def close(self) -> None:
         """Release descriptors."""
         return
-
-    @property
-    def rests(self) -> bool:
-        """True if `rest` closes descriptors, which the next use opens again."""
-        return False
 
     def rest(self) -> None:
         """Close descriptors until the next use opens them again. Does not block."""
@@ -246,11 +243,6 @@ class Store(ABC):
 
     def lacks(self, key: Key) -> bool:
         """True if a remembered listing, perhaps an old one, has nothing at `key`."""
-        return False
-
-    @property
-    def vouches(self) -> bool:
-        """True if the store lists ETags, so that `vouch` is worth a call."""
         return False
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:

@@ -45,11 +45,8 @@ class SnapshotStore(Store):
         self._repository = repository
         self._resolve = resolve
         self._name = name
+        self.remote = repository.remote
         self._latest = ""
-
-    @property
-    def remote(self) -> bool:
-        return self._repository.remote
 
     def describe(self, key: Key) -> str:
         return "/".join(filter(None, [self._repository.place(), self._name, key]))

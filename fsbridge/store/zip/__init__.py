@@ -165,6 +165,8 @@ class ZipStore(Store):
     `shared`: what it shares with the other archives of the mount. `suffixes`: names of directories that are stores.
     """
 
+    rests = True
+
     def __init__(
         self,
         file: str | BlobFile,
@@ -195,10 +197,6 @@ class ZipStore(Store):
         """Drop the archive. Its descriptor closes when the last read ends, and the next use opens it again."""
         with self._lock:
             self._archive = None
-
-    @property
-    def rests(self) -> bool:
-        return True
 
     def rest(self) -> None:
         """Drop the archive, unless a thread is opening it now: waiting for that could block on its disk."""
