@@ -1,6 +1,6 @@
 """What a store remembers of its server: answers about objects, directories and listings; and how long each is believed.
 
-All of it has one rule of age (`Answers.object_age`, `Answers.listing_age`) and stays within fixed numbers. Listings are kept
+All of it has one rule of age (`Answers.since`, `Answers.listed_since`) and stays within fixed numbers. Listings are kept
 compactly: names, sizes, times and ETags in columns, 100 bytes a member. An object's version is made here, too, because some
 versions are believed for a shorter time.
 
@@ -153,11 +153,15 @@ class ListedLevel:
 
 
 class KnownObject(NamedTuple):
-    """The last answer about a key: `stat` (None: absent) and ETag. `asked`: when the server gave it (`time.monotonic`)."""
+    """The last answer about a key: `stat` (None: absent) and ETag. `asked`: when the server gave it (`time.monotonic`).
+
+    `alone`: it was asked about this object only.
+    """
 
     stat: Stat | None
     etag: str | None
     asked: float
+    alone: bool
 
 
 class _Body(NamedTuple):
@@ -166,24 +170,6 @@ class _Body(NamedTuple):
     known: KnownObject
     start: int
     data: bytes | Response
-
-
-class Age(NamedTuple):
-    """How old an answer may be: given after the moment `since` (`time.monotonic`).
-
-    `noted`: its use is noted, so that the kernel keeps what is made of it only for the rest of its time. That is not done
-    for listings: they may be much older than attributes, and each member of an old one would be asked for by itself.
-    """
-
-    since: float
-    noted: bool
-
-    def allows(self, asked: float) -> bool:
-        """Tell whether an answer is young enough, and note its use if so."""
-        young = asked > self.since
-        if young and self.noted:
-            used(asked)
-        return young
 
 
 class Answers:
@@ -209,15 +195,19 @@ class Answers:
         """Return a memory for one store of a mount."""
         return cls(math.inf if config.immutable else config.metadata_ttl, config.remote.listing_ttl)
 
-    def object_age(self, settled: bool = True) -> Age:
-        """Return how old an answer about an object may be. `settled`: any change shows in its version."""
-        since = context.as_of if context.as_of < math.inf else time.monotonic() - self._ttl
-        return Age(since if settled or since == -math.inf else max(since, time.monotonic() - DOUBTED_SECONDS), True)
+    def since(self, settled: bool = True) -> float:
+        """Return the moment after which an answer about an object must be given.
 
-    def listing_age(self) -> Age:
-        """Return how old a listing may be that serves as evidence of what exists."""
-        known = context.as_of < math.inf
-        return Age(min(context.as_of, context.listed) if known else time.monotonic() - self._listing_ttl, False)
+        `settled`: any change of the object shows in its version.
+        """
+        moment = context.as_of if context.as_of < math.inf else time.monotonic() - self._ttl
+        return moment if settled or moment == -math.inf else max(moment, time.monotonic() - DOUBTED_SECONDS)
+
+    def listed_since(self) -> float:
+        """Return the same for a listing that serves as evidence of what exists."""
+        if context.as_of < math.inf:
+            return min(context.as_of, context.listed)
+        return time.monotonic() - self._listing_ttl
 
     def clear(self) -> None:
         """Forget all objects and their bytes."""
@@ -232,14 +222,25 @@ class Answers:
         return self._objects.get(key)
 
     def fresh(self, key: Key, noted: bool = True) -> KnownObject | None:
-        """Return the last answer if it is young enough for the question. `noted`: False if nothing is made of it."""
+        """Return the last answer if it is young enough for the question.
+
+        `noted`: note its use, so that the kernel keeps what is made of it only for the rest of its time. That is not done
+        with listings: all that they show would end at once, in the midst of the walk for which they were made.
+        """
         known = self._objects.get(key)
-        age = self.object_age(known is None or known.stat is None or known.stat.settled)
-        return known if known is not None and age._replace(noted=noted).allows(known.asked) else None
+        if known is None or known.asked <= self.since(known.stat is None or known.stat.settled):
+            return None
+        if noted and known.alone:
+            used(known.asked)
+        return known
 
     def put(self, key: Key, stat: Stat | None, etag: str | None = None, asked: float | None = None) -> KnownObject:
-        """Remember an answer, and that all directories above an object exist. `asked`: when it was given; None: just now."""
-        known = self._objects.put(key, KnownObject(stat, etag, time.monotonic() if asked is None else asked))
+        """Remember an answer, and that all directories above an object exist.
+
+        `asked`: when the server gave it, if it was asked about other objects, too; None: just now.
+        """
+        alone = asked is None
+        known = self._objects.put(key, KnownObject(stat, etag, time.monotonic() if asked is None else asked, alone))
         with self._lock:
             self._bodies.pop(key, None)
         while stat is not None and (key := key.parent):
@@ -303,19 +304,15 @@ class Answers:
 
     # ---- directories
 
-    def exists(self, directory: Key, age: Age) -> bool:
+    def exists(self, directory: Key, since: float) -> bool:
         """True if an object was seen in the directory."""
         seen = self._seen.get(directory)
-        return seen is not None and age.allows(seen)
+        return seen is not None and seen > since
 
-    def level(self, key: Key, age: Age) -> ListedLevel | None:
-        """Return the listing of `key`, if it is remembered."""
+    def level(self, key: Key, since: float) -> ListedLevel | None:
+        """Return the listing of `key`, if it is remembered and was asked for after `since`."""
         level = self._levels.get(key)
-        return level if level is not None and age.allows(level.asked) else None
-
-    def last_level(self, key: Key) -> ListedLevel | None:
-        """Return the last listing of `key`, however old."""
-        return self._levels.get(key)
+        return None if level is None or level.asked <= since else level
 
     def put_level(self, key: Key, level: ListedLevel) -> None:
         """Remember a listing, unless it is too large by itself."""
@@ -333,9 +330,9 @@ class Answers:
         for place, level in levels.items():
             self.put_level(place, level)
 
-    def knows_tree(self, key: Key, age: Age) -> bool:
-        """True if all that lies beneath `key`, or a directory above it, was listed together."""
-        while (asked := self._trees.get(key)) is None or asked <= age.since:
+    def knows_tree(self, key: Key, since: float) -> bool:
+        """True if all that lies beneath `key`, or a directory above it, was listed together, asked for after `since`."""
+        while (asked := self._trees.get(key)) is None or asked <= since:
             if not key:
                 return False
             key = key.parent

@@ -22,7 +22,7 @@ from fsbridge import asking
 from fsbridge.errors import NotFound, Stale, TooLarge, Unlistable, Unreachable
 from fsbridge.lru import LRU
 from fsbridge.store import Key
-from fsbridge.store.remote.answers import MAX_MEMBERS, Age, Answers, ListedLevel
+from fsbridge.store.remote.answers import MAX_MEMBERS, Answers, ListedLevel
 from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
 from fsbridge.threads import starting
 
@@ -221,14 +221,14 @@ class Listings:
         self._arriving: dict[Key, Arriving] = {}
         self._large: set[Key] = set()  # directories with more members than are remembered
         self._vast: LRU[Key, int] = LRU(SHOWN_DIRECTORIES)  # directories with more objects beneath than the number
-        self._slow: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)  # what lies beneath is nearly too old when its listing arrives
+        self._slow: LRU[Key, float] = LRU(SHOWN_DIRECTORIES)  # when what lies beneath was nearly too old on its arrival
         self._shown: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)
         # By directory, and True for looks, False for listings: the members beneath which these were, and when.
         self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
 
     def known(self, key: Key) -> ListedLevel | None:
         """The members of a directory, if a young enough listing is remembered."""
-        return self._answers.level(key, self._answers.listing_age())
+        return self._answers.level(key, self._answers.listed_since())
 
     def shows(self, key: Key) -> bool:
         """True if a remembered listing has an object at `key`. Makes no request."""
@@ -240,33 +240,33 @@ class Listings:
         level = self.known(key.parent)
         return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
-    def level(self, key: Key, age: Age | None = None) -> ListedLevel:
-        """Return the members of a directory, empty if nothing lies there. They may be as old as a listing, or as `age`."""
-        age = age or self._answers.listing_age()
-        level = self._answers.level(key, age)
+    def level(self, key: Key, since: float | None = None) -> ListedLevel:
+        """Return the members of a directory, asked for after `since`; empty if nothing lies there."""
+        since = self._answers.listed_since() if since is None else since
+        level = self._answers.level(key, since)
         if level is None and not self.listable:
             raise Unlistable(f"{self._client.place(key)}: cannot be listed; members can be looked up by name")
-        if level is None and self._walk(key, self._answers.listing_age()):
-            level = self._answers.level(key, age)
+        if level is None and self._walk(key, self._answers.listed_since()):
+            level = self._answers.level(key, since)
         if level is None:
             with self._asking.of(key):  # another thread may have got an answer meanwhile
-                level = self._answers.level(key, age)
+                level = self._answers.level(key, since)
                 level = self._ask(key) if level is None else level
         return level
 
     def at(self, key: Key) -> ListedLevel | None:
         """Return the remembered listing of the directory of the object `key`, if it is as young as a stat has to be."""
-        return self._answers.level(key.parent, self._answers.object_age())
+        return self._answers.level(key.parent, self._answers.since())
 
     def beside(self, key: Key) -> ListedLevel | None:
         """Return what `at` does, after listing all neighbouring directories if this looks like a walk.
 
         A program that looks at objects in several neighbouring directories will probably look at all of them.
         """
-        age = self._answers.object_age()
-        level = self._answers.level(key.parent, age)
-        if level is None and self.listable and self._walk(key.parent, age, True):
-            level = self._answers.level(key.parent, age)
+        since = self._answers.since()
+        level = self._answers.level(key.parent, since)
+        if level is None and self.listable and self._walk(key.parent, since, True):
+            level = self._answers.level(key.parent, since)
         return level
 
     def shown(self, key: Key) -> ListedLevel:
@@ -291,7 +291,7 @@ class Listings:
 
         `cuts`: names at which a long listing may be cut, see `beneath`.
         """
-        if self._walk(key, self._answers.listing_age()) and (level := self.known(key)) is not None:
+        if self._walk(key, self._answers.listed_since()) and (level := self.known(key)) is not None:
             yield [*level.names, *level.prefixes]
             return
         asking.before_waiting()
@@ -331,13 +331,13 @@ class Listings:
     def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Send one recursive LIST instead of one for each directory, unless there are too many objects."""
         if self.listable:
-            self._ask_beneath(key, cuts, 2 * MAX_MEMBERS, self._answers.listing_age())
+            self._ask_beneath(key, cuts, 2 * MAX_MEMBERS, self._answers.listed_since())
 
-    def _walk(self, key: Key, age: Age, objects: bool = False) -> bool:
+    def _walk(self, key: Key, since: float, objects: bool = False) -> bool:
         """Note that `key` is being listed, or (`objects`) that something in it is looked at.
 
-        If that looks like a walk through all that lies beside `key`, all of it is listed together, unless a listing of
-        that `age` is remembered. Returns true if the listing was made now, here or by another thread.
+        If that looks like a walk through all that lies beside `key`, all of it is listed together, unless a listing
+        requested after `since` is remembered. Returns true if the listing was made now, here or by another thread.
 
         `find` over 250 arrays takes 3.8 s and 5 LISTs at a latency of 100 ms; without this 69 s and 250 LISTs.
         """
@@ -345,13 +345,13 @@ class Listings:
             return False
         pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key
-        while above and not self._answers.knows_tree(above, age):
+        while above and not self._answers.knows_tree(above, since):
             name, above = above.name, above.parent
             level = self.known(above)
             if level is None:
                 continue
             most = min(2 * MAX_MEMBERS, PAGE_KEYS * max(pages, len(level.prefixes) // part))
-            if self._too_many(above, most) or (objects and self._slow.get(above)):
+            if self._too_many(above, most) or (objects and self._is_slow(above)):
                 continue
             now = time.monotonic()
             with self._lock:
@@ -364,24 +364,26 @@ class Listings:
                 while len(self._walks) > WALKED_DIRECTORIES * 1000:
                     self._walks.popitem(last=False)
             if begun:
-                if (
-                    self._ask_beneath(above, list(level.prefixes), most, age)
-                    and time.monotonic() - now > (now - age.since) / 2
-                ):
-                    self._slow.put(above, True)
-                return self._answers.knows_tree(above, age)
+                asked = self._ask_beneath(above, list(level.prefixes), most, since)
+                if asked and time.monotonic() - now > (now - since) / 2:
+                    self._slow.put(above, time.monotonic())
+                return self._answers.knows_tree(above, since)
         return False
 
     def _too_many(self, key: Key, most: int) -> bool:
         """True if more than `most` objects are known to lie beneath `key`."""
         return (self._vast.get(key) or -1) >= most
 
-    def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int, age: Age) -> bool:
-        """List all that lies beneath `key`, up to `most` objects, unless it is known. Tells whether that took a request."""
-        if self._too_many(key, most) or self._answers.knows_tree(key, age):
+    def _is_slow(self, key: Key) -> bool:
+        """True if listing all that lies beneath `key` took too long a short time ago: the server may be quicker later."""
+        return (self._slow.get(key) or -math.inf) > self._answers.listed_since()
+
+    def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int, since: float) -> bool:
+        """List all that lies beneath `key`, up to `most` objects, unless it is known. Tells whether a request was made."""
+        if self._too_many(key, most) or self._answers.knows_tree(key, since):
             return False
         with self._asking.of(key):
-            if self._too_many(key, most) or self._answers.knows_tree(key, age):
+            if self._too_many(key, most) or self._answers.knows_tree(key, since):
                 return False
             begun = time.monotonic()
             try:

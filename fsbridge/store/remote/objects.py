@@ -69,7 +69,7 @@ class RemoteObjects:
         old = self._answers.last(key) or self._from_blocks(key, read)
         etag = old.etag if old is not None and old.stat is not None and old.stat.settled else None
         if etag is not None and old is not None:
-            forever = self._answers.object_age().since == -math.inf
+            forever = self._answers.since() == -math.inf
             answer = None if forever else self._answer(key, 0, None, other_than=etag)
             if answer is None:
                 return self.known_stat(key, self._answers.renew(key, old))
@@ -120,7 +120,7 @@ class RemoteObjects:
         """Remember the object as an answer to a request that was `asked` at that time. `given`: see `Answers.put`."""
         stat = stat_of(found, self._clock, asked)
         known = self._answers.put(key, stat, found.etag, given)
-        level = self._answers.last_level(key.parent)
+        level = self._answers.level(key.parent, -math.inf)
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and not self._compare(level, position, known):
             self._answers.drop_level(key.parent)

@@ -141,15 +141,15 @@ class ObjectStore(Store):
         return None if known is None else known.stat
 
     def holds(self, key: Key) -> bool:
-        age = self._answers.object_age()
-        if self._answers.exists(key, age):
+        since = self._answers.since()
+        if self._answers.exists(key, since):
             return True
         if not self.listable:
             return self.stat(key).is_dir
         try:
-            if len(self._listings.level(key, age)):
+            if len(self._listings.level(key, since)):
                 return True
-            there = len(self._listings.level(ROOT, age)) > 0
+            there = len(self._listings.level(ROOT, since)) > 0
         except CorruptData:  # the listing itself will report the error
             return self.stat(key).is_dir
         if not there:
@@ -182,7 +182,7 @@ class ObjectStore(Store):
 
     def _stat_anything(self, key: Key) -> Stat:
         """Return the stat of an object or a directory."""
-        if self._answers.exists(key, self._answers.listing_age()):
+        if self._answers.exists(key, self._answers.listed_since()):
             return self._directory()
         above = self._listings.known(key.parent)
         if above is not None and key.name in above.prefixes:
@@ -193,7 +193,7 @@ class ObjectStore(Store):
         is_object = self._listings.at(key) is not None  # otherwise it would be absent
         if not is_object and self.listable:
             level = self._listings.known(key)
-            if len(self._listings.level(key, self._answers.object_age()) if level is None else level):
+            if len(self._listings.level(key, self._answers.since()) if level is None else level):
                 return self._directory()
         return self._objects.ask(key, WHOLE)
 

@@ -273,13 +273,13 @@ def test_p8_times_in_the_far_future_hide_no_object(server: FakeS3) -> None:
 def test_p6_listings_stay_within_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "MAX_MEMBERS", 10)
     remembered = Answers(60.0, 60.0)
-    age = remembered.listing_age()
+    since = remembered.listed_since()
     now = time.monotonic()
     found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]), now)
     assert found is not None
     remembered.put_tree(ROOT, found, now)
-    assert remembered.level(Key("d4"), age) is not None
-    assert remembered.level(Key("d0"), age) is None
+    assert remembered.level(Key("d4"), since) is not None
+    assert remembered.level(Key("d0"), since) is None
     assert split(ROOT, iter([[client.Object(f"{i}", 1, 0, None) for i in range(11)]]), 1.0, 10) is None
     assert split(ROOT, iter([[client.Object("/".join("abcdefghijk"), 1, 0, None)]]), 1.0, 10) is None
 
@@ -1332,6 +1332,25 @@ def test_what_lies_beside_is_not_listed_where_that_takes_longer_than_the_request
                 store.stat(key)
         assert [request.kind for request in requests].count("LIST") <= listings
         assert [request.kind for request in requests].count("GET") == len(keys)
+
+
+def test_a_listing_that_was_slow_once_is_tried_again_later(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One busy moment made each `ls -lR` ask for each document, for as long as the store was mounted."""
+    keys = [Key(f"b{number}/zarr.json") for number in range(40)]
+    for key in keys:
+        server.put(f"z/{key}", b"{}", 1e9)
+    clock, store = Clock(monkeypatch), opened(server, ttl=60.0)
+    for key in keys:
+        store.read(key, 100)
+    for slow, later, gets in ((True, 0.0, 3), (False, 0.0, 40), (False, 60.0, 3)):
+        server.page_latency = 1.0 if slow else 0.0
+        clock.passes(later)
+        store.begin()
+        now = time.monotonic()
+        with server.counted() as requests, as_of(now, now - 60.0):
+            for key in keys:
+                store.stat(key)
+        assert abs([request.kind for request in requests].count("GET") - gets) <= 1
 
 
 def test_a_directory_is_there_as_long_as_a_listing_of_it_is_believed(server: FakeS3) -> None:
