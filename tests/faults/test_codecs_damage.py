@@ -12,6 +12,7 @@ from typing import Any
 
 import fuzz_codecs
 import fuzz_documents
+import fuzz_states
 import fuzz_stores
 import fuzz_verify
 import pytest
@@ -36,6 +37,7 @@ FUZZERS: dict[str, tuple[Any, str, list[str]]] = {
     "stores": (fuzz_stores, "kind", ["n5", "hdf5"]),
     "documents": (fuzz_documents, "kind", ["n5", "hdmf"]),
     "verify": (fuzz_verify, "kind", ["virtual", "hdf5"]),
+    "states": (fuzz_states, "kind", ["n5", "around-n5"]),
 }
 
 

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 from state_machine import FILL, NAMES, Changing, Reader
+from surrounded_machine import FORMS, Surrounded
 
 MACHINE = settings(max_examples=10, stateful_step_count=40, derandomize=True, deadline=None)
 
@@ -81,3 +82,10 @@ class ChangingFile(Changing):
 @pytest.mark.parametrize("form", ["hdf5", "hdf5s", "zip"])
 def test_p9_every_read_of_a_file_is_of_one_version_that_was_there(form: str) -> None:
     run_state_machine_as_test(type(f"Changing_{form}", (ChangingFile,), {"form": form}), settings=MACHINE)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_p9_every_file_is_what_a_fresh_tree_shows(form: str) -> None:
+    """Groups, coordinates, owners and modes change; what may be seen is in `surrounded_machine.py`."""
+    few = settings(MACHINE, max_examples=4)  # an example reads some hundred files twice
+    run_state_machine_as_test(type(f"Surrounded_{form}", (Surrounded,), {"form": form}), settings=few)

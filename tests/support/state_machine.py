@@ -89,16 +89,8 @@ class Reader:
 class Mounted:
     """A mount without FUSE, its event loop on a thread of its own."""
 
-    def __init__(self, source: Path, patch: pytest.MonkeyPatch, read_ahead: bool) -> None:
-        self.config = Config(
-            str(source),
-            "/mnt",
-            layout=",".join(LAYOUTS),
-            cache_size=3 * MIB,  # a chunk must fit beside open files, which may take half of it
-            metadata_ttl=TTL,
-            spill_size=64 * MIB,
-            read_ahead=read_ahead,
-        )
+    def __init__(self, source: Path, patch: pytest.MonkeyPatch, **options: Any) -> None:
+        self.config = Config(str(source), "/mnt", spill_size=64 * MIB, **options)
         self.tree = open_tree(self.config)
         self._end = trio.Event()
         started = threading.Event()
@@ -169,7 +161,14 @@ class Changing(RuleBasedStateMachine):
         self.store = self.make_store(self._folder / "store")
         self.readers: list[Reader] = []
         self.store.make("a", SHAPES[0], AT, True)
-        self.mounted = Mounted(self.store.folder, self._patch, self.read_ahead)
+        self.mounted = Mounted(
+            self.store.folder,
+            self._patch,
+            layout=",".join(LAYOUTS),
+            cache_size=3 * MIB,  # a chunk must fit beside open files, which may take half of it
+            metadata_ttl=TTL,
+            read_ahead=self.read_ahead,
+        )
         self.kernel = self.mounted.kernel
 
     def make_store(self, folder: Path) -> Any:
