@@ -33,11 +33,11 @@ def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path) -> None:
     passes: list[int] = []
     begun, go_on = threading.Event(), threading.Event()
 
-    def read() -> Iterator[Numbers]:
+    def read(others: list[str]) -> Iterator[Numbers]:
         passes.append(len(passes))
         yield np.array(passes[-1:], np.uint64)
 
-    def slow() -> Iterator[Numbers]:
+    def slow(others: list[str]) -> Iterator[Numbers]:
         begun.set()
         assert go_on.wait(60)
         yield np.zeros(1, np.uint64)

@@ -33,8 +33,8 @@ PATIENCE_SECONDS = 10.0
 LOOK_SECONDS = 0.1
 """Seconds between two checks for new results of a running listing."""
 
-DIRECTORY_BYTES = 1024
-"""Memory for a directory in addition to its numbers, roughly."""
+DIRECTORY_BYTES, NAME_BYTES = 1024, 100
+"""Memory for a directory in addition to its numbers, and for the name of one of its other files, roughly."""
 
 Numbers: TypeAlias = npt.NDArray[np.uint64]
 """Linear numbers of chunks in the grid, in C order. Those of a finished listing are sorted."""
@@ -148,6 +148,12 @@ class _Directory:
     def stored(self) -> Numbers | None:
         return self.last.stored if self.last is not None else None
 
+    @property
+    def nbytes(self) -> int:
+        """Memory in bytes, roughly."""
+        kept = (0, 0) if self.last is None or self.stored is None else (self.stored.nbytes, len(self.last.others))
+        return DIRECTORY_BYTES + kept[0] + NAME_BYTES * kept[1]
+
     def next(self) -> ChunkListing | None:
         """Finish the running listing, make the waiting one (if any) the running one, and return that."""
         if self.running is not None and self.running.state == "done":
@@ -244,7 +250,6 @@ class FlatDirectories:
         with self._lock:
             total = 0
             for age, (key, directory) in enumerate(reversed(list(self._known.items()))):
-                stored = directory.stored
-                total += DIRECTORY_BYTES + (stored.nbytes if stored is not None else 0)
+                total += directory.nbytes
                 if total > self._budget and age:
                     del self._known[key]

@@ -20,7 +20,7 @@ import zarr
 from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
-from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
+from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep, Unsupported
 from fsbridge.formats import open
 from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.open import open_source
@@ -528,3 +528,42 @@ def test_one_kind_of_store_beneath_a_plain_directory_is_one_hierarchy(tmp_path: 
     assert np.array_equal(values(array_at(source.root, "y.zarr/a")), DATA)
     forced = open_at(tmp_path, opened, "collection")
     assert np.array_equal(values(array_at(forced.root, "y.zarr/a")), DATA)
+
+
+_REFERENCES = {"x/.zarray": json.dumps({"zarr_format": 2}), "x/0": ["a.bin", 0, 16]}
+
+
+@pytest.mark.parametrize("document", [{"version": 1, "refs": _REFERENCES}, {".zgroup": "{}", **_REFERENCES}])
+def test_p3_kerchunk_references_in_json_are_named(tmp_path: Path, document: dict[str, Any]) -> None:
+    (tmp_path / "refs.json").write_text(json.dumps(document))
+    with pytest.raises(SetupError, match="kerchunk references") as error:
+        open_source(str(tmp_path / "refs.json"), Config("", ""))
+    assert "xarray opens them with engine='kerchunk'" in str(error.value)
+    (tmp_path / "other.json").write_text('{"references": {}}')
+    with pytest.raises(SetupError, match="neither an HDF5 file nor a zip file"):
+        open_source(str(tmp_path / "other.json"), Config("", ""))
+
+
+def test_p3_kerchunk_references_in_parquet_are_no_store_of_empty_groups(tmp_path: Path, opened: list[Source]) -> None:
+    (tmp_path / "lazy.parq/x").mkdir(parents=True)
+    (tmp_path / "lazy.parq/.zmetadata").write_text(json.dumps({"metadata": {".zgroup": {}}, "record_size": 1000}))
+    (tmp_path / "lazy.parq/x/refs.0.parq").write_bytes(b"PAR1")
+    with pytest.raises(SetupError, match="kerchunk references"):
+        open_source(str(tmp_path / "lazy.parq"), Config("", ""))
+    h5py.File(tmp_path / "good.h5", "w").close()
+    opened.append(open_source(str(tmp_path), Config("", "")))
+    root: Any = opened[-1].root
+    assert sorted(child.name for child in root.children()) == ["good.h5", "lazy.parq"]
+    assert root.child("good.h5").kind == "group"
+    with pytest.raises(Unsupported, match="kerchunk references"):
+        root.child("lazy.parq")
+
+
+def test_a_zipped_ome_zarr_counts_in_a_collection(tmp_path: Path, opened: list[Source]) -> None:
+    with zipfile.ZipFile(tmp_path / "image.ozx", "w") as archive:
+        archive.writestr("zarr.json", '{"zarr_format": 3, "node_type": "group"}')
+    h5py.File(tmp_path / "x.h5", "w").close()
+    opened.append(open_source(str(tmp_path), Config("", "")))
+    root: Any = opened[-1].root
+    assert sorted(child.name for child in root.children()) == ["image.ozx", "x.h5"]
+    assert root.child("image.ozx").kind == "group"

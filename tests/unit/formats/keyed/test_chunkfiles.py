@@ -312,7 +312,7 @@ def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: 
     store = LocalStore(str(tmp_path))
     go = threading.Event()
 
-    def hung() -> Iterator[Numbers]:
+    def hung(others: list[str]) -> Iterator[Numbers]:
         go.wait()
         yield np.zeros(1, np.uint64)
 
@@ -330,7 +330,7 @@ def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
     begun, go = threading.Event(), threading.Event()
     made: list[int] = []
 
-    def read() -> Iterator[Numbers]:
+    def read(others: list[str]) -> Iterator[Numbers]:
         made.append(len(list((tmp_path / "a").iterdir())))
         begun.set()
         go.wait()
@@ -399,7 +399,7 @@ def test_an_error_of_a_pass_is_raised_in_all_threads_that_wait_for_it(tmp_path: 
     put(tmp_path, "0.0")
     indexes = FlatDirectories(LocalStore(str(tmp_path)))
 
-    def read() -> Iterator[Numbers]:
+    def read(others: list[str]) -> Iterator[Numbers]:
         raise PermissionError(13, "no")
 
     with pytest.raises(PermissionError):
@@ -494,7 +494,7 @@ def test_a_failed_listing_raises_an_error_of_its_own_in_each_thread(tmp_path: Pa
     """One exception object raised in many threads would collect the tracebacks of all of them."""
     put(tmp_path / "a", "0.0")
 
-    def broken() -> Iterator[Numbers]:
+    def broken(others: list[str]) -> Iterator[Numbers]:
         yield np.array([0], np.uint64)
         raise AccessDenied("a: not for you")
 
