@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 
 from fsbridge.errors import CorruptData, NameTooLong
 
@@ -265,26 +265,30 @@ class Symlink(Node):
 AnyNode: TypeAlias = Directory | File | Symlink
 
 
-class Space(Protocol):
+class Space(ABC):
     """Nodes with positions that are computed, not kept in memory: the chunk tree of one array version."""
 
-    @property
-    def identity(self) -> Hashable:
-        """Return what identifies this space (does not block).
+    __slots__ = ()
 
-        Spaces of equal identity have the same nodes at the same positions; others never have an equal one.
-        """
+    identity: Hashable
+    """Spaces of equal identity have the same nodes at the same positions; others never have an equal one."""
 
-    @property
-    def size(self) -> int:
-        """Number of positions."""
+    if TYPE_CHECKING:  # an attribute or a property
 
+        @property
+        @abstractmethod
+        def size(self) -> int:
+            """Number of positions."""
+
+    @abstractmethod
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not the store has it (does not block)."""
 
+    @abstractmethod
     def name(self, position: int) -> str:
         """The path of the node at `position` below the directory that the space hangs in, for people."""
 
+    @abstractmethod
     def level(self, position: int) -> range:
         """The positions of all directories that are as deep as the one at `position` (does not block)."""
 
@@ -293,12 +297,14 @@ class Space(Protocol):
 
         False if that is no step apart from making the file.
         """
+        return False
 
     def prefetch(self, positions: Sequence[int]) -> int | None:
         """Make the files at `positions` ready before they are opened, in this order. What fails is left to its reader.
 
         Returns the first position for which there was no room; None when there was room for all. May block.
         """
+        return None
 
 
 def escape(name: str) -> bytes:

@@ -20,7 +20,7 @@ from fsbridge.errors import NotFound
 from fsbridge.layouts.forms import ChunkForm
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.model import ChunkInfo, Pairs
-from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle, Numbered
+from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, Entry, File, Handle, Numbered, Space
 
 
 class Numbering:
@@ -75,8 +75,8 @@ MAX_SIZE = 2**63 - 1
 """Largest file size in bytes that the kernel accepts. A chunk that is larger by its metadata has this size, and no bytes."""
 
 
-class ChunkSpace(Numbering):
-    """All directories and files that the chunk grid of one array version can have (a `tree.Space`).
+class ChunkSpace(Numbering, Space):
+    """All directories and files that the chunk grid of one array version can have.
 
     A file's cell is its position in the grid of files, `counts` of them along each axis: the chunk index, unless a layout
     says otherwise (`index`).

@@ -16,7 +16,7 @@ from typing import Any
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale
 from fsbridge.lru import register
-from fsbridge.tree import Attrs, Directory, Entry, File, Handle, Symlink
+from fsbridge.tree import Attrs, Directory, Entry, File, Handle, Space, Symlink
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class FakeDirectory(Directory):
 
 
 @dataclass(eq=False)
-class FakeSpace:
+class FakeSpace(Space):
     """`size` numbered files; the one at position n holds the decimal digits of n, `width` of them."""
 
     size: int
@@ -197,9 +197,6 @@ class FakeSpace:
 
     def level(self, position: int) -> range:
         return range(1)
-
-    def fetch(self, position: int) -> bool:
-        return False
 
     def prefetch(self, positions: Sequence[int]) -> int | None:
         return next((position for position in positions if not self.make(position)), None)

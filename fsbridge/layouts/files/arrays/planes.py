@@ -16,7 +16,7 @@ from fsbridge.layouts.files.arrays.selection import Selection, whole
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.metadata import Index
 from fsbridge.threads.forking import cached_property
-from fsbridge.tree import AnyNode, Attrs, Directory, Entry, File, Handle
+from fsbridge.tree import AnyNode, Attrs, Directory, Entry, File, Handle, Space
 
 _LISTED_TYPES = ("tif", "png", "npy")
 """A listing shows planes in the first of these that can hold them."""
@@ -27,17 +27,18 @@ _SUFFIXES = tuple(suffix for suffix, one in FILE_TYPES.items() if one.plan is no
 _BATCH_ENTRIES = 1000
 
 
-class PlaneSpace(Numbering):
-    """All directories and files of planes of one version of an array, or of a region of it (a `tree.Space`).
+class PlaneSpace(Numbering, Space):
+    """All directories and files of planes of one version of an array, or of a region of it.
 
-    The coordinates of a file are those of its plane and the number of its suffix.
+    The coordinates of a file are those of its plane and the number of its suffix. Nothing is made ready ahead: a plane is
+    made of chunks that its neighbours use too, so they are decoded already.
     """
 
     def __init__(self, array: OpenArray, selection: Selection | None) -> None:
         """`selection`: the region; None: the whole array. NotFound for fewer than three dimensions."""
         self.array = array
         self.version: Hashable = array.version
-        self.identity: Hashable = ("planes", array.names, selection, self.version)
+        self.identity = ("planes", array.names, selection, self.version)
         self._region = rest = whole(array.metadata.shape) if selection is None else selection
         dimensions = []
         while len((view := array.view(rest)).shape) > 2:
@@ -80,13 +81,6 @@ class PlaneSpace(Numbering):
         at = self.prefix(position)
         path = "/".join(self.spelled(axis, coordinate) for axis, coordinate in enumerate(at[: self.depth]))
         return f"{path}.{_SUFFIXES[at[-1]]}" if len(at) == self.rank else path
-
-    def fetch(self, position: int) -> bool:
-        return False
-
-    def prefetch(self, positions: Sequence[int]) -> int | None:
-        """Do nothing: a plane is made of chunks that its neighbours use too, so they are decoded already."""
-        return None
 
 
 class SlicesDirectory(Directory):
