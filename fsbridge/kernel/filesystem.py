@@ -28,7 +28,7 @@ from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listin
 from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs, Loads
 from fsbridge.kernel.lanes import Subject
-from fsbridge.kernel.pages import PageVersions
+from fsbridge.kernel.pages import PageVersions, StaleOpens
 from fsbridge.kernel.readahead import NoReadAhead, ReadAhead
 from fsbridge.kernel.records import HELD, Record, opened
 from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, possible_target
@@ -58,6 +58,7 @@ class Filesystem(pyfuse3.Operations):
         """
         self.reporter = Reporter(self.counters)
         self.under_way = 0
+        self.stale = StaleOpens()
         self.inodes = InodeTable(root, self._unread)
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()
@@ -83,6 +84,9 @@ class Filesystem(pyfuse3.Operations):
         """Forget what is remembered of the path. The kernel looks it up again and must not get the outdated answer again."""
         self.ages.doubt()
         self.directories.doubt(self._inode_of(handler, subject))
+        if handler in ("open", "getattr"):
+            found = self.inodes.find(subject)
+            self.stale.note((found.parent, found.name) if isinstance(found, Record) else subject)
 
     def _inode_of(self, handler: str, subject: Any) -> int | None:
         """Return the inode that a handler's first argument stands for; None for a closed handle."""
@@ -116,10 +120,15 @@ class Filesystem(pyfuse3.Operations):
                 raise
             return self.replies.absent()
         attrs = await self._sized(node, attrs, Subject(parent_inode, name))
-        apart = self._apart(node, attrs)
+        again = None
+        if node.slot is not None:
+            again = self.stale.until((parent_inode, name)) or self.stale.until(self.inodes.number(*node.slot))
+        apart = node if again else self._apart(node, attrs)
         inode = self.inodes.looked_up(parent_inode, name, apart, attrs.kind)
+        if again:
+            self.stale.note(inode, again)
         reply = self.replies.attributes(inode, attrs, self.ages.left(asked))
-        if apart is not node or isinstance(apart.version, Unsettled):
+        if again or apart is not node or isinstance(apart.version, Unsettled):
             reply.entry_timeout = 0  # the kernel looks up again before an open; after a failed one it does that only once
         return reply
 
@@ -237,7 +246,7 @@ class Filesystem(pyfuse3.Operations):
         caching = self.pages.opened(file.inode, file.version) if file.unversioned else None
         try:
             if caching is not None and not self.config.immutable:
-                if caching.direct and file.slot is not None:
+                if caching.direct and file.slot is not None and not self.stale.until(file.inode):
                     raise Stale("an outdated version is open; the next look-up gives the present one another inode")
                 reply.keep_cache, reply.direct_io = caching
             file.watch(reply.direct_io or bool(flags & os.O_DIRECT))

@@ -20,6 +20,8 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from fsbridge.threads.deadlines import Deadline
+
 REMEMBERED_VERSIONS = 65536
 """Number of closed files with a remembered page-cache version: about 10 MiB; a forgotten one costs one re-read of its file.
 """
@@ -111,6 +113,32 @@ class PageVersions:
     def forget(self, inode: int) -> None:
         """Forget the version of a closed file: the kernel has dropped its inode and pages, or a reference to the inode."""
         self._closed.pop(inode, None)
+
+
+STALE_FILES, STALE_SECONDS = 64, 5.0
+"""Most files of which it is known that opening them has been Stale, and for how many seconds it is."""
+
+
+class StaleOpens:
+    """The files that could not be opened just now because their versions had changed: by inode, or by directory and name.
+
+    The kernel looks up such a name and opens the file again, but only once. So this open takes any version, and bypasses
+    the page cache if it holds another: on a busy machine a chunk that is rewritten ten times a second had changed again.
+    """
+
+    def __init__(self) -> None:
+        self._until: OrderedDict[int | tuple[int, bytes], Deadline] = OrderedDict()
+
+    def note(self, key: int | tuple[int, bytes], until: Deadline | None = None) -> None:
+        """Note that opening a file was Stale."""
+        self._until[key] = until or Deadline(STALE_SECONDS)
+        if len(self._until) > STALE_FILES:
+            self._until.popitem(last=False)
+
+    def until(self, key: int | tuple[int, bytes] | None) -> Deadline | None:
+        """Return until when a file is to open in any version; None if opening it was not Stale just now."""
+        known = None if key is None else self._until.get(key)
+        return None if known is None or known.passed else known
 
 
 class Scattered:
