@@ -22,6 +22,7 @@ class ChunkInfo(NamedTuple):
     `version` changes whenever the stored bytes may have changed (P9); `stored` is the stored size in bytes (0: not known
     without more I/O), `mtime_ns` the stored object's. `location` belongs to the format (byte range, filter mask, ...).
     `settled`: a change from now on shows in the version (False just after one, within a tick of the store's clock).
+    `changed_ns`: when the stored object was changed or put there last, or later (`time.time_ns`); 0: not known.
     """
 
     version: Hashable
@@ -29,6 +30,7 @@ class ChunkInfo(NamedTuple):
     mtime_ns: int
     location: Any = None
     settled: bool = True
+    changed_ns: int = 0
 
 
 Pairs: TypeAlias = Sequence[tuple[int, int]]
@@ -124,9 +126,16 @@ class Chunks(ABC):
         """Bytes [start, stop) of the decoded chunk without decoding all of it; None if the codec allows no short cut."""
         return None
 
-    def absent(self, indices: Sequence[Index]) -> Collection[Index]:
-        """Return those of many indices that have no stored chunk now, if the store can tell without a look-up for each."""
-        return ()
+    def find_all(self, indices: Sequence[Index]) -> Mapping[Index, ChunkInfo | None]:
+        """Return those of many chunks that can be found together, as `Chunks.find` finds each; None: it is not stored."""
+        return {}
+
+    def removed_ns(self, indices: Collection[Index]) -> int:
+        """Return when one of these missing chunks may have been removed last, or later (`time.time_ns`); 0: not known.
+
+        Their directory tells: its version changes with each member that comes or goes.
+        """
+        return 0
 
     def mtime_ns(self) -> int:
         """Return the mtime (ns) of what holds the stored chunks, even if there are none; 0 if it holds the metadata, too."""

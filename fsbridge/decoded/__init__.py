@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Hashable, Sequence
-from itertools import chain
+from collections.abc import Hashable, Sequence
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from fsbridge.asking import before_waiting
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, settled
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, is_lasting
 from fsbridge.metadata import Index
 from fsbridge.model import Array, ChunkInfo
 from fsbridge.threads.deadlines import Deadline
+from fsbridge.threads.parallel import each
 
 _TICK_SECONDS = 0.02
 """Seconds between two looks at a chunk that has just changed."""
@@ -36,17 +37,20 @@ They are needed because some stores' clocks tick every one or two seconds, and b
 written for five seconds (`store.local.status`).
 """
 
-_LOOK_SECONDS = 1.0
-"""Most seconds for looking at all used chunks: enough for about twenty thousand on a local disk."""
-
 _BLOCK_CHUNKS = 64
 """Number of neighbouring chunks whose versions an `ArrayVersion` keeps in one block.
 
 A reader of all chunks then needs 12 bytes of memory for each, a reader of scattered chunks 750.
 """
 
-_MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
-"""Number of chunks from which on the store is asked only once which are missing; blocks that are checked at a time."""
+_LOOK_CHUNKS, _LOOKS_AT_ONCE = 1024, 32
+"""Most chunks that are looked at together, and most requests at a time for those of a remote store."""
+
+_OPEN_SECONDS, _READ_SECONDS = 8.0, 25.0
+"""Most seconds for looking at all used chunks, when a file is opened and when it is read (P7: 10 and 30 s for all).
+
+On a local disk eight seconds are enough for a million chunks, in object storage for about five thousand.
+"""
 
 _UNUSED, _ABSENT = 0, 1
 """What an `ArrayVersion` notes of a chunk that was not used yet, and of one that is not stored."""
@@ -65,27 +69,45 @@ class UsedChunks(NamedTuple):
     versions: int
 
 
+class _Moment(NamedTuple):
+    """A moment by a clock that is never set (`time.monotonic_ns`), and by the one that dates files (`time.time_ns`)."""
+
+    monotonic_ns: int
+    time_ns: int
+
+    @classmethod
+    def now(cls) -> _Moment:
+        return cls(time.monotonic_ns(), time.time_ns())
+
+    def before(self, changed_ns: int) -> bool:
+        """True if a change that has this date may have come after the moment, even if the clock was set back meanwhile."""
+        monotonic, present = self.now()
+        set_back = (self.time_ns - self.monotonic_ns) - (present - monotonic)
+        return changed_ns > self.time_ns - max(0, set_back)
+
+
 class ArrayVersion:
     """One version of an array as a whole: its metadata, and every chunk as it was when it was first used (P9).
 
     A file made of many chunks reads through it. A chunk that was replaced, removed or added after its first use raises
-    Stale, so a reader never gets two versions of a chunk. A chunk not used yet may have any version. But if many change at
-    once (a commit, another directory in the array's place), all are from before or all are from after the change.
-    Thread-safe.
+    Stale. So that all chunks are of one state, a moment is known at which all used ones were as they were used. A chunk that
+    has changed since then is used only after a look at all used ones: if they are unchanged, the moment is now, else Stale.
+    Without such a look this needs stores that tell when a chunk changed (`ChunkInfo.changed_ns`), or that change all chunks
+    at once (`Chunks.commit`). Thread-safe.
     """
 
-    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "_sparse", "chunks")
+    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "_moment", "chunks")
 
     def __init__(self, chunks: DecodedChunks) -> None:
         self.chunks = chunks
         self._counts = chunks.metadata.grid.counts
         self._lock = threading.Lock()
         self._commit = None if chunks.immutable else chunks.array.chunks.commit()
+        self._moment = _Moment.now()
         self._blocks: dict[
             int, NDArray[np.uint64]
         ] = {}  # numbers that stand for versions, by the block's number in the grid
-        self._sparse = False  # true if most of the chunks looked for last are not stored
-        self._looks = 0  # counts the looks of `current` at the versions: see `_used`
+        self._looks = 0  # counts the looks at all used chunks: see `_used`
 
     @property
     def version(self) -> Hashable:
@@ -104,81 +126,94 @@ class ArrayVersion:
 
     def open_all(self, indices: Sequence[Index]) -> list[DecodedChunk | None]:
         """Do what `open` does for several chunks. The metadata is checked only once, when all are found."""
-        looks = self._looks
-        absent = self._absent(indices) if self._sparse else ()
         try:
-            found = [self._used(index, looks if index in absent else None) for index in indices]
+            found = self._use_all(indices)
         except CorruptData:
             self.chunks.check()  # in another version the chunks may be stored elsewhere or in another form
             raise
-        self._sparse = len(found) >= _MANY_CHUNKS and found.count(None) > len(found) // 2
         self.chunks.check()
         if not self._is_committed():
             raise Stale("the array was changed by a commit, or another one has taken its place")
+        if self._moment.before(self._changed_ns(indices, found)):
+            self._move_on()
         return [
             None if info is None else self.chunks.opened(index, info) for index, info in zip(indices, found, strict=True)
         ]
 
-    def _absent(self, indices: Sequence[Index]) -> Collection[Index]:
-        """Return those of many chunks that the store knows to be missing after a single look; none for few chunks."""
-        return self.chunks.array.chunks.absent(indices) if len(indices) >= _MANY_CHUNKS else ()
+    def _changed_ns(self, indices: Sequence[Index], found: Sequence[ChunkInfo | None]) -> int:
+        """Return when one of the chunks that were found or found missing may have changed last."""
+        if self.chunks.immutable:
+            return 0
+        missing = [index for index, info in zip(indices, found, strict=True) if info is None]
+        removed = self.chunks.array.chunks.removed_ns(missing) if missing else 0
+        return max([removed, *(info.changed_ns for info in found if info is not None)])
 
-    def _used(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
-        """Return the stored chunk, or None if there is none, and record that this version has the chunk in this state.
+    def _move_on(self) -> None:
+        """Make the present moment the one at which all chunks are as they were used; Stale if one of them is not."""
+        if not self._is_unchanged(_READ_SECONDS):
+            raise Stale("chunks of the array were changed after others had been read")
 
-        `absent`: None if the chunk must be looked for; if it was just found to be missing, the value that `_looks` had
-        before that. Raises Stale if another state of the chunk is recorded already.
+    def _use_all(self, indices: Sequence[Index]) -> list[ChunkInfo | None]:
+        """Return the stored chunks, None for one that is not stored, and record that this version has them in this state.
+
+        Raises Stale if another state of a chunk is recorded already.
         """
+        looks = self._looks
+        return [self._used(index, info, looks) for index, info in zip(indices, self._find_all(indices), strict=True)]
+
+    def _used(self, index: Index, info: ChunkInfo | None, looks: int) -> ChunkInfo | None:
+        """Record that a chunk was found like this, and return it. `looks`: the value of `_looks` before it was found."""
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
-            looks, info = (self._looks, self._find(index)) if absent is None else (absent, None)
-            absent = None
             version = _version_number(info)
             with self._lock:
                 versions = self._blocks.get(block)
                 if versions is None:
                     versions = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
                 before = int(versions[offset])
-                if before == _UNUSED and looks != self._looks:
-                    continue  # `current` has looked since, without this chunk, which may have been replaced before
                 if before not in (_UNUSED, version):
                     raise Stale(f"chunk {list(index)} was changed after it had been read")
-                versions[offset] = version
-                return info
+                if before == version or looks == self._looks:
+                    versions[offset] = version
+                    return info
+            # All used chunks were looked at since, without this one, which may have been replaced before.
+            looks, info = self._looks, self._find(index)
 
     def current(self) -> bool:
-        """True if the metadata and all used chunks are still those of this version.
+        """True if the metadata and all used chunks are still those of this version; TimedOut if that takes too long."""
+        return self.chunks.immutable or (
+            self.chunks.array.current() and self._is_committed() and self._is_unchanged(_OPEN_SECONDS)
+        )
 
-        Also False if finding that out takes too long for an open: the file is then opened as a new version.
+    def _is_unchanged(self, seconds: float) -> bool:
+        """True if all used chunks are what they were: then all are of the state that the array has at this moment.
+
+        TimedOut if that is not known in time. False for a damaged chunk: only a reader of that chunk gets its error (P8).
+        Each chunk is looked at, because a directory keeps its version when a member is rewritten in place.
         """
-        if self.chunks.immutable:
-            return True
-        if not self.chunks.array.current() or not self._is_committed():
-            return False
         if self._blocks:
             before_waiting()  # it looks at every chunk of them
+        moment, deadline = _Moment.now(), Deadline(seconds)
         with self._lock:
             self._looks += 1
             blocks = [(number, versions.copy()) for number, versions in self._blocks.items()]
-        deadline = Deadline(_LOOK_SECONDS)
-        for first in range(0, len(blocks), _LOOK_BLOCKS):
-            looked = [
-                (self._index(block * _BLOCK_CHUNKS + offset), int(versions[offset]))
-                for block, versions in blocks[first : first + _LOOK_BLOCKS]
-                for offset in np.flatnonzero(versions).tolist()
-            ]
-            absent = self._absent([index for index, version in looked if version == _ABSENT])
-            for index, version in looked:
+        numbers = (
+            (number * _BLOCK_CHUNKS + offset, int(versions[offset]))
+            for number, versions in blocks
+            for offset in np.flatnonzero(versions).tolist()
+        )
+        try:
+            while used := dict(islice(numbers, _LOOK_CHUNKS)):
                 if deadline.passed:
+                    raise TimedOut("too many chunks were used to look at them all in time")
+                found = self._find_all(list(map(self._index, used)), deadline)
+                if list(map(_version_number, found)) != list(used.values()):
                     return False
-                if version == _ABSENT and index in absent:
-                    continue
-                try:
-                    info = self._find(index)
-                except (FsbridgeError, OSError):  # damaged, for example: only a reader of that chunk gets the error (P8)
-                    return False
-                if version != _version_number(info):
-                    return False
+        except (FsbridgeError, OSError) as error:
+            if isinstance(error, Stale) or is_lasting(error):
+                return False
+            raise
+        self._moment = max(self._moment, moment)
         return True
 
     def used_chunks(self) -> UsedChunks:
@@ -197,9 +232,11 @@ class ArrayVersion:
         if self.chunks.immutable:
             return
         same = (used_chunks.version, used_chunks.commit) == (self.chunks.array.version, self._commit)
-        numbers = chain.from_iterable(range(first, stop) for first, stop in used_chunks.runs.tolist()) if same else ()
-        found = (self._used(self._index(number)) for number in numbers)
-        if not same or _sum(np.fromiter((_version_number(info) for info in found), np.uint64)) != used_chunks.versions:
+        numbers = chain.from_iterable(range(first, stop) for first, stop in used_chunks.runs.tolist())
+        versions = [np.zeros(0, np.uint64)]
+        while same and (some := list(map(self._index, islice(numbers, _LOOK_CHUNKS)))):
+            versions.append(np.fromiter(map(_version_number, self._use_all(some)), np.uint64))
+        if not same or _sum(np.hstack(versions)) != used_chunks.versions:
             raise Stale("the array was changed after it had been read")
 
     def _is_committed(self) -> bool:
@@ -217,6 +254,17 @@ class ArrayVersion:
             number, coordinate = divmod(number, count)
             coordinates.append(coordinate)
         return tuple(reversed(coordinates))
+
+    def _find_all(self, indices: Sequence[Index], deadline: Deadline | None = None) -> list[ChunkInfo | None]:
+        """Do what `_find` does for several chunks; with a deadline by requests at the same time, and TimedOut after it."""
+        together = self.chunks.array.chunks.find_all(indices) if len(indices) > 1 else {}
+        found = {index: info for index, info in together.items() if info is None or info.settled}
+        left = [index for index in indices if index not in found]
+        if deadline is None or self.chunks.array.fetch is None:
+            found.update((index, self._find(index)) for index in left)
+        else:
+            found.update(zip(left, each(self._find, left, _LOOKS_AT_ONCE, deadline), strict=True))
+        return [found[index] for index in indices]
 
     def _find(self, index: Index) -> ChunkInfo | None:
         """Find the stored chunk, or None, and wait until any later change of it would show as another version.
@@ -252,11 +300,18 @@ class DecodedArray(DecodedChunks):
     def whole(self) -> ArrayVersion:
         """Return the present version of the whole array: the previous one if nothing in it has changed, else a new one.
 
-        Checks every chunk that was used through the previous one. Raises Stale if the array's metadata has changed.
+        Checks every chunk that was used through the previous one. Raises Stale if the array's metadata has changed, and
+        TimedOut if too many chunks were used to check them in time: only the next call returns a new version.
         """
         known = self._whole
-        if known is not None and known.current():
-            return known
+        try:
+            if known is not None and known.current():
+                return known
+        except TimedOut:
+            with self._lock:
+                if self._whole is known:
+                    self._whole = None
+            raise
         self.check()
         with self._lock:
             if self._whole is None or self._whole is known:  # else that of another reader, which has seen the change too

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -76,6 +76,7 @@ class Stat(NamedTuple):
     `size` in bytes, `mtime_ns` for people to read. `version` is only for comparison: an object's differs
     after it was replaced or rewritten, a directory's after members came or went; None if the store cannot tell.
     `settled`: any later change gives another version. False within a tick of the store's clock after a change.
+    `changed_ns`: when the object was changed or put there last, or later (`time.time_ns`); 0: the store cannot tell.
     """
 
     is_dir: bool
@@ -83,6 +84,7 @@ class Stat(NamedTuple):
     mtime_ns: int
     version: Hashable
     settled: bool = True
+    changed_ns: int = 0
 
 
 class Member(NamedTuple):
@@ -219,13 +221,12 @@ class Store(ABC):
         """Return a value that changes when many objects below `key` are replaced together; see `model.Chunks.commit`."""
         return None
 
-    def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
-        """Return those of `names` that are absent from the directory at `key`, by one pass over its present members.
+    def stats(self, key: Key, names: Iterable[str]) -> Mapping[str, Stat | None]:
+        """Return what `stat` says of members of the directory at `key`, which is opened only once; None: it is absent.
 
-        All of them if the directory is absent. None if it has more than `most` members or changes during the pass, and in
-        stores where a pass is no better than asking for each name.
+        Members that need a look of their own are left out: all of them in stores where opening a directory costs nothing.
         """
-        return None
+        return {}
 
     def left_out(self, key: Key) -> Iterator[str]:
         """Describe what is stored in the directory at `key` and in no listing of it."""

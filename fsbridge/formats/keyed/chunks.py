@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import partial
 
 from fsbridge.codecs import Buffer, CodecChain
@@ -30,8 +30,11 @@ class KeyedChunks(Chunks):
     def find_prefix(self, prefix: Index) -> int:
         return self.files.find_prefix(prefix)
 
-    def absent(self, indices: Sequence[Index]) -> set[Index]:
-        return self.files.absent(indices)
+    def find_all(self, indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:
+        return self.files.find_all(indices)
+
+    def removed_ns(self, indices: Collection[Index]) -> int:
+        return self.files.removed_ns(indices)
 
     def mtime_ns(self) -> int:
         return self.files.mtime_ns()

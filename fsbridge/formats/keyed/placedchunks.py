@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple, cast
 
@@ -74,11 +74,10 @@ class ChunkKeys(NamedTuple):
         return [self.separator.join([*start, *map(str, index)]) for index in itertools.product(*axes)]
 
 
-LEAST_NAMES, MEMBERS_EACH = 16, 16
-"""When absent chunks are found by listing their directory instead of looking each one up.
+LEAST_NAMES = 8
+"""Number of chunks in one directory from which on the directory is opened once for all of them.
 
-At least LEAST_NAMES chunks must be wanted, and the listing ends after MEMBERS_EACH members per wanted chunk. Listing a
-member takes a thirtieth of the time of a look-up that finds no chunk.
+Measured: a thousand take 4 ms together, and 7 ms one by one; if they are missing, 3 and 22 ms.
 """
 
 
@@ -127,20 +126,38 @@ class ChunkFiles(ABC):
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
         return None if found is None else (_info(found.stat), found)
 
-    def absent(self, indices: Sequence[Index]) -> set[Index]:
-        """See `model.Chunks.absent`."""
+    def find_all(self, indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:
+        """See `model.Chunks.find_all`."""
+        if len(indices) < LEAST_NAMES:
+            return {}
         wanted: dict[str, dict[str, Index]] = {}  # by directory, and by name
         for index in indices:
             directory, _, name = self.key(index).rpartition("/")
             wanted.setdefault(directory, {})[name] = index
-        found: set[Index] = set()
+        found: dict[Index, ChunkInfo | None] = {}
         for directory, names in wanted.items():
             if len(names) < LEAST_NAMES:
                 continue
             with suppress(FsbridgeError, OSError):  # looking up each chunk reports the error
-                lacking = self.store.lacking(Key(directory), names, MEMBERS_EACH * len(names))
-                found.update(map(names.__getitem__, lacking or ()))
+                for name, stat in self.store.stats(Key(directory), names).items():
+                    found[names[name]] = None if stat is None else _info(stat)
         return found
+
+    def removed_ns(self, indices: Collection[Index]) -> int:
+        if self.store.prefixes:
+            return 0
+        latest, looked = 0, set[Key]()
+        for directory in {self.key(index).parent for index in indices}:
+            while directory not in looked:
+                looked.add(directory)
+                try:
+                    latest = max(latest, self.store.stat(directory).changed_ns)
+                    break
+                except NotFound:
+                    if not directory:
+                        raise
+                    directory = directory.parent
+        return latest
 
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
@@ -241,7 +258,7 @@ class ChunkFiles(ABC):
 
 
 def _info(stat: Stat) -> ChunkInfo:
-    return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled)
+    return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled, stat.changed_ns)
 
 
 def stored_once(files: ChunkFiles, index: Index) -> int:

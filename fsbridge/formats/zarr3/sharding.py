@@ -9,7 +9,7 @@ import bisect
 import contextlib
 import itertools
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -105,6 +105,15 @@ class ShardedChunks(Chunks):
     def mtime_ns(self) -> int:
         return self._files.mtime_ns()
 
+    def removed_ns(self, indices: Collection[Index]) -> int:
+        changed, missing = 0, []
+        for shard in {self._grid.split(index)[0] for index in indices if self._grid.holds(index)}:
+            try:
+                changed = max(changed, self._files.find(shard).changed_ns)
+            except NotFound:
+                missing.append(shard)
+        return max(changed, self._files.removed_ns(missing))
+
     def commit(self) -> Hashable:
         return self._files.commit()
 
@@ -115,9 +124,24 @@ class ShardedChunks(Chunks):
         """
         if not self._plain:
             before_waiting()  # indexes or shards are decoded
-        span, offset, length = self._locate(index)
-        location = None if span.data is not None else (span.start + offset, length)
-        return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled)
+        return _info(*self._locate(index))
+
+    def find_all(self, indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:
+        """Return what `find` does for each, with one look at each shard."""
+        before_waiting()
+        spans: dict[Index, Span] = {}
+        found: dict[Index, ChunkInfo | None] = {}
+        for index in indices:
+            shard, local = self._grid.split(index)
+            try:
+                if shard not in spans:
+                    spans[shard] = self._shards.span(shard)
+                found[index] = _info(*self._shards.descend(spans[shard], local))
+            except NotFound:
+                found[index] = None
+            except Stale:  # replaced while its index was read
+                continue
+        return found
 
     def open(self, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
         """Return the inner chunk at `index` with its shard held open, unless codecs surround the shards.
@@ -285,6 +309,12 @@ class ShardedChunks(Chunks):
         if span.info.version != info.version:
             raise Stale(f"{self._describe(index)}: the shard was replaced")
         return self._shards.read(span, offset, length)
+
+
+def _info(span: Span, offset: int, length: int) -> ChunkInfo:
+    """Return the inner chunk with so many bytes from `offset` on in a shard."""
+    location, info = None if span.data is not None else (span.start + offset, length), span.info
+    return ChunkInfo(info.version, length, info.mtime_ns, location, info.settled, info.changed_ns)
 
 
 def merged(found: Iterator[Members]) -> Iterator[Members]:

