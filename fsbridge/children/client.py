@@ -160,7 +160,7 @@ class ChildProcess:
         question: dict[str, Any],
         limit: int,
         seconds: float,
-        attachments: Sequence[bytes] = (),
+        attachments: Sequence[bytes | memoryview] = (),
         supply: Supply | None = None,
     ) -> tuple[dict[str, Any], list[bytearray]]:
         """Return the answer and its attachments, together at most `limit` bytes. `attachments` go with the question.
@@ -235,7 +235,7 @@ class ChildProcess:
         question: dict[str, Any],
         limit: int,
         deadline: Deadline,
-        attachments: Sequence[bytes] = (),
+        attachments: Sequence[bytes | memoryview] = (),
         supply: Supply | None = None,
     ) -> tuple[dict[str, Any], list[bytearray]]:
         supplied = _Supplied(supply, deadline)

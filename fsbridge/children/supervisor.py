@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fsbridge.asking import before_waiting
@@ -71,8 +71,9 @@ class Supervisor:
         prepare: Callable[[ChildProcess], None] = lambda child: None,
         supply: Supply | None = None,
         part: str = "",
+        attachments: Sequence[bytes | memoryview] = (),
     ) -> Answer:
-        """Return the child's answer and its attachments.
+        """Return the child's answer and its attachments. `attachments` go with the question.
 
         `subject` names the question in messages and in the list of avoided questions.
 
@@ -94,7 +95,7 @@ class Supervisor:
             self._check(subject, part)
             try:
                 child = self._ready(prepare)
-                return child.ask(self._shortened(question), limit, seconds, supply=supply)
+                return child.ask(self._shortened(question), limit, seconds, attachments, supply)
             except ChildGone:
                 self._forget_dead()
                 if deadline.passed:

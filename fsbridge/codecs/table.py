@@ -1,7 +1,8 @@
 """The closed table of codecs: one record for each, with its names in every format and how its decoder is made.
 
-A new codec is a decoder in a module beside this one and a record here. Its library may be one that an extra installs:
-then `make` imports it, and what is missing is told from the record.
+A new codec is a decoder in a module beside this one and a record here. Its library may be one that an extra installs;
+what is missing is told from the record. A library that parses data in C, without the guards of the modules here, decodes in
+a child process (`confined`).
 
 Parameters that decoding does not need are ignored: for instance GDAL writes a `delta` into `lzma`, which numcodecs itself
 refuses. Not here: a registry, or a way to add to the table (P5); what a format makes of a codec besides its decoder, such
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
+from importlib import import_module, util
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsbridge.codecs import Decoder
@@ -29,14 +30,15 @@ Kind: TypeAlias = Literal["bytes", "numbers", "array", "text", "objects"]
 class Parameters:
     """A codec's configuration, and what else is known about the chunk.
 
-    `stored`: the elements of an array; `items`: number of elements of every chunk; `client`: the client data of an HDF5
-    filter, which has no configuration.
+    `stored`: the elements of an array; `items`: number of elements of every chunk; `shape`: that of every chunk, as the
+    codec sees it; `client`: the client data of an HDF5 filter, which has no configuration.
     """
 
     codec: str
     values: Mapping[str, Any] = field(default_factory=dict)
     stored: np.dtype[Any] | None = None
     items: int | None = None
+    shape: tuple[int, ...] | None = None
     client: tuple[int, ...] = ()
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -67,18 +69,39 @@ class Parameters:
             raise Unsupported(f"codec {self.codec!r} needs the type of the elements, which is not known here")
         return self.stored
 
+    def extents(self) -> tuple[int, ...]:
+        """Return the shape of chunks, which some codecs must know."""
+        if self.shape is None:
+            raise Unsupported(f"codec {self.codec!r} needs the shape of the chunks, which is not known or differs")
+        return self.shape
+
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library that the plain installation lacks: the name of its distribution, and the extra that installs it."""
+    """A library that the plain installation lacks: the name of its distribution, and the extra that installs it.
+
+    `before`: a command that makes it installable.
+    """
 
     name: str
     extra: str
+    before: str = ""
+
+    @property
+    def module(self) -> str:
+        """The name under which it is imported."""
+        return self.name.replace("-", "_")
+
+    @property
+    def is_installed(self) -> bool:
+        """True if it can be imported. Nothing of it is imported to find out."""
+        return util.find_spec(self.module) is not None
 
     @property
     def install(self) -> str:
         """The command for it. Nothing is on an index under the name of this project."""
-        return f"pip install {self.name}, beside fsbridge"
+        first = f"{self.before}; " if self.before else ""
+        return f"{first}pip install {self.name}, beside fsbridge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +111,9 @@ class Codec:
     `make` returns the decoder, or None for a variant of an HDF5 filter that only HDF5 itself decodes. It is None for a
     filter that always needs a plug-in. Raises Unsupported for parameters that make no sense, ImportError without `library`.
     `zarr3`: its own name in Zarr v3; `n5`: the type of N5's own compression; `hdf5`: the number of the filter.
+
+    `confined`: imports the library; such a codec has a name that no other has, and decodes in a child process that has
+    imported it. `writers`: who writes the codec, if it is not one of numcodecs.
     """
 
     name: str
@@ -97,23 +123,44 @@ class Codec:
     n5: str | None = None
     hdf5: int | None = None
     library: Library | None = None
+    confined: Callable[[], object] | None = None
+    writers: str = ""
 
-    def decoder(self, values: Mapping[str, Any], stored: np.dtype[Any] | None = None, items: int | None = None) -> Decoder:
+    def decoder(
+        self,
+        values: Mapping[str, Any],
+        stored: np.dtype[Any] | None = None,
+        items: int | None = None,
+        shape: tuple[int, ...] | None = None,
+    ) -> Decoder:
         """Return the decoder for a configuration. Raises Unsupported; its text has the command for a missing library."""
-        made: Decoder = self.build(Parameters(self.name, values, stored, items))
+        made: Decoder = self.build(Parameters(self.name, values, stored, items, shape))
         return made
 
     def build(self, of: Parameters) -> Any:
-        """Return what `make` returns. Raises Unsupported as `decoder` does."""
+        """Return what `make` returns, or its stand-in for a child process. Raises Unsupported as `decoder` does."""
+        if self.confined is None:
+            return self.build_here(of)
+        if self.library is not None and not self.library.is_installed:
+            raise self.lacking(self.library)
+        return _load("confined").Confined.of(self.build_here(of), of, self.library)
+
+    def build_here(self, of: Parameters) -> Any:
+        """Return what `make` returns."""
         try:
             return None if self.make is None else self.make(of)
         except ImportError:
             if self.library is None:
                 raise
-            words = f"codec {self.name!r} needs a library that is not installed"
-            raise Unsupported(f"{words}: {self.library.install}") from None
-        except (TypeError, ValueError, AttributeError) as error:
+            raise self.lacking(self.library) from None
+        except KeyError as error:
+            raise Unsupported(f"codec {self.name!r} has no {error}") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise Unsupported(f"codec {self.name!r}: {error}") from None
+
+    def lacking(self, library: Library) -> Unsupported:
+        """Return the error for a library that is not installed, with the command that installs it."""
+        return Unsupported(f"codec {self.name!r} needs a library that is not installed: {library.install}")
 
 
 def _load(name: str) -> Any:
@@ -122,6 +169,11 @@ def _load(name: str) -> Any:
 
 
 LZALLRIGHT, PCODEC, ZFPY = Library("lzallright", "codecs"), Library("pcodec", "codecs"), Library("zfpy", "codecs")
+BLOSC2, IMAGECODECS = Library("blosc2", "blosc2"), Library("imagecodecs", "images")
+FLAC, WAVPACK = (
+    Library("flac-numcodecs", "ephys"),
+    Library("wavpack-numcodecs", "ephys", "apt-get install wavpack libwavpack-dev"),
+)
 HDF5PLUGIN = Library("hdf5plugin", "hdf5plugin")
 """Plug-ins that HDF5 loads in its child process."""
 
@@ -170,13 +222,93 @@ NUMCODECS = (
     Codec("vlen-array", lambda of: _load("objects").vlen_array(of.required("dtype"), of.items), "objects"),
     Codec("vlen-bytes", lambda of: _load("objects").vlen_bytes(of.items), "objects"),
     Codec("vlen-utf8", lambda of: _load("objects").vlen_utf8(of.items), "text"),
-    Codec("zfpy", lambda of: _load("numeric").zfp(of.elements()), "array", library=ZFPY),
+    Codec(
+        "zfpy",
+        lambda of: _load("numeric").zfp(of.elements()),
+        "array",
+        library=ZFPY,
+        confined=lambda: _load("numeric").zfp_library(),
+    ),
     Codec("zlib", lambda of: _load("streams").Deflate("zlib", "zlib"), hdf5=1),
     Codec("zstd", lambda of: _load("streams").Zstd(), zarr3="zstd", hdf5=32015),
 )
 """The codecs of numcodecs. `name` is the id: in Zarr v2, as `numcodecs.<id>` in Zarr v3, and in N5 by zarr-python 2."""
 
+IMAGES = (
+    *("aec", "apng", "avif", "bfloat16", "bitorder", "bitshuffle", "blosc", "blosc2", "bmp", "brotli", "byteshuffle", "bz2"),
+    *("ccittfax3", "ccittfax4", "ccittrle", "checksum", "dds", "deflate", "delta", "dicomrle", "eer", "float24"),
+    *("floatpred", "gif", "heif", "htj2k", "jpeg", "jpeg2k", "jpegls", "jpegxl", "jpegxr", "jpegxs", "lerc", "ljpeg"),
+    *("lz4", "lz4f", "lz4h5", "lzf", "lzfse", "lzham", "lzma", "lzo", "lzw", "meshopt", "packbits", "packints", "pcodec"),
+    *("pglz", "png", "qoi", "quantize", "rcomp", "rgbe", "snappy", "sperr", "spng", "sz3", "szip", "tiff", "ultrahdr"),
+    *("webp", "xor", "zfp", "zlib", "zlibng", "zopfli", "zstd"),
+)
+"""The codecs of imagecodecs: `imagecodecs_<name>`."""
+
+ADDED = (
+    Codec(
+        "blosc2",
+        lambda of: _load("blosc2").Blosc2(),
+        library=BLOSC2,
+        confined=lambda: _load("blosc2").library(),
+        writers="python-blosc2, satip",
+    ),
+    Codec(
+        "flac",
+        lambda of: _load("audio").Flac(),
+        library=FLAC,
+        confined=lambda: _load("audio").flac_library(),
+        writers="SpikeInterface (flac-numcodecs)",
+    ),
+    Codec(
+        "wavpack",
+        lambda of: _load("audio").WavPack(),
+        library=WAVPACK,
+        confined=lambda: _load("audio").wavpack_library(),
+        writers="SpikeInterface, Allen Institute (wavpack-numcodecs)",
+    ),
+    *(
+        Codec(
+            f"imagecodecs_{name}",
+            lambda of: _load("images").image(of.codec, of.values),
+            library=IMAGECODECS,
+            confined=lambda: _load("images").library(),
+            writers="imagecodecs",
+        )
+        for name in IMAGES
+    ),
+)
+"""Codecs that other packages register with numcodecs; `name` is the id, and with or without `numcodecs.` Zarr v3's name."""
+
 OTHERS = (
+    Codec(
+        "zfp",
+        lambda of: _load("numeric").bare_zfp(of.elements(), of.extents(), of.values),
+        "array",
+        zarr3="zfp",
+        library=ZFPY,
+        confined=lambda: _load("numeric").zfp_library(),
+        writers="zarrs",
+    ),
+    *(
+        Codec(
+            name,
+            lambda of: _load("images").registered(of.codec, of.elements(), of.extents()),
+            "array",
+            zarr3=name,
+            library=IMAGECODECS,
+            confined=lambda: _load("images").library(),
+            writers="imagecodecs, zarrs_jpeg",
+        )
+        for name in ("jpeg", "jpegxl", "jpeg2000")
+    ),
+    Codec(
+        "lzw",
+        lambda of: _load("images").image("imagecodecs_lzw", {}),
+        zarr3="lzw",
+        library=IMAGECODECS,
+        confined=lambda: _load("images").library(),
+        writers="imagecodecs",
+    ),
     Codec("gzip", lambda of: _load("streams").Deflate("gzip", "either"), n5="gzip"),
     Codec("lz4", lambda of: _load("lz4").N5Lz4(), n5="lz4"),
     Codec("xz", lambda of: _load("streams").Lzma("xz", 1), n5="xz"),
@@ -199,19 +331,23 @@ OTHERS = (
 )
 """Encodings that numcodecs has not, or not in this way: N5's own, and the filters of HDF5."""
 
-CODECS = (*NUMCODECS, *OTHERS)
+CODECS = (*NUMCODECS, *ADDED, *OTHERS)
 
 PREFIX = "numcodecs."
-_BY_ID = {codec.name: codec for codec in NUMCODECS}
+_BY_ID = {codec.name: codec for codec in (*NUMCODECS, *ADDED)}
+
+CONFINED: Mapping[str, Codec] = {codec.name: codec for codec in CODECS if codec.confined is not None}
+"""Codecs that child processes decode."""
 
 ZARR3: Mapping[str, Codec] = {
-    **{PREFIX + codec.name: codec for codec in NUMCODECS},
+    **{PREFIX + codec.name: codec for codec in (*NUMCODECS, *ADDED)},
+    **{codec.name: codec for codec in ADDED if codec.name != "flac"},  # which is in another order for many channels
     **{codec.zarr3: codec for codec in CODECS if codec.zarr3 is not None},
 }
 """Codecs by the names that Zarr v3 may have for them."""
 
 N5: Mapping[str, Codec] = {
-    **{codec.name: codec for codec in NUMCODECS if codec.kind == "bytes"},
+    **{codec.name: codec for codec in (*NUMCODECS, *ADDED) if codec.kind == "bytes"},
     **{codec.n5: codec for codec in CODECS if codec.n5 is not None},
 }
 """Codecs by the type of a compression in N5."""
@@ -248,7 +384,7 @@ def decoder(config: object, stored: np.dtype[Any] | None = None) -> Decoder:
     """
     codec, values = _identified(config)
     if codec.kind in VLEN and codec.name != "categorize":
-        raise _unknown(codec.name)
+        raise unknown(codec.name)
     return codec.decoder(values, stored)
 
 
@@ -259,14 +395,14 @@ def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
     """
     codec, values = _identified(config)
     if codec.kind not in VLEN:
-        raise _unknown(codec.name)
+        raise unknown(codec.name)
     return codec.decoder(values, items=items), VLEN[codec.kind]
 
 
 def fixed_decoder(codec: str, stored: np.dtype[Any], items: int) -> Decoder:
     """Return the decoder of an object codec before elements of fixed length. Raises Unsupported unless `FIXED` has both."""
     if FIXED.get(stored.kind) != codec:
-        raise _unknown(codec)
+        raise unknown(codec)
     made: Decoder = _load("objects").fixed(stored.kind == "U", stored, items)
     return made
 
@@ -287,9 +423,10 @@ def _identified(config: object) -> tuple[Codec, Mapping[str, Any]]:
         raise Unsupported(f"codec {config!r} has no id")
     codec = _BY_ID.get(config["id"])
     if codec is None:
-        raise _unknown(config["id"])
+        raise unknown(config["id"])
     return codec, config
 
 
-def _unknown(codec: str) -> Unsupported:
-    return Unsupported(f"codec {codec!r} {NEVER.get(codec, 'is not known')}")
+def unknown(codec: str) -> Unsupported:
+    """Return the error for a name that is not in the table, or not at this place."""
+    return Unsupported(f"codec {codec[:80]!r} {NEVER.get(codec.removeprefix(PREFIX), 'is not known')}")

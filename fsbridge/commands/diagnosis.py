@@ -35,9 +35,15 @@ LIBRARIES = (
 """Distributions that fsbridge needs."""
 
 
+MOST_NAMES = 6
+"""Most codecs of a library that are named."""
+
+
 def _data(codecs: list[Codec]) -> str:
     kind = "HDF5" if all(codec.hdf5 is not None for codec in codecs) else "Zarr"
-    return f"{kind} data compressed by {', '.join(codec.name for codec in codecs)}"
+    names = [codec.name for codec in codecs]
+    more = f" and {len(names) - MOST_NAMES} more codecs" if len(names) > MOST_NAMES else ""
+    return f"{kind} data compressed by {', '.join(names[:MOST_NAMES])}{more}"
 
 
 OPTIONAL = {
@@ -206,9 +212,9 @@ def _optional() -> Iterator[Diagnosis]:
         try:
             yield Diagnosis(name, "ok", f"{version(name)}, for {use}")
         except PackageNotFoundError:
-            yield Diagnosis(
-                name, "note", f"is not installed, but needed for: {use}", f"{sys.executable} -m pip install {name}"
-            )
+            before = next((f"{one.before}; " for one in libraries() if one.name == name and one.before), "")
+            mend = f"{before}{sys.executable} -m pip install {name}"
+            yield Diagnosis(name, "note", f"is not installed, but needed for: {use}", mend)
 
 
 def _files() -> Iterator[Diagnosis]:

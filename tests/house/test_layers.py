@@ -30,7 +30,8 @@ LAYERS = [
     {"kernel"},
     {"formats"},
     {"decoded"},
-    {"children", "tree", "codecs", "store"},
+    {"tree", "codecs", "store"},
+    {"children"},
     {"links"},
     {"model"},
     {"metadata"},
@@ -61,8 +62,8 @@ SEES = {
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 
-SEES_BESIDES = {"layouts/files/h5": {"children"}}
-"""What a folder of a part may import, too, and those in it: HDF5 files are written by a confined process."""
+SEES_BESIDES = {"layouts/files/h5": {"children"}, "codecs/confined": {"asking", "children"}}
+"""What a folder of a part may import, too, and those in it: confined processes write HDF5 files, and decode."""
 
 SHARED_BY_FORMATS = {
     *("keyed", "format", "records", "shared"),
@@ -78,7 +79,7 @@ IMPORTERS = {
     "trio": {"kernel", "mount"},
     "numcodecs": {"codecs"},
     "deflate": {"codecs"},
-    **{library.name: {"codecs"} for library in table.libraries()},
+    **{library.module: {"codecs"} for library in table.libraries()},
     "fsspec": {"unmounted/filesystem"},
     "tqdm": {"commands/output"},
     "distributed": {"unmounted/cluster"},
@@ -90,7 +91,7 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL = {*(library.name for library in table.libraries()), "boto3", "distributed"} - {table.HDF5PLUGIN.name}
+OPTIONAL = {*(library.module for library in table.libraries()), "boto3", "distributed"} - {table.HDF5PLUGIN.name}
 """Libraries of an extra that are imported; HDF5 finds its plug-ins by itself."""
 
 

@@ -1,0 +1,72 @@
+"""Pictures and other data by imagecodecs: each codec is a class of `imagecodecs.numcodecs`. Not here: the list (`table.py`).
+
+The classes decode as they do for zarr-python: whatever picture results, its bytes are the chunk's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs import Buffer, CodecAbilities, Decoder
+from fsbridge.errors import CorruptData, Unsupported
+
+PREFIX = "imagecodecs_"
+JPEG_END = b"\xff\xd9"
+"""Marks the end of a JPEG picture. libjpeg makes up what is missing before it."""
+
+REGISTERED = {"jpeg": "jpeg", "jpegxl": "jpegxl", "jpeg2000": "jpeg2k"}
+"""Codecs that Zarr v3 knows by names of their own, and imagecodecs' names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image(CodecAbilities):
+    """Decodes by one class of imagecodecs. `options`: its configuration, as JSON text; `shape`: the picture's, if known."""
+
+    name: str
+    codec: str
+    options: str
+    shape: tuple[int, ...] | None = None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        raw = bytes(data)
+        if self.codec == "jpeg" and not raw.endswith(JPEG_END):
+            raise CorruptData("the JPEG picture has no end")
+        try:
+            made = getattr(library(), self.codec.capitalize()).from_config(json.loads(self.options))
+        except (TypeError, ValueError) as error:
+            raise Unsupported(f"codec {self.name!r}: {error}") from None
+        found = np.asarray(made.decode(raw)) if self.shape is not None else made.decode(raw)
+        if self.shape is not None and _without_ones(found.shape) != _without_ones(self.shape):
+            raise CorruptData(f"a picture of {list(found.shape)} where {list(self.shape)} was expected")
+        return np.ascontiguousarray(found).view(np.uint8).ravel().data if isinstance(found, np.ndarray) else found
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(extent for extent in shape if extent != 1)
+
+
+def image(codec: str, values: Mapping[str, Any]) -> Decoder:
+    """Return the decoder of a codec of imagecodecs, by its id."""
+    options = {name: value for name, value in values.items() if name != "id"}
+    return Image(codec, codec.removeprefix(PREFIX), json.dumps(options))
+
+
+def registered(codec: str, stored: np.dtype[Any], shape: tuple[int, ...]) -> Decoder:
+    """Return the decoder of one of Zarr v3's own codecs of pictures. What it decodes to says itself what it is."""
+    if math.prod(shape) < 1 or stored.str[1:] not in (("u1",) if codec == "jpeg" else ("u1", "u2", "i2", "f2", "f4")):
+        raise Unsupported(f"codec {codec!r} cannot hold chunks of {list(shape)} {stored}")
+    options = {"keeporientation": True} if codec == "jpegxl" else {}
+    return Image(codec, REGISTERED[codec], json.dumps(options), shape)
+
+
+def library() -> Any:
+    """Return `imagecodecs.numcodecs`."""
+    from imagecodecs import numcodecs
+
+    return numcodecs
