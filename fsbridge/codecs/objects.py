@@ -11,16 +11,17 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, Decoder, Overflow, check_size
+from fsbridge.codecs import Buffer, CodecChain, Decoder, Overflow, check_size
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.threads.forking import make_lock
 
-U32 = struct.Struct("<I")
+U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 MAX_DOCUMENT_BYTES = 32 << 20
 """Most bytes of a JSON or msgpack chunk, because its Python objects take about ten times as much."""
 MAX_RANK = 32
@@ -73,6 +74,46 @@ class Vlen(Decoder):
         if position != end:
             raise CorruptData(f"{end - position} bytes after the last of {count} items")
         return data
+
+
+@dataclass(frozen=True, slots=True)
+class VlenOffsets(Decoder):
+    """Decodes the codec `zarrs.vlen`: offsets of elements, and their bytes, each with a chain of its own.
+
+    `u64 LE length of the stored offsets, offsets, bytes`, or with `at_end` `bytes, offsets, length`. There is one offset
+    more than elements, the first one is 0, and nothing is stored for no bytes. `width`: bytes of an offset.
+    """
+
+    index: CodecChain
+    data: CodecChain
+    width: int
+    at_end: bool
+    text: bool
+    items: int | None
+    name: str = "vlen"
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        view = memoryview(data).cast("B")
+        if len(view) < U64.size:
+            raise CorruptData(f"{len(view)} bytes are too few for the length of the offsets")
+        (stored,) = U64.unpack_from(view, len(view) - U64.size if self.at_end else 0)
+        if stored > len(view) - U64.size:
+            raise CorruptData(f"{len(view)} bytes are too few for {stored} of offsets")
+        content = view[: -U64.size] if self.at_end else view[U64.size :]
+        cut = len(content) - stored if self.at_end else stored
+        first, second = content[:cut], content[cut:]
+        packed, encoded = (second, first) if self.at_end else (first, second)
+        expected = None if self.items is None else (self.items + 1) * self.width
+        offsets = elements(self.index.decode(packed, expected, limit), np.dtype(f"<u{self.width}"))
+        if not len(offsets) or offsets[0] or (offsets[1:] < offsets[:-1]).any():
+            raise CorruptData("the offsets do not begin at 0 or do not increase")
+        total = int(offsets[-1])
+        if not total and len(encoded):
+            raise CorruptData(f"{len(encoded)} stored bytes for empty elements")
+        found = memoryview(self.data.decode(encoded, total, limit) if total else b"").cast("B")
+        pieces = (bytes(found[start:stop]) for start, stop in pairwise(offsets.tolist()))
+        result = encode(pieces, size, limit)
+        return Vlen(self.name, self.text, self.items).decode(result, size, limit, None)
 
 
 @dataclass(frozen=True, slots=True)

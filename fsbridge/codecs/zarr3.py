@@ -41,6 +41,75 @@ ROUNDING: dict[str, Callable[[Values], Values]] = {
 SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Numbers that numpy lacks, such as bfloat16 and int4: elements of `codes`, each standing for one of `values`.
+
+    There are 2**bits values, at the positions of their codes; upper bits of an element mean nothing.
+    """
+
+    name: str
+    codes: DType
+    values: npt.NDArray[np.float64]
+    whole: bool
+    """True for integers."""
+
+    def numbers(self, elements: Values) -> Values:
+        """Return what elements stand for."""
+        numbers: Values = self.values[elements.view(f"u{self.codes.itemsize}") & (len(self.values) - 1)]
+        return numbers
+
+    def fit(self, numbers: Values, rounding: str, out_of_range: str | None) -> Values:
+        """Return the elements for numbers. Clamping gives infinity if there is one."""
+        if self.whole:
+            return _to_integer(numbers, self.codes, rounding, out_of_range, (int(self.values.min()), int(self.values.max())))
+        exact = numbers.astype(np.longdouble)
+        finite = np.flatnonzero(np.isfinite(self.values))
+        finite = finite[np.lexsort((~np.signbit(self.values[finite]), self.values[finite]))]  # -0 before 0
+        grid = self.values[finite].astype(np.longdouble)
+        # A number that lies half a step beyond the largest one is out of range.
+        low, high = exact <= grid[0] - (grid[1] - grid[0]) / 2, exact >= grid[-1] + (grid[-1] - grid[-2]) / 2
+        if out_of_range != "clamp" and ((low | high) & np.isfinite(exact)).any():
+            raise CorruptData(f"some values are out of range of {self.name}")
+        inside = np.clip(exact, grid[0], grid[-1])
+        below = np.clip(np.searchsorted(grid, inside, "right") - 1, 0, None)
+        above = below + (grid[below] < inside)
+        codes = finite[_neighbours(inside, grid, below, above, (finite[below] & 1) == 0, rounding)]
+        codes = np.where((self.values[codes] == 0) & np.signbit(exact), self._code(-0.0, self._code(0.0, 0)), codes)
+        for chosen, special in ((np.isnan(exact), math.nan), (high, math.inf), (low, -math.inf)):
+            known = self._code(special, -1)
+            if known < 0 and (chosen & ~np.isfinite(exact)).any() and (special != special or out_of_range != "clamp"):
+                raise CorruptData(f"{special} has no value in {self.name}")
+            codes = np.where(chosen & (known >= 0), known, codes)
+        fitted: Values = codes.astype(self.codes)
+        return fitted
+
+    def _code(self, value: float, default: int) -> int:
+        """Return the first code of a value, told apart by its sign if it is zero."""
+        same = np.isnan(self.values) if value != value else self.values == value
+        if value == 0:
+            same &= np.signbit(self.values) == np.signbit(value)
+        found = np.flatnonzero(same)
+        return int(found[0]) if len(found) else default
+
+
+def _neighbours(exact: Values, grid: Values, below: Values, above: Values, even: Values, rounding: str) -> Values:
+    """Return the position in `grid` to which `rounding` takes each number between two neighbours."""
+    if rounding == "towards-positive":
+        return above
+    if rounding == "towards-negative":
+        return below
+    if rounding == "towards-zero":
+        return np.where(exact < 0, above, below)
+    down, up = exact - grid[below], grid[above] - exact
+    tied = np.where(even if rounding == "nearest-even" else exact < 0, below, above)
+    return np.where(down == up, tied, np.where(down < up, below, above))
+
+
+Numbers: TypeAlias = DType | Coded
+"""The type of an array's numbers."""
+
+
 def scale_offset(dtype: DType, offset: object = 0, scale: object = 1) -> Decoder:
     """Return the decoder `value / scale + offset` in the arithmetic of `dtype`. Integers must divide without remainder.
 
@@ -56,8 +125,8 @@ def scale_offset(dtype: DType, offset: object = 0, scale: object = 1) -> Decoder
 
 
 def cast_value(
-    stored: DType,
-    result: DType,
+    stored: Numbers,
+    result: Numbers,
     rounding: str = "nearest-even",
     out_of_range: str | None = None,
     scalar_map: Iterable[tuple[object, object]] = (),
@@ -66,33 +135,57 @@ def cast_value(
 
     `scalar_map` is the configuration's `decode` map.
     """
-    _check_type(stored)
-    _check_type(result)
     if rounding not in ROUNDING or out_of_range not in (None, "error", "clamp", "wrap"):
         raise Unsupported(f"cast_value has the unknown rounding {rounding!r} or out_of_range {out_of_range!r}")
-    if out_of_range == "wrap" and result.kind == "f":
-        raise Unsupported(f"cast_value cannot wrap to {result.name}")
-    pairs = [(scalar(old, stored), scalar(new, result)) for old, new in scalar_map]
-    native = result.newbyteorder("=")
-    fit = _to_float if native.kind == "f" else _to_integer
+    fit, native = _fitter(result, rounding, out_of_range)
+    if isinstance(stored, np.dtype):
+        _check_type(stored)
+    pairs = [(scalar(old, stored), np.array([scalar(new, result)])) for old, new in scalar_map]
 
     def convert(values: Values) -> Values:
+        if isinstance(stored, Coded):
+            values = stored.numbers(values)
         mapped = np.zeros(len(values), bool)
         special = np.zeros(len(values), native)
         for old, new in pairs:
             chosen = np.isnan(values) if old != old else values == old
-            special[chosen] = new
+            special[chosen] = new if isinstance(result, np.dtype) else fit(new)
             mapped |= chosen
         if not pairs:
-            return fit(values, native, rounding, out_of_range)
-        special[~mapped] = fit(values[~mapped], native, rounding, out_of_range)
+            return fit(values)
+        special[~mapped] = fit(values[~mapped])
         return special
 
-    return Elementwise("cast_value", stored, result, convert)
+    return Elementwise("cast_value", _elements(stored), _elements(result), convert)
 
 
-def scalar(value: object, dtype: DType) -> Any:
+def _elements(of: Numbers) -> DType:
+    return of.codes if isinstance(of, Coded) else of
+
+
+def _fitter(result: Numbers, rounding: str, out_of_range: str | None) -> tuple[Callable[[Values], Values], DType]:
+    """Return what makes elements of `result` from numbers, and their type in the processor's byte order."""
+    if isinstance(result, Coded):
+        if out_of_range == "wrap" and not result.whole:
+            raise Unsupported(f"cast_value cannot wrap to {result.name}")
+        return partial(result.fit, rounding=rounding, out_of_range=out_of_range), result.codes.newbyteorder("=")
+    _check_type(result)
+    native = result.newbyteorder("=")
+    if native.kind == "f":
+        if out_of_range == "wrap":
+            raise Unsupported(f"cast_value cannot wrap to {result.name}")
+        return partial(_to_float, dtype=native, rounding=rounding, out_of_range=out_of_range), native
+    return partial(_to_integer, dtype=native, rounding=rounding, out_of_range=out_of_range), native
+
+
+def scalar(value: object, dtype: Numbers) -> Any:
     """Return a JSON scalar in Zarr v3's fill value encoding as a value of `dtype`. Raises Unsupported if it is none."""
+    if isinstance(dtype, Coded):
+        try:
+            code = int(value, 16) if isinstance(value, str) and value.startswith("0x") else -1
+            return dtype.values[code] if 0 <= code < len(dtype.values) else scalar(value, np.dtype("f8"))
+        except ValueError:
+            raise Unsupported(f"{value!r} is not a value of {dtype.name}") from None
     native = dtype.newbyteorder("=")
     try:
         if native.kind == "f" and isinstance(value, str):
@@ -134,31 +227,33 @@ def _unscale(dtype: DType, offset: int, scale: int, values: Values) -> Values:
     return shifted.astype(dtype)
 
 
-def _to_integer(values: Values, dtype: DType, rounding: str, out_of_range: str | None) -> Values:
-    """Convert any numbers to integers."""
-    limits = np.iinfo(dtype)
+def _to_integer(
+    values: Values, dtype: DType, rounding: str, out_of_range: str | None, narrow: tuple[int, int] | None = None
+) -> Values:
+    """Convert any numbers to integers. `narrow`: the least and the greatest one, if `dtype` has more than are meant."""
+    least, most = narrow or (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     if values.dtype.kind == "f":
         values = ROUNDING[rounding](values.astype("f8"))
         if not np.isfinite(values).all():
             raise CorruptData(f"NaN and infinity have no value in {dtype.name}")
         # The largest 64-bit integers are not floats, so compare with the first float beyond them.
-        low, high = values < float(limits.min), values >= float(limits.max) + (0 if limits.max > 1 << 53 else 1)
+        low, high = values < float(least), values >= float(most) + (0 if most > 1 << 53 else 1)
     else:
         # numpy compares integers of different signedness exactly with Python's integers only within their own range.
         own = np.iinfo(values.dtype)
-        low = values < limits.min if limits.min > own.min else np.zeros(len(values), bool)
-        high = values > limits.max if limits.max < own.max else np.zeros(len(values), bool)
+        low = values < least if least > own.min else np.zeros(len(values), bool)
+        high = values > most if most < own.max else np.zeros(len(values), bool)
     outside = low | high
     if outside.any():
         if out_of_range == "clamp":
-            result: Values = np.where(low, dtype.type(limits.min), dtype.type(limits.max))
+            result: Values = np.where(low, dtype.type(least), dtype.type(most))
             result[~outside] = values[~outside].astype(dtype)
             return result
         if out_of_range != "wrap":
             raise CorruptData(f"some values are out of range of {dtype.name}")
-        if values.dtype.kind == "f":
-            modulus = 1 << 8 * dtype.itemsize
-            return np.array([int(value) % modulus for value in values.tolist()], "u8").astype(dtype)
+        if narrow is not None or values.dtype.kind == "f":
+            wrapped = ((int(value) - least) % (most - least + 1) + least for value in values.tolist())
+            return np.fromiter(wrapped, dtype, len(values))
     fitted: Values = values.astype(dtype)
     return fitted
 

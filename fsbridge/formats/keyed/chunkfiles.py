@@ -59,7 +59,7 @@ class NestedChunkFiles(ChunkFiles):
             self.store.prefetch_listing(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
             for coordinates in self._members(directory, depth):
-                yield self._dated(directory, "", sorted(coordinates))
+                yield self._dated(directory, "", sorted(coordinates), self._end(depth))
         except NotFound:
             return
 
@@ -73,7 +73,8 @@ class NestedChunkFiles(ChunkFiles):
     def _names(self, directory: Key, depth: int) -> Iterator[Sequence[str]]:
         if depth == len(self.counts) - 1:
             # A directory in place of a chunk is listed. Opening it is an error; hiding it would mean the fill value.
-            yield from self.store.names(directory, self._cuts(ChunkKeys("/"), self.counts[depth:]))
+            for names in self.store.names(directory, self._cuts(ChunkKeys("/"), self.counts[depth:])):
+                yield self.keys.unsuffixed(names)
             return
         directories = (entry.name for entry in self.store.list(directory) if entry.is_dir or entry.hidden)
         while names := list(islice(directories, BATCH_ENTRIES)):
@@ -92,7 +93,7 @@ class NestedChunkFiles(ChunkFiles):
         depth = len(prefix)
         try:
             for entry in self.store.list(key):
-                coordinate = parse_coordinate(entry.name, self.counts[depth])
+                coordinate = self._coordinate(entry.name, depth)
                 if coordinate is None:
                     continue
                 if depth == len(self.counts) - 1:
@@ -112,12 +113,12 @@ class NestedChunkFiles(ChunkFiles):
         return self._count_below(self._prefix_key(()), 0)
 
     def _count_below(self, key: Key, depth: int) -> int:
-        count, last = self.counts[depth], depth == len(self.counts) - 1
+        last = depth == len(self.counts) - 1
         total = 0
         below: list[str] = []
         try:
             for entry in self.store.list(key):
-                if parse_coordinate(entry.name, count) is not None:
+                if self._coordinate(entry.name, depth) is not None:
                     if last:
                         total += 1
                     elif entry.is_dir or entry.hidden:
@@ -125,6 +126,15 @@ class NestedChunkFiles(ChunkFiles):
         except NotFound:
             return total
         return total + sum(self._count_below(key / name, depth + 1) for name in below)
+
+    def _end(self, depth: int) -> str:
+        """Return what follows coordinates in the names of members of a directory at that depth."""
+        return self.keys.suffix if depth == len(self.counts) - 1 else ""
+
+    def _coordinate(self, name: str, depth: int) -> int | None:
+        """Return the coordinate that a member of a directory at that depth has, or None if it has none."""
+        end = self._end(depth)
+        return parse_coordinate(name[: len(name) - len(end)], self.counts[depth]) if name.endswith(end) else None
 
     def _prefix_key(self, prefix: Index) -> Key:
         parts = [str(self.directory)] if self.directory else []
@@ -149,7 +159,7 @@ class FlatChunkFiles(ChunkFiles):
         # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
         self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
         separator = re.escape(keys.separator)
-        self._name = re.compile(separator.join([*keys.prefix, *[_NUMBER] * len(self.counts)]))
+        self._name = re.compile(separator.join([*keys.prefix, *[_NUMBER] * len(self.counts)]) + re.escape(keys.suffix))
 
     def _find_directory(self, prefix: Index) -> int:
         # Every look-up of a chunk comes through here. If an outdated listing has a chunk below `prefix`, that is enough;
@@ -160,7 +170,7 @@ class FlatChunkFiles(ChunkFiles):
             stored = self._join().wait(WAIT_SECONDS)
         if stored is None or self._holds(stored, prefix):
             return self.store.stat(self.directory).mtime_ns
-        raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
+        raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.beginning(prefix)} is stored")
 
     def _scan(self, prefix: Index) -> Iterator[Pairs]:
         making = self._join()
@@ -198,7 +208,7 @@ class FlatChunkFiles(ChunkFiles):
         A coordinate that stands for one chunk has the mtime of that chunk, any other the mtime of the array's directory.
         """
         if len(prefix) == len(self.counts) - 1:
-            return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
+            return self._dated(self.directory, self.keys.beginning((*prefix, 0))[:-1], coordinates, self.keys.suffix)
         stat = self.store.stat(self.directory)
         return [(coordinate, stat.mtime_ns) for coordinate in coordinates]
 
@@ -252,11 +262,11 @@ class FlatChunkFiles(ChunkFiles):
                 chunks = list(filter(is_chunk, names))
                 if len(chunks) < len(names):
                     others += (name for name in names if is_other_name(name) and not is_chunk(name))
-                yield self._numbers(chunks)
+                yield self._numbers(self.keys.unsuffixed(chunks))
         except NotFound:
             pass
 
-    def _numbers(self, names: list[str]) -> Numbers:
+    def _numbers(self, names: Sequence[str]) -> Numbers:
         """Return the linear numbers of chunk names; names outside the grid are left out."""
         if not names:
             return np.empty(0, np.uint64)

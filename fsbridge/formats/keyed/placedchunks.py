@@ -34,11 +34,13 @@ Of an axis with more coordinates than the square of this number it uses only eve
 class ChunkKeys(NamedTuple):
     """The spelling of chunk keys: `prefix` is `c` in Zarr v3's default encoding, else empty.
 
-    The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding).
+    The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding). Every key
+    ends with `suffix` (`.tiff`).
     """
 
     separator: Literal["/", "."]
     prefix: Literal["", "c"] = ""
+    suffix: str = ""
 
     @property
     def directory(self) -> str:
@@ -47,15 +49,27 @@ class ChunkKeys(NamedTuple):
 
     def encode(self, index: Index) -> str:
         """Return the key of the chunk at `index`, relative to the array's own key."""
+        return self.beginning(index) + self.suffix
+
+    def beginning(self, index: Index) -> str:
+        """Return the key of the chunk at `index`, or the beginning of the keys of those below it, without the suffix."""
         if not index:
             return self.prefix or "0"
         below = self.separator.join(map(str, index))
         return f"{self.prefix}{self.separator}{below}" if self.prefix else below
 
+    def unsuffixed(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names that end with the suffix, without it."""
+        end = self.suffix
+        return [name[: -len(end)] for name in names if name.endswith(end)] if end else names
+
     def decode(self, name: str, counts: Sequence[int]) -> Index | None:
         """Return the chunk with the key `name` in a grid of `counts`; None if no chunk has that key."""
         if not counts:
             return () if name == self.encode(()) else None
+        if not name.endswith(self.suffix):
+            return None
+        name = name[: len(name) - len(self.suffix)]
         start = f"{self.prefix}{self.separator}" if self.prefix else ""
         names = name.removeprefix(start).split(self.separator)
         if not name.startswith(start) or len(names) != len(counts):
@@ -93,7 +107,7 @@ class ChunkFiles(ABC):
         self.keys = keys
         self.grid = grid
         self.counts = grid.counts
-        self.variant = (keys.separator, keys.prefix, self.counts)
+        self.variant = (*keys, self.counts)
         self._start = f"{directory}/" if directory else ""
         self.asked = None if store.listable else UnlistedChunks(store, directory, grid, keys)
 
@@ -228,9 +242,9 @@ class ChunkFiles(ABC):
     def _count(self) -> int:
         """Implement `count` in a store that can be listed."""
 
-    def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Pairs:
-        """Return the present mtimes of the members `<start><coordinate>` of `directory`; missing members are left out."""
-        found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
+    def _dated(self, directory: Key, start: str, coordinates: list[int], end: str = "") -> Pairs:
+        """Return the present mtimes of the members `<start><coordinate><end>` of `directory`; missing ones are left out."""
+        found = self.store.mtimes(directory, [f"{start}{coordinate}{end}" for coordinate in coordinates])
         return [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
 
     def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, RefusedStep, refusal, table
+from fsbridge.codecs.n5 import header_size, parse_header
 from fsbridge.errors import PASSING, FsbridgeError, Unsupported
 from fsbridge.formats.documents import (
     Document,
@@ -33,7 +34,7 @@ from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, ver
 from fsbridge.formats.keyed.placedchunks import ChunkKeys
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, lightened
-from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
+from fsbridge.formats.n5.blocks import N5Chunks
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Array, Group

@@ -1,13 +1,6 @@
-"""N5 blocks: the header before every stored block, and full chunks made of blocks that may be smaller.
+"""The chunks of an N5 array: full ones made of blocks that may be smaller, or varlength blocks as the bytes they hold.
 
-Source: N5's specification and its Java writer (n5 2.5 to 4.0). All numbers are big-endian:
-
-    mode 0 (default):    00 00 | u16 nDim | nDim x u32 size | payload
-    mode 1 (varlength):  00 01 | u16 nDim | nDim x u32 size | u32 numElements | payload
-    mode 2 (object):     00 02 |                              u32 numElements | payload
-
-The specification shows dimensions for mode 2, but the Java code has never written any. `numElements` counts bytes for the
-data types `string` and `object`, else elements. Not here: `attributes.json` (the package's face), compressions (`codecs/`).
+Not here: the headers of blocks (`codecs/n5.py`), `attributes.json` (the package's face), compressions (`codecs/`).
 """
 
 from __future__ import annotations
@@ -15,12 +8,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
 from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.codecs.n5 import VARLENGTH, Block, header_size, parse_header, put_at_origin
 from fsbridge.codecs.objects import NulStrings
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge
 from fsbridge.formats.keyed.chunks import KeyedChunks
@@ -30,63 +23,7 @@ from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import ChunkInfo
 from fsbridge.store import Key
 
-DEFAULT, VARLENGTH, OBJECT = 0, 1, 2
-
-_U16 = struct.Struct(">H")
-_U32 = struct.Struct(">I")
 _U32_LE = struct.Struct("<I")
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A parsed header. `sizes`: extents, first dimension first (None in mode 2); `payload`: where the payload begins."""
-
-    mode: int
-    sizes: tuple[int, ...] | None
-    elements: int
-    payload: int
-
-    @property
-    def regular(self) -> bool:
-        """True if the header's number of elements agrees with its sizes."""
-        return self.sizes is not None and self.elements == math.prod(self.sizes)
-
-
-def header_size(rank: int) -> int:
-    """Return the bytes of the longest header of a block with `rank` dimensions."""
-    return 8 + 4 * rank
-
-
-def parse_header(data: Buffer, rank: int) -> Block:
-    """Read the header at the beginning of `data`. Raises CorruptData for a cut header, an unknown mode or another rank."""
-    position = _U16.size
-    mode = _field(_U16, data, 0)
-    if mode not in (DEFAULT, VARLENGTH, OBJECT):
-        raise CorruptData(f"N5 block of unknown mode {mode}")
-    sizes: tuple[int, ...] | None = None
-    if mode != OBJECT:
-        found = _field(_U16, data, position)
-        if found != rank:
-            raise CorruptData(f"N5 block of {found} dimensions in an array of {rank}")
-        position += _U16.size
-        sizes = tuple(_field(_U32, data, position + 4 * dimension) for dimension in range(rank))
-        position += 4 * rank
-        if mode == DEFAULT:
-            return Block(mode, sizes, math.prod(sizes), position)
-    return Block(mode, sizes, _field(_U32, data, position), position + _U32.size)
-
-
-def put_at_origin(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...], itemsize: int, out: memoryview) -> None:
-    """Put a smaller block at the origin of a full one and zero the rest, as TensorStore and zarr-python place it.
-
-    `sizes` and `full` are extents with the first dimension fastest; `out` has the bytes of the full block.
-    """
-    # Whole elements if the processor has them, because a copy by bytes is several times slower.
-    unit = f"u{itemsize}" if itemsize in (1, 2, 4, 8) else "u1"
-    tail = (itemsize // np.dtype(unit).itemsize,)
-    target = np.frombuffer(out, unit).reshape(full[::-1] + tail)
-    target[...] = 0
-    target[tuple(slice(size) for size in reversed(sizes))] = np.frombuffer(payload, unit).reshape(sizes[::-1] + tail)
 
 
 class N5Chunks(KeyedChunks):
@@ -193,10 +130,3 @@ def _padded(encoded: bytes, sizes: tuple[int, ...], full: tuple[int, ...]) -> by
         found += encoded[start:position]
         found += bytes(_U32_LE.size * (full[0] - width))
     return found
-
-
-def _field(form: struct.Struct, data: Buffer, position: int) -> int:
-    if position + form.size > len(data):
-        raise CorruptData(f"{len(data)} bytes are too few for the header of an N5 block")
-    value: int = form.unpack_from(data, position)[0]
-    return value

@@ -10,6 +10,8 @@ What writers do beyond or against the core specification (3.1), and how it is ha
     | no `codecs`, or only bytes-to-bytes ones | GDAL 3.10, zarrita.js | little-endian `bytes` |
     | `fill_value: null` or none | GDAL 3.10 | none: zeros |
     | `rectilinear` grids | zarr-python 3.4 | read |
+    | `zarrs.regular_bounded` grids, whose last chunks are cut | zarrs | read |
+    | `zarrs.default_suffix`, `suffix`: keys with an end | zarrs, a proposal | read |
     | unknown members without `"must_understand": false` | | refused |
     | `storage_transformers` | | refused unless empty |
 """
@@ -66,6 +68,9 @@ GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidat
 MAX_EDGES = 1 << 20
 """Most edges of a rectilinear grid, over all dimensions. More could not be listed in one `zarr.json` of the mount."""
 
+
+MAX_SUFFIX = 64
+"""Most characters at the end of a chunk's key."""
 
 ParsedArray: TypeAlias = tuple[ArrayMetadata, CodecPipeline, ChunkGrid, ChunkKeys]
 
@@ -238,11 +243,15 @@ def _transformers(fields: Fields) -> str:
 
 
 def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
-    """Read `chunk_grid`: `regular`, or `rectilinear` as zarr-python 3.4 writes it."""
+    """Read `chunk_grid`: `regular`, `rectilinear` as zarr-python 3.4 writes it, or the cut chunks of zarrs."""
     name, configuration = extension(fields.value("chunk_grid"), f"{fields.place}: chunk_grid")
     if name == "regular":
         check_members(configuration, ("chunk_shape",))
         return ChunkGrid(shape, chunk_edges(shape, configuration.integers("chunk_shape", 0, MAX_EXTENT, len(shape))))
+    if name == "zarrs.regular_bounded":
+        check_members(configuration, ("chunk_shape",))
+        lengths = configuration.integers("chunk_shape", 1, MAX_EXTENT, len(shape))
+        return ChunkGrid(shape, tuple(map(partial(_cut, configuration), shape, lengths)))
     if name != "rectilinear":
         raise Unsupported(f"{fields.place}: chunk_grid {name[:80]!r} is not known")
     check_members(configuration, ("kind", "chunk_shapes"))
@@ -256,6 +265,14 @@ def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
         edges.append(found := _edges(value, configuration, room))
         room -= 1 if isinstance(found, int) else len(found)
     return ChunkGrid(shape, tuple(edges))
+
+
+def _cut(configuration: Fields, extent: int, length: int) -> int | tuple[int, ...]:
+    """Return the edges of a dimension whose last chunk ends with the array."""
+    whole, rest = divmod(extent, length)
+    if whole > MAX_EDGES // MAX_RANK and rest:
+        raise Unsupported(f"{configuration.place}: more than {MAX_EDGES // MAX_RANK} edges of chunks in one dimension")
+    return (*[length] * whole, rest) if rest else length
 
 
 def _edges_listed(grid: ChunkGrid) -> int:
@@ -293,16 +310,31 @@ def _inner_grid(outer: ChunkGrid, pipeline: CodecPipeline, fields: Fields) -> Ch
 
 
 def parse_keys(fields: Fields) -> ChunkKeys:
-    """Read `chunk_key_encoding`: `default` (separator `/`) or `v2` (separator `.`).
+    """Read `chunk_key_encoding`: `default` (separator `/`), `v2` (separator `.`), or either with a suffix.
 
     TensorStore leaves out the configuration.
     """
     name, configuration = extension(fields.value("chunk_key_encoding"), f"{fields.place}: chunk_key_encoding")
-    if name not in ("default", "v2"):
+    if name == "suffix":  # the proposal spells the other member in two ways
+        check_members(configuration, ("suffix", "base_encoding", "base-encoding"))
+        base = "base-encoding" if "base-encoding" in configuration else "base_encoding"
+        if isinstance(inner := configuration.value(base), dict) and inner.get("name") == "suffix":
+            raise Unsupported(f"{configuration.place}: a suffix after a suffix")
+        return parse_keys(Fields({"chunk_key_encoding": inner}, fields.place))._replace(suffix=_suffix(configuration))
+    if name not in ("default", "v2", "zarrs.default_suffix"):
         raise Unsupported(f"{fields.place}: chunk_key_encoding {name[:80]!r} is not known")
-    check_members(configuration, ("separator",))
-    separator = configuration.choice("separator", ("/", "."), "/" if name == "default" else ".")
-    return ChunkKeys("/" if separator == "/" else ".", "c" if name == "default" else "")
+    check_members(configuration, ("separator", "suffix") if name == "zarrs.default_suffix" else ("separator",))
+    separator = configuration.choice("separator", ("/", "."), "." if name == "v2" else "/")
+    suffix = _suffix(configuration) if name == "zarrs.default_suffix" else ""
+    return ChunkKeys("/" if separator == "/" else ".", "" if name == "v2" else "c", suffix)
+
+
+def _suffix(configuration: Fields) -> str:
+    """Return what keys end with. A slash would make a directory of each chunk."""
+    suffix = configuration.string("suffix")
+    if "/" in suffix or "\0" in suffix or len(suffix) > MAX_SUFFIX:
+        raise Unsupported(f"{configuration.place}: keys that end with {suffix[:80]!r}")
+    return suffix
 
 
 def _dimension_names(fields: Fields, rank: int) -> tuple[str | None, ...] | None:

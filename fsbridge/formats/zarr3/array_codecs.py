@@ -1,7 +1,8 @@
 """Zarr v3's array-to-array codecs: what each makes of a chunk's shape, order and elements, and what undoes it.
 
 Transposes are described and not undone (`ArrayMetadata.order`), unless a codec that depends on neighbours (`delta`,
-`packbits`) comes before them. Not here: how the array becomes bytes, shards, bytes-to-bytes codecs (`codecs.py`).
+`packbits`) or changes the number of dimensions (`reshape`) comes before them. Not here: how the array becomes bytes,
+shards, bytes-to-bytes codecs (`codecs.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from fsbridge.codecs import Decoder, RefusedStep, filters, zarr3
 from fsbridge.codecs.table import PREFIX
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.strict_json import Fields, kind
-from fsbridge.formats.zarr3.types import ZarrType, parse_type
-from fsbridge.metadata import JSON
+from fsbridge.formats.zarr3.types import ZarrType, coded, parse_type
+from fsbridge.metadata import JSON, MAX_RANK
 
 _DType = np.dtype[Any]
 
@@ -29,8 +30,9 @@ class ArrayPhase:
 
     `shape` is the shape of the array that the next codec gets, `axes[k]` the chunk's axis of its axis k, `stored` its
     elements (None: of variable length). `regular`: all chunks have this shape. `flat`: after a codec for which the order
-    of elements matters. `converted`: after a codec that changes values, so that we make the decoded chunk, in little
-    endian. `chunk_shape`: the shape of decoded chunks. `depth`: number of codec lists around this one. `refused`: the
+    of elements matters, so that `axes` no longer change. `converted`: after a codec that changes values, so that we make
+    the decoded chunk, in little endian. `cast`: the type of the elements if they became numbers that numpy lacks.
+    `chunk_shape`: the shape of decoded chunks. `depth`: number of codec lists around this one. `refused`: the
     next codecs are not understood.
     """
 
@@ -43,6 +45,7 @@ class ArrayPhase:
     regular: bool = True
     flat: bool = False
     converted: bool = False
+    cast: ZarrType | None = None
     depth: int = 0
     refused: bool = False
     steps: tuple[Decoder, ...] = ()
@@ -60,18 +63,30 @@ class ArrayPhase:
 
     def refuse(self, name: str, error: Unsupported) -> ArrayPhase:
         """Return the array after a codec that is not understood. The array is shown, and its chunks report the reason."""
-        step = RefusedStep(name[:80], f"codec {name[:80]!r}: {error}")
-        return replace(self, refused=True, steps=(*self.steps, step), names=(*self.names, name[:80]))
+        return replace(self, refused=True, steps=(*self.steps, refused(name, error)), names=(*self.names, name[:80]))
 
     def numbers(self, fields: Fields) -> _DType:
         """Return the elements, if they are numbers that numpy has."""
-        if self.stored is None or self.of.narrow or self.stored.kind not in "biufcmM":
+        of = self.values
+        if self.stored is None or (of is not None and of.narrow) or self.stored.kind not in "biufcmM" or self.cast:
             raise Unsupported(f"{fields.place} cannot be used on data type {self.of.native[:80]!r}")
         return self.stored
 
+    @property
+    def values(self) -> ZarrType | None:
+        """The type of the elements here, None after a codec that made them numbers of `stored`."""
+        return self.cast if self.converted else self.of
+
     def convert(self, step: Decoder, stored: _DType) -> ArrayPhase:
         """Return the array after a codec that makes elements of `stored`, which `step` undoes."""
-        return replace(self, stored=stored, converted=True, steps=(*self.steps, step), names=(*self.names, step.name))
+        steps, names = (*self.steps, step), (*self.names, step.name)
+        return replace(self, stored=stored, converted=True, cast=None, steps=steps, names=names)
+
+
+def refused(name: str, error: Unsupported) -> RefusedStep:
+    """Return the step for a codec that is not understood. Its reason names the codec once."""
+    reason = str(error)
+    return RefusedStep(name[:80], reason if reason.startswith("codec ") else f"codec {name[:80]!r}: {reason}")
 
 
 def array_phase(array: ArrayPhase, codecs: list[tuple[str, Fields]]) -> tuple[ArrayPhase, list[tuple[str, Fields]]]:
@@ -127,11 +142,57 @@ def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     if len(set(order)) != rank:
         fields.fail("order", "is not a permutation of the dimensions")
     shape = tuple(array.shape[axis] for axis in order)
-    if not array.flat or array.stored is None:
+    if not array.flat:
         return replace(array, shape=shape, axes=tuple(array.axes[axis] for axis in order))
-    if not array.regular:
-        raise Unsupported(f"{fields.place} cannot follow a codec that depends on neighbours if chunks differ in shape")
+    if not array.regular or array.stored is None:
+        raise Unsupported(f"{fields.place} cannot follow a reshape or a delta if chunks or elements differ in size")
     return replace(array, shape=shape, steps=(*array.steps, filters.Untranspose(shape, order, array.stored.itemsize)))
+
+
+def reshape(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    """Apply `shape`: extents, lists of dimensions whose extents are multiplied, and at most one -1 for what is left.
+
+    The order of elements stays, so nothing is undone.
+    """
+    listed = fields.sequence("shape")
+    if len(listed) > MAX_RANK:
+        fields.fail("shape", f"has {len(listed)} entries, the limit is {MAX_RANK}")
+    extents = [_extent(item, array, fields) for item in listed]
+    total, known = math.prod(array.shape), math.prod(extent for extent in extents if extent != -1)
+    if extents.count(-1) == 1 and known and not total % known:
+        extents[extents.index(-1)] = total // known
+    if math.prod(extents) != total or -1 in extents:
+        fields.fail("shape", f"does not fit a chunk of {list(array.shape)}")
+    following = 0
+    for position, item in enumerate(listed):
+        if isinstance(item, list) and item:
+            first = Fields({"shape": item}, fields.place).integers("shape", following, len(array.shape) - 1)
+            following = first[-1] + 1
+            before, after = math.prod(extents[:position]), math.prod(extents[position + 1 :])
+            if (before, after) != (math.prod(array.shape[: first[0]]), math.prod(array.shape[following:])):
+                fields.fail("shape", "names dimensions that are not where their elements are")
+    return replace(array, shape=tuple(extents), flat=True, names=(*array.names, "reshape"))
+
+
+def _extent(item: JSON, array: ArrayPhase, fields: Fields) -> int:
+    """Return one extent of a reshaped chunk, -1 for what is left."""
+    if isinstance(item, list):
+        dimensions = Fields({"shape": item}, fields.place).integers("shape", 0, max(len(array.shape) - 1, 0))
+        if list(dimensions) != sorted(set(dimensions)):
+            fields.fail("shape", "names dimensions that do not increase")
+        return math.prod(array.shape[dimension] for dimension in dimensions)
+    if item == -1:
+        return -1
+    if not array.regular:
+        raise Unsupported(f"{fields.place} has a fixed extent, but chunks differ in shape")
+    return Fields({"shape": item}, fields.place).integer("shape", 1)
+
+
+def squeeze(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    """Leave out the dimensions of extent 1 (zarrs). The order of elements stays, so nothing is undone."""
+    if not array.regular:
+        raise Unsupported(f"{fields.place} cannot be used if chunks differ in shape")
+    return replace(array, shape=tuple(e for e in array.shape if e != 1), flat=True, names=(*array.names, "squeeze"))
 
 
 def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
@@ -180,20 +241,26 @@ def scale_offset(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 def cast_value(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     """Convert from the named Zarr type to the array's. `scalar_map.decode` pairs stored values with the array's."""
-    result = array.numbers(fields)
+    of = array.values
+    result = coded(of) if of is not None else None
     target = parse_type(fields.value("data_type"), fields.place)
-    if target.numpy is None or target.narrow or target.numpy.kind not in "iuf":
+    stored = coded(target) or target.numpy
+    if stored is None or (isinstance(stored, np.dtype) and (stored.kind not in "iuf" or target.narrow)):
         raise Unsupported(f"{fields.place} cannot cast to data type {target.native[:80]!r}")
     out_of_range = fields.values.get("out_of_range")
     mapping = fields.fields("scalar_map").values.get("decode") if fields.values.get("scalar_map") else None
     pairs = _pairs(mapping or [], fields)
     rounding = fields.choice("rounding", tuple(zarr3.ROUNDING), "nearest-even")
-    return array.convert(zarr3.cast_value(target.numpy, result, rounding, out_of_range, pairs), target.numpy)
+    step = zarr3.cast_value(stored, result or array.numbers(fields), rounding, out_of_range, pairs)
+    if isinstance(stored, np.dtype):
+        return array.convert(step, stored)
+    return replace(array.convert(step, stored.codes), cast=target)
 
 
 def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     """Record the codec, which rounds when writing: nothing is undone."""
-    array.numbers(fields)
+    if array.values is None or coded(array.values) is None:
+        array.numbers(fields)
     return replace(array, names=(*array.names, "bitround"))
 
 
@@ -231,6 +298,8 @@ def _pairs(mapping: JSON, fields: Fields) -> list[tuple[JSON, JSON]]:
 
 MEMBERS: Mapping[str, Collection[str]] = {
     "transpose": ("order",),
+    "reshape": ("shape",),
+    "zarrs.squeeze": (),
     "scale_offset": ("offset", "scale"),
     "cast_value": ("data_type", "rounding", "out_of_range", "scalar_map"),
     "bytes": ("endian",),
@@ -239,6 +308,11 @@ MEMBERS: Mapping[str, Collection[str]] = {
     "vlen-bytes": (),
     "packbits": ("first_bit", "last_bit", "padding_encoding"),
     "optional": ("mask_codecs", "data_codecs"),
+    "vlen-array": (),
+    "zarrs.vlen": ("index_codecs", "data_codecs", "index_data_type", "index_location"),
+    "zarrs.vlen_v2": (),
+    "n5_default": ("codecs",),
+    "zfp": ("mode", "rate", "precision", "tolerance", "minbits", "maxbits", "maxprec", "minexp"),
     "sharding_indexed": ("chunk_shape", "codecs", "index_codecs", "index_location"),
 }
 """Known members of the configurations that decide what bytes mean.
@@ -249,6 +323,8 @@ numcodecs' own codecs.
 
 ARRAY_CODECS: Mapping[str, Callable[[ArrayPhase, Fields], ArrayPhase]] = {
     "transpose": transpose,
+    "reshape": reshape,
+    "zarrs.squeeze": squeeze,
     "scale_offset": scale_offset,
     "cast_value": cast_value,
     "bitround": bitround,

@@ -15,11 +15,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fsbridge.codecs import CodecChain, Decoder, RefusedStep, filters, objects, table, zarr3
+from fsbridge.codecs import CodecChain, Decoder, filters, n5, objects, refusal, table, zarr3
 from fsbridge.codecs.table import PREFIX
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.strict_json import Fields
-from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, ArrayPhase, array_phase, extension, understood
+from fsbridge.formats.zarr3.array_codecs import (
+    ARRAY_CODECS,
+    ArrayPhase,
+    array_phase,
+    extension,
+    refused,
+    transpose,
+    understood,
+)
 from fsbridge.formats.zarr3.shard_index import ShardLevel
 from fsbridge.formats.zarr3.types import ZarrType
 from fsbridge.metadata import JSON, DataType
@@ -30,6 +38,19 @@ MAX_DEPTH = 8
 DEFAULT_INDEX_CODECS: Sequence[JSON] = ({"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"})
 INDEX_TYPE = ZarrType("uint64", "uint64", np.dtype("<u8"), 8)
 MASK_TYPE = ZarrType("bool", "bool", np.dtype("?"))
+BYTE_TYPE = ZarrType("uint8", "uint8", np.dtype("u1"))
+OFFSETS = {"uint32": ZarrType("uint32", "uint32", np.dtype("<u4"), 4), "uint64": INDEX_TYPE}
+
+ALIASES: Mapping[str, str] = {
+    "zarrs.optional": "optional",
+    "zarrs.zfp": "zfp",
+    "vlen_v2": "zarrs.vlen_v2",
+    "https://codec.zarrs.dev/array_to_array/squeeze": "zarrs.squeeze",
+    **{f"https://codec.zarrs.dev/array_to_bytes/{name}": f"zarrs.{name}" for name in ("vlen", "vlen_v2")},
+    "https://codec.zarrs.dev/array_to_bytes/vlen_array": "vlen-array",
+    "https://codec.zarrs.dev/array_to_bytes/zfp": "zfp",
+}
+"""Names that zarrs has written for codecs, or still accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +115,7 @@ def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
         raise CorruptData(f"{array.place}: {len(codecs)} codecs, the limit is 64")
     if array.depth > MAX_DEPTH:
         raise CorruptData(f"{array.place}: codecs nested deeper than {MAX_DEPTH}")
-    array, rest = array_phase(array, [extension(codec, f"{array.place}: codecs") for codec in codecs])
+    array, rest = array_phase(array, [_named(codec, array.place) for codec in codecs])
     phase, rest = _serialize(array, rest)
     for name, fields in rest:
         if name in ARRAY_CODECS or name in SERIALIZERS:
@@ -102,8 +123,13 @@ def _read(codecs: Sequence[JSON], array: ArrayPhase) -> BytesPhase:
         try:
             phase = phase.add(bytes_decoder(name, fields, phase.array.stored))
         except Unsupported as error:
-            return phase.add(RefusedStep(name[:80], f"codec {name[:80]!r}: {error}"))
+            return phase.add(refused(name, error))
     return phase
+
+
+def _named(codec: JSON, place: str) -> tuple[str, Fields]:
+    name, fields = extension(codec, f"{place}: codecs")
+    return ALIASES.get(name, name), fields
 
 
 def _serialize(array: ArrayPhase, rest: list[tuple[str, Fields]]) -> tuple[BytesPhase, list[tuple[str, Fields]]]:
@@ -166,11 +192,40 @@ def _hides_order(of: ZarrType) -> bool:
     return of.component > 1 and of.numpy is not None and of.numpy.kind == "V"
 
 
-def _vlen(text: bool, array: ArrayPhase, fields: Fields) -> BytesPhase:
-    """Read `vlen-utf8` or `vlen-bytes`. The decoded chunk keeps that encoding, so it is only checked."""
-    if array.of.name != ("string" if text else "bytes"):
+def _vlen(array: ArrayPhase, fields: Fields, of: str | None = None) -> BytesPhase:
+    """Read Zarr's vlen encoding of the type `of`, None for any. The decoded chunk keeps it, so it is only checked."""
+    if array.of.name != of and (of is not None or array.of.name not in ("string", "bytes")):
         raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
+    text = array.of.name == "string"
     return _bytes_of(array, "little", objects.vlen_utf8(array.items) if text else objects.vlen_bytes(array.items))
+
+
+def _vlen_offsets(array: ArrayPhase, fields: Fields) -> BytesPhase:
+    """Read `zarrs.vlen`: where each element begins, and all their bytes, each with codecs of its own."""
+    if array.of.name not in ("string", "bytes"):
+        raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
+    kind = fields.choice("index_data_type", ("uint32", "uint64"))
+    items = array.items
+    index = _part(array, fields, "index_codecs", OFFSETS[kind], None if items is None else items + 1)
+    data = _part(array, fields, "data_codecs", BYTE_TYPE, None)
+    at_end = fields.choice("index_location", ("start", "end"), "start") == "end"
+    step = objects.VlenOffsets(index.chain, data.chain, index.dtype.itemsize, at_end, array.of.name == "string", items)
+    if index.dtype.endian == "big":
+        raise Unsupported(f"{fields.place}: big-endian offsets are not read")
+    return _bytes_of(replace(array, names=(*array.names, "vlen")), "little", step)
+
+
+def _part(array: ArrayPhase, fields: Fields, name: str, of: ZarrType, items: int | None) -> CodecPipeline:
+    """Read the codecs `name` of one part of a chunk, a list of `items` elements (None: their number varies)."""
+    begun = ArrayPhase.begin(of, (1 if items is None else items,), f"{fields.place}: {name}", items is not None)
+    phase = _read(fields.sequence(name), replace(begun, depth=array.depth + 1))
+    if phase.levels:
+        raise Unsupported(f"{fields.place}: {name} cannot make shards")
+    pipeline = phase.pipeline()
+    reason = refusal(pipeline.chain)
+    if reason is not None:
+        raise Unsupported(reason)
+    return pipeline
 
 
 def _json2(array: ArrayPhase, fields: Fields) -> BytesPhase:
@@ -182,7 +237,7 @@ def _json2(array: ArrayPhase, fields: Fields) -> BytesPhase:
 
 def _numbers(codec: table.Codec, array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Decode a codec of whole arrays of numbers, which are always little-endian."""
-    step = codec.decoder(fields.values, array.numbers(fields))
+    step = codec.decoder(fields.values, array.numbers(fields), shape=array.shape if array.regular else None)
     return _bytes_of(replace(array, names=(*array.names, step.name)), "little", step)
 
 
@@ -194,6 +249,7 @@ def _packed_bits(array: ArrayPhase, fields: Fields) -> BytesPhase:
     parts = 2 if stored.kind == "c" or of.name.startswith("complex_") else 1
     width = stored.itemsize // parts
     bits = 8 * width if array.converted else of.bits // parts
+    bits = bits if array.cast is None else array.cast.bits
     names = ("first_bit", "last_bit")
     limits = [fields.integer(name) if fields.values.get(name) is not None else None for name in names]
     padding = fields.choice("padding_encoding", zarr3.PADDINGS, "none")
@@ -205,21 +261,29 @@ def _optional(array: ArrayPhase, fields: Fields) -> BytesPhase:
     """Decode elements that may be missing: a mask, and the present elements, each with codecs of its own."""
     if array.of.element is None:
         raise CorruptData(f"{fields.place} cannot be used for data type {array.of.native[:80]!r}")
-    mask, data = (
-        _read(
-            fields.sequence(name),
-            replace(ArrayPhase.begin(of, shape, f"{fields.place}: {name}", regular), depth=array.depth + 1),
-        )
-        for name, of, shape, regular in (
-            ("mask_codecs", MASK_TYPE, (math.prod(array.shape),), array.regular),
-            ("data_codecs", array.of.element, (math.prod(array.shape),), False),
-        )
-    )
-    if mask.levels or data.levels:
-        raise Unsupported(f"{fields.place}: the mask and the data of optional elements cannot be in shards")
+    mask = _part(array, fields, "mask_codecs", MASK_TYPE, array.items)
+    data = _part(array, fields, "data_codecs", array.of.element, None)
     dtype = replace(array.of.shown("little"), element=data.dtype)
-    step = zarr3.Optional(array.items, mask.pipeline().chain, data.pipeline().chain, data.dtype.itemsize)
+    step = zarr3.Optional(array.items, mask.chain, data.chain, data.dtype.itemsize)
     return BytesPhase(replace(array, steps=(*array.steps, step), names=(*array.names, "optional")), dtype)
+
+
+def _n5_default(array: ArrayPhase, fields: Fields) -> BytesPhase:
+    """Decode N5 blocks: a header with the block's own size, then big-endian elements, first dimension fastest."""
+    if not array.regular:
+        raise Unsupported(f"{fields.place} is not read if chunks differ in shape")
+    listed = [_named(codec, fields.place) for codec in fields.sequence("codecs")]
+    names = [name for name, _ in listed]
+    if names[:2] != ["transpose", "bytes"] or len(names) > 3:
+        raise Unsupported(f"{fields.place}: codecs {names} where transpose, bytes and at most one more are needed")
+    turned = transpose(array, listed[0][1])
+    if turned.shape != array.shape[::-1] or listed[0][1].values.get("order") != list(range(len(array.shape)))[::-1]:
+        fields.fail("codecs", "do not begin with a transpose that reverses all dimensions")
+    phase = _bytes(replace(turned, steps=()), listed[1][1])
+    payload = CodecChain(tuple(bytes_decoder(name, codec, array.stored) for name, codec in listed[2:]))
+    block = n5.DefaultBlock(array.shape, phase.dtype.itemsize, payload)
+    steps = (*turned.steps, *phase.array.steps, block)
+    return replace(phase, array=replace(phase.array, steps=steps, names=(*array.names, "n5_default")))
 
 
 def _shard(array: ArrayPhase, fields: Fields) -> BytesPhase:
@@ -228,7 +292,7 @@ def _shard(array: ArrayPhase, fields: Fields) -> BytesPhase:
     `chunk_shape` refers to the array at this place, after transposes before it (TensorStore writes those).
     """
     if array.flat:
-        raise Unsupported(f"{fields.place}: shards cannot follow a codec that depends on neighbouring elements")
+        raise Unsupported(f"{fields.place}: shards cannot follow a reshape or a codec that depends on neighbours")
     shape = fields.integers("chunk_shape", 1, 2**63 - 1, len(array.shape))
     if any(outer % inner for outer, inner in zip(array.shape, shape, strict=True)):
         fields.fail("chunk_shape", f"{list(shape)} does not divide the shard's {list(array.shape)}")
@@ -269,13 +333,18 @@ def _fixed_size(chain: CodecChain, size: int, fields: Fields) -> int:
 SERIALIZERS: Mapping[str, Callable[[ArrayPhase, Fields], BytesPhase]] = {
     "bytes": _bytes,
     "endian": _bytes,  # the draft's name of `bytes`
-    "vlen-utf8": partial(_vlen, True),
-    "vlen-bytes": partial(_vlen, False),
+    "vlen-utf8": partial(_vlen, of="string"),
+    "vlen-bytes": partial(_vlen, of="bytes"),
+    "vlen-array": _vlen,
+    "zarrs.vlen": _vlen_offsets,
+    "zarrs.vlen_v2": _vlen,
+    "n5_default": _n5_default,
     "packbits": _packed_bits,
     "optional": _optional,
     "sharding_indexed": _shard,
-    PREFIX + "vlen-utf8": partial(_vlen, True),
-    PREFIX + "vlen-bytes": partial(_vlen, False),
+    PREFIX + "vlen-utf8": partial(_vlen, of="string"),
+    PREFIX + "vlen-bytes": partial(_vlen, of="bytes"),
+    PREFIX + "vlen-array": _vlen,
     PREFIX + "json2": _json2,
     **{name: partial(_numbers, codec) for name, codec in table.ZARR3.items() if codec.kind == "array"},
 }
@@ -289,7 +358,7 @@ def bytes_decoder(name: str, fields: Fields, stored: np.dtype[Any] | None) -> De
     """
     codec = table.ZARR3.get(name)
     if codec is None or codec.kind != "bytes":
-        raise Unsupported("not known")
+        raise table.unknown(name)
     if codec.name == "shuffle" and fields.values.get("elementsize") in (None, 0) and stored is not None:
         return codec.decoder({"elementsize": stored.itemsize})
-    return codec.decoder(fields.values if name.startswith(PREFIX) else {})
+    return codec.decoder({} if name == codec.zarr3 else fields.values)

@@ -16,11 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
 
+from fsbridge.codecs.zarr3 import Coded
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.strict_json import Fields, kind
@@ -111,6 +113,29 @@ class ZarrType:
         return np.frombuffer(element, np.uint8).reshape(-1, self.component)[:, ::-1].tobytes()
 
 
+def coded(of: ZarrType) -> Coded | None:
+    """Return the numbers of a real type that numpy lacks, None for any other."""
+    return _coded(of.name)
+
+
+@cache
+def _coded(name: str) -> Coded | None:
+    if name in NARROW:
+        stored, bits = NARROW[name]
+        codes = np.arange(1 << bits)
+        values = np.where((codes < len(codes) // 2) | (stored[0] == "u"), codes, codes - len(codes))
+        return Coded(name, np.dtype(stored), values.astype("f8"), whole=True)
+    if name == "bfloat16":
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            widened = (np.arange(1 << 16, dtype="u4") << 16).view("f4").astype("f8")
+        return Coded(name, np.dtype("<u2"), widened, whole=False)
+    form = dtypes.MINIFLOATS.get(name)
+    if form is None:
+        return None
+    numbers = [dtypes.decode_minifloat(code, form) for code in range(1 << form.bits)]
+    return Coded(name, np.dtype("u1"), np.array(numbers), whole=False)
+
+
 def parse_type(value: JSON, place: str) -> ZarrType:
     """Read a `data_type` member. Raises Unsupported for an unknown name, CorruptData for a wrong configuration."""
     name, configuration = _name(value, place)
@@ -143,9 +168,9 @@ def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -
         return _time(name, fields)
     if name in ("struct", "structured"):
         return _struct(name, fields)
-    if name == "optional":
+    if name in ("optional", "zarrs.optional"):
         element = parse_type(dict(configuration), fields.place)
-        return ZarrType(name, f"optional({element.native})", None, element=element)
+        return ZarrType("optional", f"optional({element.native})", None, element=element)
     raise Unsupported(f"{place}: data_type {name[:80]!r} is not known")
 
 

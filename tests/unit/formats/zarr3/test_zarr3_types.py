@@ -269,6 +269,8 @@ words = st.sampled_from(
         *("numcodecs.fixedscaleoffset", "numcodecs.quantize", "numcodecs.astype", "numcodecs.lzma", "numcodecs.pickle"),
         *("int16", "float32", "bool", "string", "bytes", "r16", "int4", "bfloat16", "struct", "complex64", "regular"),
         *("optional", "numcodecs.pcodec", "numcodecs.zfpy", "numcodecs.json2", "structured", "float8_e4m3fn"),
+        *("reshape", "zarrs.squeeze", "zarrs.vlen", "zarrs.vlen_v2", "n5_default", "zfp", "reversible", "uint32"),
+        *("zarrs.regular_bounded", "zarrs.default_suffix", "suffix", ".tiff"),
         *("rectilinear", "default", "v2", "little", "big", "F", "start", "<i4", "NaN", "0x7fc0", "inline", "/", "."),
     ]
 )
@@ -278,7 +280,7 @@ keys = st.sampled_from(
         *("name", "configuration", "chunk_shape", "order", "endian", "codecs", "index_codecs", "index_location", "fields"),
         *("data_type", "length_bytes", "unit", "scale_factor", "separator", "chunk_shapes", "kind", "dtype"),
         *("must_understand", "astype", "offset", "scale", "scalar_map"),
-        *("mask_codecs", "data_codecs"),
+        *("mask_codecs", "data_codecs", "shape", "mode", "rate", "index_data_type", "suffix", "base_encoding"),
         *("decode", "keepbits", "elementsize", "first_bit", "last_bit"),
     ]
 )

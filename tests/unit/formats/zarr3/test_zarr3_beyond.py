@@ -1,0 +1,283 @@
+"""Codecs, grids and chunk keys beyond zarr-python's: data that zarrs, TensorStore and zfpy wrote, and what they read."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tensorstore
+import zfpy
+from model_reader import read_array, stored_chunks
+from paths import DATA
+from zarr3_documents import array_document, int16, root_array, write
+
+from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.model import Array
+
+ZARRS = zipfile.ZipFile(DATA / "zarrs.zip")
+WORDS = ["", "a", "wörld", "日本", "x" * 50, "b"]
+LITTLE = {"name": "bytes", "configuration": {"endian": "little"}}
+
+
+def named(name: str, **configuration: Any) -> dict[str, Any]:
+    return {"name": name, "configuration": configuration}
+
+
+def by_zarrs(folder: Path, name: str) -> Array:
+    ZARRS.extractall(folder, [member for member in ZARRS.namelist() if member.startswith(f"{name}/")])
+    return root_array(folder / name)
+
+
+@pytest.mark.parametrize("name", [name.removesuffix(".npy") for name in ZARRS.namelist() if name.endswith(".npy")])
+def test_p12_arrays_of_zarrs(tmp_path: Path, name: str) -> None:
+    array, expected = by_zarrs(tmp_path, name), np.load(io.BytesIO(ZARRS.read(f"{name}.npy")))
+    found = read_array(array)
+    assert found.tobytes() == expected.tobytes()
+    assert next(array.chunks.strays(), None) is None
+
+
+@pytest.mark.parametrize("name", ["vlen", "vlen_end", "vlen_v2"])
+def test_p12_texts_and_bytes_of_zarrs(tmp_path: Path, name: str) -> None:
+    assert read_array(by_zarrs(tmp_path, f"{name}_string")).tolist() == WORDS
+    assert read_array(by_zarrs(tmp_path, f"{name}_bytes")).tolist() == [word.encode() for word in WORDS]
+
+
+def test_optional_elements_by_the_name_that_zarrs_gives_them(tmp_path: Path) -> None:
+    array = by_zarrs(tmp_path, "optional")
+    found = bytes(array.chunks.read_all((1,), array.chunks.find((1,)), 100))
+    assert found == bytes((4, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0)) + bytes((0, 0, 0, 1)) + int16(7)
+
+
+@pytest.mark.parametrize(
+    ("shape", "reason"),
+    [
+        ([[1], [0]], "not where"),
+        ([[0, 0]], "do not increase"),
+        ([3, -1], "does not fit"),
+        ([-1, -1], "does not fit"),
+        ([[0], 2, [1]], "does not fit"),
+        ([2, [0]], "not where"),
+        ([[2]], r"2"),
+        ([0, 4], r"0"),
+    ],
+    ids=str,
+)
+def test_a_reshape_that_does_not_fit_is_damage(tmp_path: Path, shape: Any, reason: str) -> None:
+    grid = named("regular", chunk_shape=[2, 2])
+    codecs = [named("reshape", shape=shape), LITTLE]
+    with pytest.raises(CorruptData, match=f"reshape.*{reason}"):
+        root_array(write(tmp_path, array_document(shape=[4, 4], chunk_grid=grid, codecs=codecs)))
+
+
+def test_shards_after_a_reshape_are_refused(tmp_path: Path) -> None:
+    codecs = [named("reshape", shape=[-1]), named("sharding_indexed", chunk_shape=[2], codecs=[LITTLE])]
+    array = root_array(write(tmp_path, array_document(codecs=codecs), {"c/0": int16(1, 2)}))
+    assert "shards cannot follow a reshape" in (array.metadata.refused or "")
+
+
+BLOCKS: list[tuple[str, list[Any]]] = [("raw", []), ("gzip", ["gzip"]), ("zstd", [named("zstd", level=0, checksum=False)])]
+
+
+@pytest.mark.parametrize(("compression", "compressors"), BLOCKS, ids=[name for name, _ in BLOCKS])
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float64"])
+def test_p12_n5_blocks_below_metadata_of_zarr(tmp_path: Path, dtype: str, compression: str, compressors: list[Any]) -> None:
+    """TensorStore's N5 blocks, the last of which it cuts off where the array ends."""
+    values = np.arange(5 * 7 * 3).reshape(5, 7, 3).astype(dtype)
+    metadata = {"dimensions": [5, 7, 3], "blockSize": [2, 4, 3], "dataType": dtype, "compression": {"type": compression}}
+    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(tmp_path)}, "metadata": metadata}
+    tensorstore.open(spec, create=True).result()[...] = values
+    order = named("transpose", order=[2, 1, 0])
+    document = array_document(
+        shape=[5, 7, 3],
+        data_type=dtype,
+        chunk_grid=named("regular", chunk_shape=[2, 4, 3]),
+        chunk_key_encoding=named("v2", separator="/"),
+        codecs=[named("n5_default", codecs=[order, named("bytes", endian="big"), *compressors])],
+    )
+    np.testing.assert_array_equal(read_array(root_array(write(tmp_path, document))), values)
+
+
+@pytest.mark.parametrize("block", ["000100020000000200000002", "0000000200000002", "000000030000", "00000001000000020102"])
+def test_n5_blocks_of_another_kind_are_damage(tmp_path: Path, block: str) -> None:
+    codecs = [named("n5_default", codecs=[named("transpose", order=[0]), named("bytes", endian="big")])]
+    array = root_array(write(tmp_path, array_document(codecs=codecs), {"c/0": bytes.fromhex(block)}))
+    with pytest.raises(CorruptData):
+        array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
+
+
+@pytest.mark.parametrize(
+    "codecs", [[LITTLE], [named("transpose", order=[0]), LITTLE, "gzip", "gzip"]], ids=["short", "long"]
+)
+def test_n5_blocks_with_other_codecs_are_refused(tmp_path: Path, codecs: list[Any]) -> None:
+    array = root_array(write(tmp_path, array_document(codecs=[named("n5_default", codecs=codecs)]), {"c/0": b""}))
+    assert "at most one more" in (array.metadata.refused or "")
+
+
+SMALL = (
+    "float8_e4m3",
+    "float8_e5m2",
+    "float8_e4m3fn",
+    "float8_e4m3b11fnuz",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "float8_e3m4",
+)
+
+
+BITS = {**dict.fromkeys(SMALL, 8), "bfloat16": 16, "int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
+BITS |= {"float6_e2m3fn": 6, "float6_e3m2fn": 6, "float4_e2m1fn": 4}
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_p12_casts_from_numbers_that_numpy_lacks(tmp_path: Path, name: str) -> None:
+    """Every number, as ml_dtypes knows it; an integer's upper bits mean nothing."""
+    small = np.dtype(getattr(ml_dtypes, name))
+    codes = np.arange(1 << BITS[name], dtype=f"u{small.itemsize}")
+    np.testing.assert_array_equal(casted(tmp_path, "float32", name, codes), codes.view(small).astype("f4"))
+    if "int" in name:
+        assert casted(tmp_path, "int16", name, codes | 0x80).tolist() == codes.view(small).astype("i2").tolist()
+
+
+@pytest.mark.parametrize("name", BITS)
+def test_p12_casts_to_numbers_that_numpy_lacks(tmp_path: Path, name: str) -> None:
+    """Every number, what lies between two of them, and what is beyond: as ml_dtypes rounds, to the nearest even."""
+    small = np.dtype(getattr(ml_dtypes, name))
+    every = np.arange(1 << BITS[name], dtype=f"u{small.itemsize}").view(small).astype("f4")
+    every = np.unique(every[np.isfinite(every)].astype("f8"))
+    stored = np.unique(np.concatenate([every, (every[1:] + every[:-1]) / 2, every[1:] * 0.75 + every[:-1] * 0.25]))
+    with np.errstate(all="ignore"):
+        expected = (np.rint(stored).astype("i1") if "int" in name else stored).astype(small).astype("f4")
+    found = np.frombuffer(casted(tmp_path, name, "float64", stored).tobytes(), small)
+    np.testing.assert_array_equal(found.astype("f4"), expected)
+    beyond = every[-1:] * 1.5
+    with pytest.raises(CorruptData, match="out of range"):
+        casted(tmp_path, name, "float64", beyond)
+    clamped = np.frombuffer(casted(tmp_path, name, "float64", beyond, out_of_range="clamp").tobytes(), small)
+    assert float(clamped[0]) in (every[-1], np.inf)
+
+
+def casted(folder: Path, dtype: str, stored_type: str, stored: np.ndarray, **more: Any) -> np.ndarray:
+    document = array_document(
+        shape=[len(stored)],
+        data_type=dtype,
+        fill_value=0,
+        chunk_grid=named("regular", chunk_shape=[len(stored)]),
+        codecs=[named("cast_value", data_type=stored_type, **more), LITTLE],
+    )
+    return read_array(root_array(write(folder, document, {"c/0": stored.tobytes()})))
+
+
+def test_numbers_that_numpy_lacks_are_big_endian_and_packed_after_a_cast(tmp_path: Path) -> None:
+    grid = named("regular", chunk_shape=[4])
+    cast = named("cast_value", data_type="bfloat16")
+    document = array_document(shape=[4], chunk_grid=grid, data_type="float32", codecs=[cast, named("bytes", endian="big")])
+    stored = np.array([1.5, -2, 0, 3], ml_dtypes.bfloat16).view("u2").astype(">u2").tobytes()
+    assert read_array(root_array(write(tmp_path / "a", document, {"c/0": stored}))).tolist() == [1.5, -2, 0, 3]
+    codecs = [named("cast_value", data_type="int4"), "packbits"]
+    packed = array_document(shape=[4], chunk_grid=grid, data_type="int16", codecs=codecs)
+    assert read_array(root_array(write(tmp_path / "b", packed, {"c/0": bytes((0x1F, 0x87))}))).tolist() == [-1, 1, 7, -8]
+
+
+@pytest.mark.parametrize("after", [named("scale_offset", offset=1), named("numcodecs.delta", dtype="<u2")], ids=str)
+def test_codecs_of_numbers_are_refused_after_a_cast_to_numbers_that_numpy_lacks(tmp_path: Path, after: Any) -> None:
+    codecs = [named("cast_value", data_type="bfloat16"), after, LITTLE]
+    array = root_array(write(tmp_path, array_document(data_type="float32", codecs=codecs), {"c/0": bytes(8)}))
+    assert "cannot be used on data type" in (array.metadata.refused or "")
+
+
+MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "reversible": ({}, {}),
+    "fixed_rate": ({"rate": 10.5}, {"rate": 10.5}),
+    "fixed_precision": ({"precision": 19}, {"precision": 19}),
+    "fixed_accuracy": ({"tolerance": 0.05}, {"tolerance": 0.05}),
+    "expert": ({"minbits": 1, "maxbits": 16658, "maxprec": 19, "minexp": -1074}, {"precision": 19}),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (37,), (9, 10), (5, 6, 7), (3, 4, 5, 6)], ids=str)
+def test_p12_zfp_without_a_header(tmp_path: Path, mode: str, dtype: str, shape: tuple[int, ...]) -> None:
+    """Streams and numbers of zfpy, which decodes streams without a header if it is told all about them."""
+    configuration, options = MODES[mode]
+    if mode == "fixed_accuracy" and dtype[0] == "i":
+        dtype = dtype.replace("int", "float")
+    values = np.cumsum(np.random.default_rng(0).normal(size=shape or 1) * 1000, -1).astype(dtype)
+    stored = zfpy.compress_numpy(values, write_header=False, **options)
+    expected = zfpy._decompress(stored, zfpy.dtype_to_ztype(values.dtype), values.shape, **options)
+    document = array_document(
+        shape=list(shape),
+        data_type=dtype,
+        chunk_grid=named("regular", chunk_shape=list(shape)),
+        codecs=[named("zfp", mode=mode, **configuration)],
+    )
+    array = root_array(write(tmp_path, document, {"/".join(["c", *("0" for _ in shape)]): stored}))
+    np.testing.assert_array_equal(read_array(array), expected.reshape(shape))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64", "float16"])
+def test_p12_zfp_promotes_small_numbers(tmp_path: Path, dtype: str) -> None:
+    """As the registered specification and zarrs say: zfp's own shifts, clamped unsigned numbers, cast floats."""
+    width = 8 * np.dtype(dtype).itemsize
+    values = (np.sin(np.arange(400) / 9).reshape(20, 20) * 100 + (100 if dtype[0] == "u" else 0)).astype(dtype)
+    if width < 32 and dtype[0] != "f":
+        promoted = (values.astype("i4") - (1 << width - 1 if dtype[0] == "u" else 0)) << (31 - width)
+    else:
+        promoted = values.astype("f4" if dtype[0] == "f" else f"i{width // 8}")
+    stored = zfpy.compress_numpy(promoted, write_header=False)
+    grid = named("regular", chunk_shape=[20, 20])
+    document = array_document(shape=[20, 20], data_type=dtype, chunk_grid=grid, codecs=[named("zfp", mode="reversible")])
+    np.testing.assert_array_equal(read_array(root_array(write(tmp_path, document, {"c/0/0": stored}))), values)
+
+
+@pytest.mark.parametrize(
+    ("configuration", "shape"),
+    [
+        ({"mode": "fixed_rate"}, [2, 2]),
+        ({"mode": "other"}, [2, 2]),
+        ({"mode": "expert", "minbits": 9, "maxbits": 8, "maxprec": 64, "minexp": 0}, [2, 2]),
+        ({"mode": "reversible", "write_header": True}, [2, 2]),
+        ({"mode": "reversible"}, [1] * 5),
+        ({"mode": "reversible"}, [1, 1, 1, 5000]),
+    ],
+    ids=str,
+)
+def test_zfp_that_its_header_cannot_say_is_refused(tmp_path: Path, configuration: dict[str, Any], shape: list[int]) -> None:
+    grid = named("regular", chunk_shape=shape)
+    codecs = [named("zfp", **configuration)]
+    document = array_document(shape=shape, data_type="float32", chunk_grid=grid, codecs=codecs)
+    assert "zfp" in (root_array(write(tmp_path, document)).metadata.refused or "")
+
+
+@pytest.mark.parametrize("separator", ["/", "."])
+@pytest.mark.parametrize("member", ["base_encoding", "base-encoding"])
+def test_chunk_keys_may_have_a_suffix(tmp_path: Path, separator: str, member: str) -> None:
+    keys = named("suffix", suffix=".10", **{member: named("v2", separator=separator)})
+    document = array_document(
+        shape=[2, 2], chunk_grid=named("regular", chunk_shape=[1, 1]), chunk_key_encoding=keys, fill_value=0
+    )
+    chunks = {f"0{separator}1.10": int16(3), f"1{separator}0": int16(9), f"1{separator}1.10": int16(4)}
+    array = root_array(write(tmp_path, document, chunks))
+    assert list(stored_chunks(array)) == [(0, 1), (1, 1)]
+    assert read_array(array).tolist() == [[0, 3], [0, 4]]
+    assert len(list(array.chunks.strays())) == 1
+
+
+@pytest.mark.parametrize("suffix", ["/x", "x" * 100, 3])
+def test_a_suffix_that_makes_directories_is_refused(tmp_path: Path, suffix: Any) -> None:
+    with pytest.raises((Unsupported, CorruptData), match="default_suffix"):
+        root_array(write(tmp_path, array_document(chunk_key_encoding=named("zarrs.default_suffix", suffix=suffix))))
+
+
+def test_a_bounded_grid_of_too_many_cut_chunks_is_refused(tmp_path: Path) -> None:
+    grid = named("zarrs.regular_bounded", chunk_shape=[2])
+    with pytest.raises(Unsupported, match="edges of chunks"):
+        root_array(write(tmp_path, array_document(shape=[(1 << 40) + 1], chunk_grid=grid)))
+    assert json.loads((tmp_path / "zarr.json").read_text())["chunk_grid"] == grid
+    assert root_array(write(tmp_path, array_document(shape=[1 << 40], chunk_grid=grid))).metadata.grid.edges == (2,)
