@@ -12,12 +12,13 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from fsbridge.codecs import table
 from fsbridge.commands import COMMANDS, command
-from fsbridge.formats.zarr3.codecs import ARRAY_CODECS, SERIALIZERS
+from fsbridge.formats.zarr3.codecs import ALIASES, ARRAY_CODECS, SERIALIZERS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -64,22 +65,58 @@ def _others() -> Iterator[str]:
                         yield f"| `{name}` | {_spelled(action)} | {_cell(action.help or '')} |"
 
 
+WRITERS = {
+    **dict.fromkeys(("bytes", "sharding_indexed", "transpose", "vlen-bytes", "vlen-utf8"), "zarr-python, TensorStore"),
+    **dict.fromkeys(("cast_value", "scale_offset"), "zarr-python 3.4, zarrs"),
+    **dict.fromkeys(("bitround", "packbits", "vlen-array"), "numcodecs, zarrs"),
+    **dict.fromkeys(("optional", "zarrs.squeeze", "zarrs.vlen", "zarrs.vlen_v2"), "zarrs"),
+    "endian": "zarrita",
+    "n5_default": "zarrs_n5, zarr-python-n5",
+    "reshape": "TensorStore, zarrs",
+}
+"""Writers of the codecs of Zarr v3 that the table of codecs has not, or not alone."""
+
+
 def _codecs() -> Iterator[str]:
     """Every codec by its names in the formats. A name that Zarr v3 has beside numcodecs' may mean other bytes."""
     zarr3 = {*ARRAY_CODECS, *SERIALIZERS, *(name for name, codec in table.ZARR3.items() if codec.kind == "bytes")}
     readable = [codec for codec in table.CODECS if codec.make is not None or codec.library is not None]
+    pictures = {codec.name for codec in readable if codec.name.startswith(PICTURES)}
     names = {codec.name for codec in readable} | {name.removeprefix(table.PREFIX) for name in zarr3}
-    yield from ("| codec | Zarr v2 | Zarr v3 | N5 | HDF5 | needs the extra |", "| --- | --- | --- | --- | --- | --- |")
-    for name in sorted(names, key=str.lower):
+    yield "| codec | written by | Zarr v2 | Zarr v3 | N5 | HDF5 | installed by |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    for name in sorted(names - pictures | {f"{PICTURES}*"}, key=str.lower):
+        if name == f"{PICTURES}*":
+            each = f"`{PICTURES}NAME`"
+            yield f"| {PICTURES}* | imagecodecs | {each} | {each}, `{table.PREFIX}{PICTURES}NAME` | {each} |  | `images` |"
+            continue
         codecs = [codec for codec in readable if codec.name == name]
         cells = (
-            [name for codec in codecs if codec in table.NUMCODECS],
-            sorted(zarr3 & {name, table.PREFIX + name, *(codec.zarr3 or name for codec in codecs)}),
+            [name for codec in codecs if codec in table.NUMCODECS or codec in table.ADDED],
+            [
+                *sorted(zarr3 & {name, table.PREFIX + name, *(codec.zarr3 or name for codec in codecs)}),
+                *(other for other, same in ALIASES.items() if same == name and "://" not in other),
+            ],
             [other for other, codec in table.N5.items() if codec.name == name],
             [codec.hdf5 for codec in codecs if codec.hdf5 is not None],
             {codec.library.extra for codec in codecs if codec.library is not None},
         )
-        yield " | ".join((f"| {name}", *(", ".join(f"`{one}`" for one in cell) for cell in cells), "")).rstrip()
+        *formats, extras = (", ".join(f"`{one}`" for one in cell) for cell in cells)
+        yield " | ".join((f"| {name}", _writers(name, codecs), *formats, extras or "plain", "")).rstrip()
+    yield ""
+    yield from wrap(f"NAME is one of {', '.join(sorted(name.removeprefix(PICTURES) for name in pictures))}.", 118)
+
+
+PICTURES = "imagecodecs_"
+
+
+def _writers(name: str, codecs: list[table.Codec]) -> str:
+    """The writers of a codec that its records name, or whose names for it they have."""
+    said = [WRITERS[name]] if name in WRITERS else []
+    for codec in codecs:
+        own = {"numcodecs": codec in table.NUMCODECS, "N5": codec.n5 is not None, "HDF5": codec.hdf5 is not None}
+        said += [codec.writers] if codec.writers else [writer for writer, writes in own.items() if writes]
+    return ", ".join(dict.fromkeys(writer for words in said for writer in words.split(", ")))
 
 
 TABLES = {"codecs": _codecs, "commands": _commands, "options: mount": _mount, "options: others": _others}

@@ -6,12 +6,17 @@ or a reader. What a cell cannot have is listed. The trees are read without FUSE;
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import codec_writers
+import google_crc32c
 import h5py
 import mrcfile
 import nibabel
@@ -25,10 +30,12 @@ from readers import assert_same
 from samples import SAMPLES, Sample
 from tree_walker import content, written
 
+from fsbridge.codecs import table
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound, Unsupported
 from fsbridge.formats.records import NAMES
 from fsbridge.formats.registry import FORMATS
+from fsbridge.formats.zarr3.codecs import SERIALIZERS
 from fsbridge.layouts import LAYOUTS
 from fsbridge.layouts.files.arrays.names import SLICES
 from fsbridge.layouts.files.filetypes import ALIASES, FILE_TYPES, SUFFIXES
@@ -310,3 +317,132 @@ def test_p12_planes_of_each_format(sample: Sample, opened: Callable[[str], Tree]
     for number, plane in enumerate(own):
         (tmp_path / "plane.tif").write_bytes(content(find(tree, f"{path}.{SLICES}/{number:04d}.tif")))
         assert_same(tifffile.imread(tmp_path / "plane.tif"), plane)
+
+
+# The codecs: each in Zarr v2, in Zarr v3 by each of its names, and in a shard, as its own library writes it.
+
+
+def _zarr2_document(chunk: codec_writers.Chunk, kind: str) -> dict[str, Any]:
+    dtype = "|O" if chunk.values.dtype == object else chunk.values.dtype.str
+    edges = list(chunk.values.shape)
+    steps = {"filters": None, "compressor": chunk.config} if kind in ("bytes", "array") else {"filters": [chunk.config]}
+    grid = {"shape": edges, "chunks": edges, "order": "C", "fill_value": None}
+    return {"zarr_format": 2, "dtype": dtype, "compressor": None, **grid, **steps}
+
+
+def _zarr3_document(chunk: codec_writers.Chunk, kind: str, name: str, sharded: bool) -> dict[str, Any]:
+    told = {"name": name, "configuration": {key: value for key, value in chunk.config.items() if key != "id"}}
+    little = {"name": "bytes", "configuration": {"endian": "little"}}
+    codecs = {"bytes": [little, told], "numbers": [told, little]}.get(kind, [told])
+    edges = list(chunk.values.shape)
+    if sharded:
+        inner = {"chunk_shape": edges, "codecs": codecs, "index_codecs": [little, {"name": "crc32c"}]}
+        codecs = [{"name": "sharding_indexed", "configuration": inner}]
+    dtype = {"text": "string", "objects": "bytes"}.get(kind, chunk.values.dtype.name)
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": edges,
+        "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": edges}},
+        "chunk_key_encoding": {"name": "default"},
+        "fill_value": {"text": "", "objects": [], "packbits": False}.get(chunk.config["id"] if dtype == "bool" else kind, 0),
+        "codecs": codecs,
+    }
+
+
+def _shard(stored: bytes) -> bytes:
+    index = struct.pack("<QQ", 0, len(stored))
+    return stored + index + struct.pack("<I", google_crc32c.value(index))
+
+
+Place = tuple[str, str, codec_writers.Chunk]
+"""A codec's id, where its array is, and what it holds."""
+
+
+def _stores(folder: Path, names: list[str]) -> dict[str, list[Place]]:
+    """Write a store of each format, with an array for each place that a codec may have."""
+    places: dict[str, list[Place]] = {"2": [], "3": []}
+    for codec in (*table.NUMCODECS, *table.ADDED):
+        if codec.name not in names:
+            continue
+        chunk = codec_writers.chunk(codec.name)
+        _put(folder / "2" / codec.name, ".zarray", _zarr2_document(chunk, codec.kind), ["0"], chunk.stored, ".")
+        places["2"].append((codec.name, codec.name, chunk))
+        in_zarr3 = {one.removeprefix(table.PREFIX) for one in SERIALIZERS} if codec.kind in ("text", "objects") else None
+        if in_zarr3 is not None and codec.name not in in_zarr3:
+            continue
+        for name, sharded in itertools.product((name for name, one in table.ZARR3.items() if one is codec), (False, True)):
+            path = f"{name}.sharded" if sharded else name
+            document = _zarr3_document(chunk, codec.kind, name, sharded)
+            _put(
+                folder / "3" / path,
+                "zarr.json",
+                document,
+                ["c", "0"],
+                _shard(chunk.stored) if sharded else chunk.stored,
+                "/",
+            )
+            places["3"].append((codec.name, path, chunk))
+    return places
+
+
+def _put(folder: Path, name: str, document: dict[str, Any], start: list[str], stored: bytes, separator: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / name).write_text(json.dumps(document))
+    key = folder / separator.join([*start, *["0"] * (len(document["shape"]) - 1)])
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.write_bytes(stored)
+
+
+def _chunk_file(tree: Tree, path: str, chunk: codec_writers.Chunk) -> bytes:
+    return content(find(tree, "/".join([path, "c", *["0"] * chunk.values.ndim])), 1 << 20)
+
+
+@pytest.fixture(scope="module")
+def codec_stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Place]]]:
+    folder = tmp_path_factory.mktemp("codecs")
+    return folder, _stores(folder, codec_writers.names())
+
+
+def test_every_codec_with_an_id_is_in_the_matrix() -> None:
+    ids = {codec.name for codec in (*table.NUMCODECS, *table.ADDED)}
+    assert ids == {*codec_writers.names(), *(f"imagecodecs_{name}" for name in codec_writers.READ_ONLY)}, (
+        "give the codec a writer"
+    )
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_p12_each_codec_in_each_version_of_zarr(version: str, codec_stores: tuple[Path, dict[str, list[Place]]]) -> None:
+    """The chunk file has the bytes that the codec's own library makes of the stored chunk."""
+    folder, places = codec_stores
+    tree = open_tree(Config(source=str(folder / version), mountpoint="/nowhere"))
+    try:
+        wrong = [path for _, path, chunk in places[version] if _chunk_file(tree, path, chunk) != chunk.decoded]
+    finally:
+        tree.close()
+    assert wrong == []
+    assert len(places[version]) > 60
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_each_codec_without_its_library_is_refused_by_its_sentence(
+    version: str, codec_stores: tuple[Path, dict[str, list[Place]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The array is shown. Its chunk cannot be read, and the error names the codec once, and the command that installs it."""
+    monkeypatch.setattr(table.Library, "is_installed", False)
+    folder, places = codec_stores
+    tree, refused = open_tree(Config(source=str(folder / version), mountpoint="/nowhere")), 0
+    try:
+        for name, path, chunk in places[version]:
+            if (codec := table.CONFINED.get(name)) is not None and codec.library is not None:
+                assert json.loads(content(find(tree, f"{path}/zarr.json")))["shape"] == list(chunk.values.shape)
+                with pytest.raises(Unsupported) as caught:
+                    _chunk_file(tree, path, chunk)
+                assert re.findall(r"codec .*", str(caught.value)) == [
+                    f"codec {name!r} needs a library that is not installed: {codec.library.install}"
+                ]
+                refused += 1
+    finally:
+        tree.close()
+    assert refused > 50
