@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities
+from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, TooLarge
 
 
 @dataclass(frozen=True, slots=True)
-class Flac(CodecAbilities):
+class Flac(Decoder):
     """Decodes a FLAC stream. libFLAC checks the CRC of each frame."""
 
     name: str = "flac"
@@ -36,7 +36,7 @@ class Flac(CodecAbilities):
 
 
 @dataclass(frozen=True, slots=True)
-class WavPack(CodecAbilities):
+class WavPack(Decoder):
     """Decodes a WavPack file."""
 
     name: str = "wavpack"

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from fsbridge.codecs import Buffer, CodecAbilities, check_size
+from fsbridge.codecs import Buffer, Decoder, check_size
 from fsbridge.errors import CorruptData, Unsupported
 
 HEADER = struct.Struct("<4B3I")
@@ -20,7 +20,7 @@ FRAME, FRAME_MAGIC_AT = b"b2frame\0", 2
 
 
 @dataclass(frozen=True, slots=True)
-class Blosc2(CodecAbilities):
+class Blosc2(Decoder):
     """Decodes one chunk, of Blosc2 or Blosc 1, or one contiguous frame."""
 
     name: str = "blosc2"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, Decoder
+from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
 PREFIX = "imagecodecs_"
@@ -25,7 +25,7 @@ REGISTERED = {"jpeg": "jpeg", "jpegxl": "jpegxl", "jpeg2000": "jpeg2k"}
 
 
 @dataclass(frozen=True, slots=True)
-class Image(CodecAbilities):
+class Image(Decoder):
     """Decodes by one class of imagecodecs. `options`: its configuration, as JSON text; `shape`: the picture's, if known."""
 
     name: str

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, CodecAbilities, CodecChain, check_size
+from fsbridge.codecs import Buffer, CodecChain, Decoder, check_size
 from fsbridge.errors import CorruptData
 
 DEFAULT, VARLENGTH, OBJECT = 0, 1, 2
@@ -81,7 +81,7 @@ def put_at_origin(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultBlock(CodecAbilities):
+class DefaultBlock(Decoder):
     """Decodes a block with its header to a full one of `full` elements, first dimension fastest.
 
     A smaller block is put at the origin of a full one. `payload` decodes the bytes after the header.

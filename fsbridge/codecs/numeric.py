@@ -137,7 +137,7 @@ class ZFP(Decoder):
 
 
 @dataclass(frozen=True, slots=True)
-class BareZFP(CodecAbilities):
+class BareZFP(Decoder):
     """Decodes zfp streams without a header to elements of `stored`, which zfp knows as those of `native`.
 
     `header`: the HEADER_BITS bits that a stream would begin with.

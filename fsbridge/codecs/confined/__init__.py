@@ -19,7 +19,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.children.client import ChildProcess
 from fsbridge.children.starting import Program
 from fsbridge.children.supervisor import Supervisor
-from fsbridge.codecs import Buffer, CodecAbilities
+from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import FsbridgeError, TimedOut
 from fsbridge.threads.forking import PerProcess, make_lock
 
@@ -42,7 +42,7 @@ _lock = make_lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Confined(CodecAbilities):
+class Confined(Decoder):
     """Stands for a decoder of a child process. `question`: which one, as JSON text; `module`: its library's."""
 
     name: str
