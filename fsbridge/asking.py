@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -127,6 +127,16 @@ def from_now() -> as_of:
     return as_of(time.monotonic()) if context.as_of == math.inf else as_of(context.as_of, context.listed)
 
 
+def as_listed() -> as_of:
+    """Return a context that accepts answers as old as listings may be, for what a remote store only knows from listings."""
+    return as_of(min(context.as_of, context.listed), context.listed)
+
+
+def anew() -> as_of:
+    """Return a context in which nothing that is remembered will do, because a remembered answer was outdated."""
+    return as_of(math.inf)
+
+
 class carried(Generic[T]):  # noqa: N801  # as above
     """A function that other threads call to run `call` with the `as_of` of the thread that makes this object."""
 
@@ -149,44 +159,22 @@ class carried(Generic[T]):  # noqa: N801  # as above
         used(min(self._ages, default=math.inf))
 
 
-class _Made(NamedTuple):
-    """A value made from answers; `asked`: when the oldest of these was asked for."""
+class SlowListing(Generic[T]):
+    """What is made of a listing that is asked for from now on. It will do for as long as a listing that takes long may."""
 
-    value: object
-    asked: float
-
-
-class Kept(Generic[T]):
-    """Keeps a value made from a store's answers. It is as old as the oldest of them. Thread-safe."""
-
-    __slots__ = ("_made",)
+    __slots__ = ("_asked", "made")
 
     def __init__(self) -> None:
-        self._made: _Made | None = None
+        self._asked = oldest()
+        self.made: T | None = None
+        """The result; None until the listing is complete."""
 
-    def get(self, make: Callable[[], T], listing: bool = False) -> T:
-        """Return the kept value if it is young enough, else the result of `make`, which is then kept.
-
-        `listing`: the value is made from slow listings, which may be older.
-        """
-        made = self._made
-        if made is not None and made.asked >= (context.listed if listing else context.as_of):
-            used(made.asked)
-            return made.value  # type: ignore[return-value]
-        with as_of(context.as_of, context.listed) as answers:
-            value = make()
-        self._made = _Made(value, answers.oldest)
-        return value
-
-    def put(self, value: T) -> T:
-        """Keep a value that was made in this context, and return it."""
-        self._made = _Made(value, oldest())
-        return value
-
-    @property
-    def last(self) -> T | None:
-        """The value kept last, however old; None if there is none."""
-        return None if self._made is None else self._made.value  # type: ignore[return-value]
+    def will_do(self) -> bool:
+        """True if the result is there and young enough. It then counts as used."""
+        if self.made is None or self._asked < context.listed:
+            return False
+        used(self._asked)
+        return True
 
 
 K = TypeVar("K", bound=Hashable)

@@ -73,7 +73,7 @@ class Chunks(ABC):
         """Yield what is stored below `prefix`, in batches.
 
         Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
-        says that the store is still at work. `asking.oldest` tells how old a batch is.
+        says that the store is still at work.
         """
 
     @abstractmethod
@@ -269,6 +269,18 @@ class Group(_GroupOrArray):
         """The member `name`, opened; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
 
     # What only some groups have or can do
+
+    @property
+    def version(self) -> Hashable:
+        """Return the version of the group: of its documents, and of the names of its members (blocking).
+
+        What was read of the group is as it is now while the version is equal. The default equals nothing.
+        """
+        return object()
+
+    def current(self) -> bool:
+        """True if this is still what is at the group's path. False also if only the groups above it can tell (blocking)."""
+        return False
 
     def native(self) -> Mapping[str, JSON]:
         """The source's own metadata documents by name."""

@@ -127,13 +127,14 @@ class Numbered(Sequence[Entry]):
     """A dated batch of entries that differ in a number and an mtime only; long listings need no object for each.
 
     Each of `pairs` is a number and an mtime in ns. The number's decimal spelling is the name, `first` plus it the position.
+    `asked`: as for `Dated`; the kernel side sets it.
     """
 
     kind: Kind
     size: int
     first: int
     pairs: Sequence[tuple[int, int]]
-    asked: float
+    asked: float = -math.inf
 
     def __len__(self) -> int:
         return len(self.pairs)

@@ -6,7 +6,7 @@ sub-tree are refused. Not here: the names of the options (`commands/arguments.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate, islice
@@ -156,6 +156,13 @@ class SelectedGroup(Group):
     names: tuple[str, ...]
     choice: Choice
     whole: bool
+
+    @property
+    def version(self) -> Hashable:
+        return self.group.version
+
+    def current(self) -> bool:
+        return self.group.current()
 
     @property
     def mtime_ns(self) -> int:

@@ -7,6 +7,7 @@ event loop's thread owns everything here, except functions that say that they bl
 from __future__ import annotations
 
 import logging
+import math
 import time
 from array import array
 from collections import deque
@@ -202,6 +203,7 @@ class Listing:
     """Present while a job reads the next entries; set when that job is over."""
     _stream: Iterator[Sequence[Entry]] | None = None
     _begun = 0.0
+    _collecting = math.inf  # when entries were asked for that may be in the next batch, if no batch has had them yet
     _all: list[Sequence[Entry]] | None = None  # entries since the beginning, as long as they are few
     _untouched = False  # true if it was begun before the kernel asked for its beginning
     _ended = False
@@ -297,7 +299,7 @@ class Listing:
 
     def restart(self) -> None:
         """Begin a new listing of the directory's present contents. Blocks: for a worker thread."""
-        self._begun = time.monotonic()
+        self._begun, self._collecting = time.monotonic(), math.inf
         self.shown = self.directory.present()
         self._stream = iter(self.shown.entries())
         self._ready.clear()
@@ -318,7 +320,9 @@ class Listing:
         if batch is None:
             self._ended = True
             return None
-        shown = _dated(batch, answers.oldest)
+        asked = min(answers.oldest, self._collecting)
+        self._collecting = math.inf if batch else asked
+        shown = _dated(batch, asked)
         if self._all is not None:
             self._all.append(packed := _packed(shown))
             self._kept += _nbytes(packed)
@@ -399,7 +403,7 @@ def _nbytes(batch: Sequence[Entry]) -> int:
 
 def _dated(batch: Sequence[Entry], asked: float) -> Sequence[Entry]:
     shown = _showable(batch)
-    return shown if isinstance(shown, _TIMED) else Dated(shown, asked)
+    return replace(shown, asked=asked) if isinstance(shown, Numbered) else Dated(shown, asked)
 
 
 def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
@@ -424,8 +428,7 @@ def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
         name = entry.name
         if not _possible(name):
             log.warning("a listing has the impossible name %r; it is left out", name)
-            shown = [entry for entry in batch if _possible(entry.name)]
-            return Dated(shown, batch.asked) if isinstance(batch, Dated) else shown
+            return [entry for entry in batch if _possible(entry.name)]
     return batch
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeAlias
 
-from fsbridge.asking import oldest, used
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.chunks import ChunkSpace
@@ -34,7 +33,6 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
         yield from scalar_entries(space)
         return
     batch: list[Entry] = []
-    asked = oldest()
     for prefix in stored_rows(space.scan, space.rank):
         if prefix is None:
             yield ()
@@ -43,14 +41,11 @@ def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry
         for pairs in space.scan(prefix):
             if not pairs:
                 yield ()
-            asked = min(asked, oldest())
             found = (space.entry((*prefix, i), begin + b"%d" % i, mtime_ns) for i, mtime_ns in pairs)
             batch += (entry for entry in found if entry is not None)
             if len(batch) >= BATCH_ENTRIES:
-                used(asked)
                 yield batch
-                batch, asked = [], oldest()
-    used(asked)
+                batch = []
     yield batch
 
 

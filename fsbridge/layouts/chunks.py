@@ -14,7 +14,6 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fsbridge.asking import oldest, used
 from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
 from fsbridge.errors import NotFound
 from fsbridge.layouts.forms import ChunkForm
@@ -222,10 +221,10 @@ class ChunkDirectory(Directory):
             yield from self._shown(batch)
 
     def _shown(self, batch: Pairs) -> Iterator[Sequence[Entry]]:
-        of, prefix, asked = self.of, self.prefix, oldest()
+        of, prefix = self.of, self.prefix
         base = of.position((*prefix, 0))
         if len(prefix) + 1 < of.rank:
-            yield Numbered("directory", 0, base, batch, asked)
+            yield Numbered("directory", 0, base, batch)
             return
         last = of.counts[-1] - 1
         size, regular = of.file_size((*prefix, 0)), of.chunks.metadata.grid.regular
@@ -234,10 +233,9 @@ class ChunkDirectory(Directory):
             yield [entry for entry in found if entry is not None]
             return
         edge = batch[-1][0] == last and of.file_size((*prefix, last)) != size  # the array's edge crops the last one
-        yield Numbered("file", size, base, batch[:-1] if edge else batch, asked)
+        yield Numbered("file", size, base, batch[:-1] if edge else batch)
         if edge:
             entry = of.entry((*prefix, last), b"%d" % last, batch[-1][1])
-            used(asked)
             yield [] if entry is None else [entry]
 
 

@@ -7,16 +7,16 @@ directory for as long as a shell stands in it.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import NoReturn, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from fsbridge.asking import as_of, context, oldest, used
+from fsbridge.asking import anew, as_listed
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedArray
 from fsbridge.decoded.cache import ChunkCache
@@ -43,6 +43,10 @@ MAX_REMARKS = 10_000
 """Most left-out members that are remembered, so that each is logged only once."""
 
 
+class LastLook(dict[str | None, object]):
+    """What was found last around the arrays of one group (`surroundings.Look`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What every node of one mount shares."""
@@ -53,7 +57,13 @@ class Context:
     rendered: RenderedDocuments = field(default_factory=RenderedDocuments)
     _remarks: set[tuple[str, tuple[str, ...], str]] = field(default_factory=set)
     _decoded: WeakValueDictionary[Hashable, DecodedArray] = field(default_factory=WeakValueDictionary)
+    _last_looks: WeakValueDictionary[tuple[str, ...], LastLook] = field(default_factory=WeakValueDictionary)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def last_look(self, names: tuple[str, ...]) -> LastLook:
+        """Return what was found last around the arrays of the group at `names`, for all layouts."""
+        with self._lock:
+            return self._last_looks.setdefault(names, LastLook())
 
     def decoded(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedArray:
         """Return the decoded chunks of one version of an array. With `names` (its path), all layouts share one object."""
@@ -80,7 +90,7 @@ class Context:
 class SourceMember:
     """A path of the source: its name and those of the groups above, from the root's member down."""
 
-    __slots__ = ("_asked", "_lock", "_node", "_open", "above", "context", "names")
+    __slots__ = ("_lock", "_node", "_open", "above", "context", "names")
 
     def __init__(
         self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = (), above: SourceMember | None = None
@@ -92,7 +102,6 @@ class SourceMember:
         self._open = open_node
         self._lock = threading.Lock()
         self._node: Group | Array | None = None
-        self._asked = -math.inf
 
     def __str__(self) -> str:
         """The path, for people."""
@@ -121,19 +130,17 @@ class SourceMember:
         return self.context.decoded(array, self.names)
 
     def present(self) -> Group | Array:
-        """Return the path's node, as old as the request allows (`asking`).
+        """Return the path's node as it is now, or as old as a remote store may answer.
 
         An array with an unchanged version stays the same object.
         """
-        with self._lock:
-            node, asked = self._node, self._asked
-        array = None if node is None else as_array(node)
-        listed = array is None and self.context.config.is_remote  # a remote group is only known from its listed keys
-        if node is not None and asked >= (context.listed if listed else context.as_of):
-            used(asked)
+        node, config = self._node, self.context.config
+        if node is not None and config.immutable:
             return node
-        with as_of(context.as_of, context.listed) as answers:
-            found: Node = array if array is not None and array.current() else self._found(node)
+        # A remote group is only known from its listed keys.
+        listed = config.is_remote and node is not None and as_array(node) is None
+        with as_listed() if listed else nullcontext():
+            found: Node = node if node is not None and node.current() else self._found(node)
         if isinstance(found, Link):
             raise Stale("a link took the place of this directory")
         new = as_array(found)
@@ -143,7 +150,7 @@ class SourceMember:
                 found = old  # the same object keeps its chunk space, so its files keep their inodes
             elif new is None and found == self._node:
                 found = self._node
-            self._node, self._asked = found, answers.oldest
+            self._node = found
         return found
 
     def _found(self, before: Group | Array | None) -> Node:
@@ -159,7 +166,7 @@ class SourceMember:
         else:
             if before is None or as_array(before) is None or as_array(found) is not None:
                 return found
-        with as_of(math.inf):
+        with anew():
             return self._open()
 
     def group(self) -> Group:
@@ -193,7 +200,7 @@ class SourceMember:
             raise TooDeep(f"{self}/{name}: more than {limit} nested groups")
         member = SourceMember(self.context, partial(self._reopen, name), (*self.names, name), self)
         if node is not None:
-            member._node, member._asked = node, oldest()
+            member._node = node
         return member
 
     def _reopen(self, name: str) -> Node:

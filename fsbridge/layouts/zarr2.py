@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from fsbridge.asking import Kept, from_now
+from fsbridge.asking import from_now
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
 from fsbridge.layouts.chunk_variants import FilledSpace, flat_cell, flat_entries
@@ -258,16 +258,12 @@ class Zarr2Space(FilledSpace):
 
 
 class ConsolidatedGroup(GroupDirectory):
-    """The root with `.zmetadata`, which is made when it is first needed."""
-
-    def __init__(self, path: PathDirectory, group: Group) -> None:
-        super().__init__(path, group)
-        self._made = Kept[bytes]()
+    """The root with `.zmetadata`, which is made when it is looked up, and again when it is opened."""
 
     def lookup(self, name: bytes) -> AnyNode:
         if name != CONSOLIDATED:
             return super().lookup(name)
-        return DocumentFile(self._opened, self._made.get(self._make), self.group.mtime_ns)
+        return DocumentFile(self._made, self._made(), self.group.mtime_ns)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         stream = super().entries()
@@ -275,11 +271,8 @@ class ConsolidatedGroup(GroupDirectory):
         yield [Entry(CONSOLIDATED, Attrs("file", None, self.group.mtime_ns), partial(self.lookup, CONSOLIDATED))]
         yield from stream
 
-    def _opened(self) -> bytes:
+    def _made(self) -> bytes:
         """The document as it is now."""
-        return self._made.get(self._make)
-
-    def _make(self) -> bytes:
         with from_now():
             return consolidated_document(self.path.member, self.path.layout)
 

@@ -6,15 +6,15 @@ import math
 import threading
 import time
 
-from fsbridge.asking import Kept, as_of, carried, context, from_now, oldest, used
+from fsbridge.asking import SlowListing, anew, as_listed, as_of, carried, context, from_now, oldest, used
 from fsbridge.threads.parallel import each
 
 
 def test_outside_of_a_question_nothing_remembered_will_do() -> None:
     assert (context.as_of, context.listed) == (math.inf, math.inf)
-    kept = Kept[int]()
-    made = iter(range(3))
-    assert [kept.get(lambda: next(made)) for _ in range(3)] == [0, 1, 2]
+    listing = SlowListing[str]()
+    listing.made = "made"
+    assert not listing.will_do()
 
 
 def test_contexts_nest_and_pass_the_oldest_answer_outwards() -> None:
@@ -37,22 +37,28 @@ def test_without_any_remembered_answer_the_oldest_is_the_beginning() -> None:
         assert before <= oldest() <= time.monotonic()
 
 
-def test_what_is_kept_is_as_old_as_the_oldest_answer_that_it_is_made_of() -> None:
-    kept = Kept[str]()
-
-    def make() -> str:
-        used(10.0)
-        return "made"
-
+def test_a_slow_listing_will_do_as_long_as_listings_may_be_old_and_counts_as_used() -> None:
     with as_of(5.0):
-        assert kept.get(make) == "made"
-    with as_of(10.0) as answers:
-        assert kept.get(lambda: "again") == "made"
-    assert answers.oldest == 10.0
-    with as_of(10.5) as answers:
-        assert kept.get(lambda: "again") == "again"
-    assert answers.oldest > 10.5
-    assert kept.get(lambda: "now") == "now"
+        used(4.0)
+        listing = SlowListing[str]()
+        assert not listing.will_do()
+        listing.made = "made"
+    with as_of(10.0, 4.0) as answers:
+        assert listing.will_do()
+    assert answers.oldest == 4.0
+    with as_of(4.0, 4.5) as answers:
+        assert not listing.will_do()
+    assert answers.oldest > 4.5
+
+
+def test_a_question_may_take_all_answers_as_old_as_listings_or_none_that_is_remembered() -> None:
+    with as_of(5.0, 3.0):
+        with as_listed():
+            assert (context.as_of, context.listed) == (3.0, 3.0)
+        with anew():
+            assert (context.as_of, context.listed) == (math.inf, math.inf)
+    with as_listed():
+        assert (context.as_of, context.listed) == (math.inf, math.inf)
 
 
 def test_parallel_calls_have_their_caller_s_context_and_pass_back_the_oldest_answer() -> None:

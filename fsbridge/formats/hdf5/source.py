@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fsbridge.children.client import error_of
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooDeep, Unsupported
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.answers import HDF5Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
@@ -81,11 +81,32 @@ class HDF5Group(Group):
     the mount, the root first.
     """
 
-    def __init__(self, file: HDF5File, path: tuple[str, ...], above: int = 0, ancestors: tuple[Ancestor, ...] = ()) -> None:
+    def __init__(
+        self,
+        file: HDF5File,
+        path: tuple[str, ...],
+        above: int = 0,
+        ancestors: tuple[Ancestor, ...] = (),
+        seen: Hashable = None,
+    ) -> None:
+        """`seen`: the version of the file in which the group was found, if it alone says what is at the group's path."""
         self.file = file
         self.path = path
         self._above = above
         self._ancestors = ancestors
+        self._seen = seen
+
+    @property
+    def version(self) -> Hashable:
+        """Return the version of the file, in which any change may be one of the group."""
+        stat = self.file.current().stat
+        return stat.version if stat.settled else object()
+
+    def current(self) -> bool:
+        try:
+            return self._seen is not None and self.file.version(self._seen).stat.settled
+        except (NotFound, Stale):
+            return False
 
     @property
     def mtime_ns(self) -> int:
@@ -144,7 +165,9 @@ class HDF5Group(Group):
         if kind == "group":
             lineage = self._lineage()
             up = _up(lineage, Ancestor(self.file.path, answers.address(answer.get("address"))))
-            return Link(up) if up is not None else HDF5Group(self.file, path, self._above, lineage)
+            alone = all(ancestor.file == self.file.path for ancestor in lineage)
+            seen = stat.version if alone else None
+            return Link(up) if up is not None else HDF5Group(self.file, path, self._above, lineage, seen)
         if kind == "dataset":
             try:
                 return open_array(self.file, path, answer, stat)

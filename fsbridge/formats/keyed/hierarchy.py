@@ -54,6 +54,13 @@ class Hierarchy(Protocol):
     def group_documents(self, key: Key) -> Mapping[str, JSON]:
         """Return the documents of the group at `key` by name."""
 
+    @property
+    def of_groups(self) -> Sequence[str]:
+        """Names of the documents that a group may have."""
+
+    def is_said_group(self, key: Key) -> bool:
+        """True if a document at `key` says that a group is there; False if none says what is there."""
+
     def unfinished(self, key: Key) -> str | None:
         """Say what the documents of the group at `key` lack to be those of an array, if they seem to be."""
 
@@ -69,6 +76,19 @@ class KeyedGroup(Group):
     hierarchy: Hierarchy
     key: Key
     unread: bool = field(default=False, kw_only=True)
+
+    @property
+    def version(self) -> Hashable:
+        """Return the versions of the directory and of the documents in it. One that may miss a change equals nothing."""
+        keyed = self.hierarchy.keyed
+        stat = keyed.store.stat(self.key)
+        listing = object() if stat.version is None or not stat.settled else stat.version
+        return listing, *versions(*(keyed.documents.attempt(self.key / name) for name in self.hierarchy.of_groups))
+
+    def current(self) -> bool:
+        """True if a document still says that it is a group. Remote groups are known from the listings of those above."""
+        keyed = self.hierarchy.keyed
+        return not keyed.store.prefixes and _current(lambda: self.hierarchy.is_said_group(self.key))
 
     @property
     def mtime_ns(self) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple, cast
 
-from fsbridge.asking import Kept
+from fsbridge.asking import as_listed
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Unsupported
 from fsbridge.formats.keyed.other_files import is_chunk_name, is_other_name
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
@@ -299,27 +299,27 @@ class UnlistedChunks:
         self._directory = directory
         self._keys = keys
         self._counts = grid.counts
-        self._kept = Kept[Mapping[Index, int]]()
 
     def scan(self, prefix: Index) -> Iterator[Pairs]:
         """Yield the coordinates that follow `prefix` in stored chunks, with mtimes."""
         found: dict[int, int] = {}
-        for index, mtime_ns in self.stored().items():
-            if index[: len(prefix)] == prefix:
-                found.setdefault(index[len(prefix)], mtime_ns)
+        for index, mtime_ns in self.stored(prefix).items():
+            found.setdefault(index[len(prefix)], mtime_ns)
         yield sorted(found.items())
 
-    def stored(self) -> Mapping[Index, int]:
-        """Return the stored chunks with mtimes in ns. Raises Unsupported for too large a grid, or the store's errors."""
-        return self._kept.get(self._ask, listing=True)
+    def stored(self, prefix: Index = ()) -> Mapping[Index, int]:
+        """Return the stored chunks below `prefix` with mtimes in ns: what the store remembers of each may be of a listing.
 
-    def _ask(self) -> Mapping[Index, int]:
+        Raises Unsupported for too large a grid, or the store's errors.
+        """
         count = math.prod(self._counts)
         if count > MOST_CHUNKS:
             place = self._store.describe(self._directory)
             raise Unsupported(f"{place}: the server lists nothing, and {count} chunks are too many to ask for each")
-        every = list(itertools.product(*map(range, self._counts)))
-        times = each(self._look, every, REQUESTS_AT_ONCE)
+        below = map(range, self._counts[len(prefix) :])
+        every = [(*prefix, *index) for index in itertools.product(*below)]
+        with as_listed():
+            times = each(self._look, every, REQUESTS_AT_ONCE)
         return {index: mtime for index, mtime in zip(every, times, strict=True) if mtime is not None}
 
     def _look(self, index: Index) -> int | None:

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.asking import before_waiting, context, oldest, used
+from fsbridge.asking import before_waiting
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound, TimedOut, anew
 from fsbridge.lru import register
@@ -62,8 +62,6 @@ class ChunkListing:
         `place`: its name in messages; `patience`: as for `FlatDirectories`.
         """
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
-        self.begun = 0.0
-        """When the listing was begun, in the time of `asking`."""
         self.directory: Stat | None = None
         """The directory's stat at the start."""
         self.found: list[Numbers] = []
@@ -81,7 +79,7 @@ class ChunkListing:
 
     def run(self, look: Callable[[], Stat], read: Read) -> None:
         """List the directory, and set the state to `running`, then to `done`, or to `failed` after any exception."""
-        self.state, self.begun = "running", oldest()
+        self.state = "running"
         self._moved.restart()
         try:
             self.directory = look()  # before the listing, so that a change during it shows as another version
@@ -98,7 +96,7 @@ class ChunkListing:
     def compact(self) -> ChunkListing:
         """Return a copy without `found`, to save memory. Readers may still use the `found` of this listing."""
         found = ChunkListing(self._place, self._patience, self.stored)
-        found.begun, found.directory, found.others = self.begun, self.directory, self.others
+        found.directory, found.others = self.directory, self.others
         return found
 
     def end(self) -> None:
@@ -196,10 +194,6 @@ class FlatDirectories:
         with self._lock:
             directory = self._known.setdefault((key, variant), _Directory())
             self._known.move_to_end((key, variant))
-            last = directory.last
-        if last is not None and last.begun >= context.as_of:
-            used(last.begun)
-            return last
         try:
             now = self._store.stat(key)
         except NotFound:
@@ -222,10 +216,8 @@ class FlatDirectories:
         if listing.state == "waiting":
             return True
         then = listing.directory
-        if then is None or listing.state == "failed":
+        if then is None or then.version is None or listing.state == "failed":
             return False
-        if then.version is None:  # the store cannot tell whether the directory has changed
-            return listing.begun >= context.as_of
         return then.version == now.version and then.settled
 
     def _work(self, key: Key, directory: _Directory, read: Read) -> None:

@@ -66,6 +66,7 @@ class N5Hierarchy:
 
     document = DOCUMENT
     consolidated = ()
+    of_groups = (DOCUMENT,)
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
@@ -104,6 +105,10 @@ class N5Hierarchy:
         if document is not None and is_dataset(document.values):
             self._array(key, document)
         return document
+
+    def is_said_group(self, key: Key) -> bool:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return document is not None and not is_dataset(document.values)
 
     def unfinished(self, key: Key) -> str | None:
         """Say what `attributes.json` lacks, if it has two of an array's attributes. BigDataViewer's groups have one."""

@@ -98,6 +98,7 @@ class Zarr2Hierarchy:
 
     document = None
     consolidated = (CONSOLIDATED,)
+    of_groups = (GROUP, ATTRIBUTES)
 
     def __init__(self, keyed: KeyedStore, dialect: Dialect) -> None:
         self.keyed = keyed
@@ -162,6 +163,10 @@ class Zarr2Hierarchy:
         if group is not None and (version := group.fields.integer("zarr_format")) != 2:
             raise Unsupported(f"{group.place}: Zarr format {version} in a Zarr v2 document")
         return {name: document.values for name, document in read.items() if document is not None}
+
+    def is_said_group(self, key: Key) -> bool:
+        documents = self.keyed.documents
+        return documents.read(key / GROUP) is not None and documents.read(key / ARRAY) is None
 
     def unfinished(self, key: Key) -> None:
         """Return None, because each document says what it describes."""

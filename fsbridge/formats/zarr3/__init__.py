@@ -79,7 +79,7 @@ class Zarr3Hierarchy:
     """Zarr v3's rules for one store: `keyed.Hierarchy`."""
 
     document = DOCUMENT
-    consolidated = (DOCUMENT,)
+    consolidated = of_groups = (DOCUMENT,)
 
     def __init__(self, keyed: KeyedStore, dialect: Dialect) -> None:
         self.keyed = keyed
@@ -122,6 +122,10 @@ class Zarr3Hierarchy:
         if document is not None and _describes_array(document.fields):
             self._array(key, document)
         return document
+
+    def is_said_group(self, key: Key) -> bool:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return document is not None and not _describes_array(document.fields)
 
     def unfinished(self, key: Key) -> None:
         """Return None, because each document says what it describes."""

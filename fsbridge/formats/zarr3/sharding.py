@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.asking import before_waiting, oldest, used
+from fsbridge.asking import before_waiting
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.zarr3.shard_index import Span, shard_positions
@@ -200,10 +200,7 @@ class ShardedChunks(Chunks):
         for batch in self._files.scan(above):
             if not batch:
                 yield []
-            asked = oldest()
-            for some in merged(self._members(batch, above, prefix)):
-                used(asked)
-                yield some
+            yield from merged(self._members(batch, above, prefix))
 
     def _members(self, shards: Iterable[tuple[int, int]], above: Index, prefix: Index) -> Iterator[Members]:
         for shard, mtime in shards:

@@ -17,7 +17,7 @@ from fsbridge.layouts.directories import PathDirectory, other_entries
 from fsbridge.layouts.files import group_files
 from fsbridge.layouts.files.arrays.array_files import ArrayFiles, file_of, named_file
 from fsbridge.layouts.files.arrays.listing import file_names, linked_suffixes, listed_files
-from fsbridge.layouts.files.arrays.names import Neighbours, ParsedName, full_store_name, readings, store_name
+from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, ParsedName, full_store_name, readings, store_name
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW, array_preview
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, SourceTree
@@ -81,8 +81,7 @@ class Files:
 
     def array(self, path: PathDirectory, array: Array) -> ArrayFiles:
         self._begin(path)
-        names = path.member.names
-        return ArrayFiles(path, array, self.tree, partial(self.tree.groups_above, names[:-1]) if names else list)
+        return ArrayFiles(path, array, self.tree)
 
     def _begin(self, path: PathDirectory) -> None:
         if not path.member.names:
@@ -96,6 +95,7 @@ class FilesGroup(OpenGroup):
         super().__init__(path, group, layout.tree)
         self._files = layout
         self._unopened: set[str] = set()  # members that the last listing could not open, of unknown kind
+        self._listed = self.look(), NO_NEIGHBOURS  # what the last listing found around the group, and among its members
 
     def members(self, group: Group, others: list[OtherFile]) -> Iterable[Child]:
         """Return the members, after finding which of their names could be those of an array's files.
@@ -103,12 +103,9 @@ class FilesGroup(OpenGroup):
         If there are fewer than `_LISTED_ONCE`, one listing of the store is enough for both.
         """
         self._unopened = set()
-        members = group.listing(others.append)
+        version, members = group.version, group.listing(others.append)
         first = list(islice(members, _LISTED_ONCE))
-        if len(first) < _LISTED_ONCE:
-            self.look_around(first)
-        else:
-            self.fresh()
+        self._listed = self.look(), self.note_members(version, first) if len(first) < _LISTED_ONCE else self.neighbours()
         return chain(first, members)
 
     def listed(self, group: Group, child: Child, opener: Opener, rows: Rows | None = None) -> Iterable[Entry]:
@@ -134,16 +131,16 @@ class FilesGroup(OpenGroup):
                 rows.group(child.name, cast(Group, node))
             entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
             return [entry, *self._listed_files(group, child, name, cast(Group, node))]
-        around = self.last_around()  # the context of this listing, however old it is by now
-        opened = self.opened(child.name, array, around)
+        look, neighbours = self._listed
+        opened = self.opened(child.name, array, look)
         again = partial(self._again, child.name)
-        files = listed_files(opened, self._files.wanted, name, around.neighbours, again, rows)
-        return files if self._is_described(group, child.name, around.neighbours) else files[1:]
+        files = listed_files(opened, self._files.wanted, name, neighbours, again, rows)
+        return files if self._is_described(group, child.name, neighbours) else files[1:]
 
     def _listed_files(self, group: Group, child: Child, name: bytes, member: Group) -> Iterator[Entry]:
         """Yield the entries of the files beside a member that is a group."""
         for one in self._files.listed:
-            if not one.inside and self.last_around().neighbours.leave(child.name, one.suffix):
+            if not one.inside and self._listed[1].leave(child.name, one.suffix):
                 opener = partial(self.found, group, one.called(child.name))
                 entry = one.entry(member, name + b"." + one.suffix.encode(), child.mtime_ns, opener)
                 if entry is not None and not member.is_plain():
@@ -173,12 +170,10 @@ class FilesGroup(OpenGroup):
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
-        around = self.last_around()
-        opened = self.opened(child.name, array, around)
-        ends = [
-            b"." + suffix.encode() for suffix in linked_suffixes(opened, self._files.wanted, child.name, around.neighbours)
-        ]
-        ends = ends if self._is_described(self.group, child.name, around.neighbours) else ends[1:]
+        look, neighbours = self._listed
+        opened = self.opened(child.name, array, look)
+        ends = [b"." + suffix.encode() for suffix in linked_suffixes(opened, self._files.wanted, child.name, neighbours)]
+        ends = ends if self._is_described(self.group, child.name, neighbours) else ends[1:]
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 
     def found(self, group: Group, name: str) -> AnyNode:
@@ -190,7 +185,7 @@ class FilesGroup(OpenGroup):
         group.prefetch()  # an array needs the groups above it, because they describe its axes
         lacks = group.lacks if group.costly else None
         if lacks is not None and self.path.member.context.config.is_remote and next(readings(name), None) is not None:
-            self.fresh()
+            self.neighbours()
         error: Exception | None = None
         try:
             found = None if lacks is None else self._found(group, name, lacks)
@@ -316,6 +311,6 @@ class FilesGroup(OpenGroup):
 
     def _is_taken(self, name: str) -> bool:
         """True if a member, or a file of one, has that name."""
-        if name in self.last_around().neighbours.names:
+        if name in self._listed[1].names:
             return True
         return any(has_child(self.group, one.array) for one in readings(name) if one.region is None)

@@ -5,7 +5,8 @@ A block file has the path of a chunk's block, a header, and big-endian elements,
     00 00 | u16 number of dimensions | u32 extent for each, first dimension first | elements, first dimension fastest
 
 With reversed axes, directories begin with `x`, while the store's keys begin with `z`. All stored chunks of an array are then
-listed once and sorted so that every directory can be answered from them. They are kept for as long as a listing may be old.
+listed once and sorted so that every directory can be answered from them. They are kept for as long as a listing may be old:
+a version of them all would be those of all directories, which take as long to ask for.
 Whether one block is stored is asked of the store. Not here: the document's contents (`documents.py`), chunk files
 (`chunks.py`).
 """
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.asking import context, oldest, used
+from fsbridge.asking import SlowListing
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunk_variants import SCALAR, FilledSpace, scalar_entries, stored_rows
@@ -53,7 +54,6 @@ class _StoredBlocks:
     Times are 64 bits long, or Python's integers where one of them needs more (before 1677, after 2262).
     """
 
-    asked: float
     numbers: NDArray[np.int64]
     mtimes: NDArray[Any]
 
@@ -77,7 +77,7 @@ class BlockListings:
     """The latest lists of stored chunks for the arrays of one mount, used while they are recent enough. Thread-safe."""
 
     def __init__(self) -> None:
-        self._kept = LRU[DecodedChunks, _StoredBlocks](MAX_KEPT)
+        self._kept = LRU[DecodedChunks, SlowListing[_StoredBlocks]](MAX_KEPT)
 
     def scan(self, chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
         """What is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` gives it.
@@ -85,35 +85,30 @@ class BlockListings:
         `mtime_ns`: the mtime of all members if they are directories; None if they are files, which have their own.
         """
         counts = chunks.metadata.grid.counts[::-1]
-        walk = self._fresh(chunks)
-        if walk is None and math.prod(counts) < 2**63:
+        listing = self._kept.get(chunks)
+        if (listing is None or not listing.will_do()) and math.prod(counts) < 2**63:
+            listing = SlowListing[_StoredBlocks]()
             for step in _walked(chunks, counts):
                 if step is None:
                     yield ()
-                else:
-                    walk = step
-        if walk is None:
+                listing.made = step
+        if listing is None or (walk := listing.made) is None:
             yield from _searched(chunks, prefix, mtime_ns)
             return
-        self._kept.put(chunks, walk, len(walk.numbers) + MAX_KEPT // MAX_WALKS)
+        self._kept.put(chunks, listing, len(walk.numbers) + MAX_KEPT // MAX_WALKS)
         pairs = walk.below(prefix, counts, mtime_ns)
         for first in range(0, len(pairs), BATCH_PAIRS):
-            used(walk.asked)
+            listing.will_do()
             yield pairs[first : first + BATCH_PAIRS]
 
     def known(self, chunks: DecodedChunks) -> int:
         """Return the number of stored chunks in the array's latest list; 0 if there is none."""
-        walk = self._kept.get(chunks)
-        return 0 if walk is None else len(walk.numbers)
-
-    def _fresh(self, chunks: DecodedChunks) -> _StoredBlocks | None:
-        walk = self._kept.get(chunks)
-        return walk if walk is not None and walk.asked >= context.listed else None
+        listing = self._kept.get(chunks)
+        return 0 if listing is None or listing.made is None else len(listing.made.numbers)
 
 
 def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredBlocks | None]:
     """Yield None while the store is being listed, then all stored chunks; nothing if there are more than may be kept."""
-    asked = oldest()
     parts: list[_Pairs] = []
     found, pending = 0, []
     weights = [math.prod(counts[axis + 1 :]) for axis in reversed(range(len(counts)))]  # of the array's own axes
@@ -123,7 +118,6 @@ def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredB
             continue
         base = sum(i * weight for i, weight in zip(prefix, weights, strict=False))
         for pairs in chunks.scan(prefix):
-            asked = min(asked, oldest())
             pending += [(base + i * weights[-1], mtime_ns) for i, mtime_ns in pairs]
             if len(pending) >= BATCH_PAIRS:
                 yield None
@@ -135,7 +129,7 @@ def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_StoredB
     parts.append(_columns(pending))
     numbers, mtimes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(numbers, kind="stable")
-    yield _StoredBlocks(asked, numbers[order], mtimes[order])
+    yield _StoredBlocks(numbers[order], mtimes[order])
 
 
 def _columns(pairs: list[tuple[int, int]]) -> _Pairs:

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 import threading
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +20,14 @@ from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirecto
 from handlers import CTX, DEFAULTS, Replies, inode_of, passes, with_filesystem
 from waiting import eventually
 
+from fsbridge.asking import used
 from fsbridge.errors import TimedOut
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.lanes import HUNG_JOBS
 from fsbridge.kernel.pages import Caching, PageVersions
-from fsbridge.tree import Attrs, Dated, Entry, Numbered
+from fsbridge.tree import Attrs, Entry, Numbered
 
 
 @pytest.fixture(autouse=True, params=["read-ahead", "no-read-ahead"])
@@ -142,8 +142,8 @@ def test_a_directory_of_20000_chunks_is_listed_once_and_kept_in_16_bytes_each(mo
             self.asked += 1
             for first in range(0, 20_000, 4096):
                 pairs = [(number, -number) for number in range(first, min(first + 4096, 20_000))]
-                yield Numbered("file", 8, 0, pairs, time.monotonic())
-            yield Numbered("file", 8, 0, [(20_000, 2**64)], time.monotonic())
+                yield Numbered("file", 8, 0, pairs)
+            yield Numbered("file", 8, 0, [(20_000, 2**64)])
 
     directory = Numbers(FakeSpace(10**6), 20_001)
 
@@ -189,8 +189,10 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
     class Old(SpaceDirectory):
         def entries(self) -> Any:
-            yield Numbered("file", 8, 0, [(1, 7), (2, 7), (3, 8), (4, -5)], 99.25)
-            yield Dated([Entry(b"%d" % n, Attrs("file", 8, 7), n) for n in (5, 6)], 99.5)
+            used(99.25)
+            yield Numbered("file", 8, 0, [(1, 7), (2, 7), (3, 8), (4, -5)])
+            used(99.5)
+            yield [Entry(b"%d" % n, Attrs("file", 8, 7), n) for n in (5, 6)]
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(monkeypatch, 4)

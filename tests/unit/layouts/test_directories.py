@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -12,7 +11,6 @@ import pytest
 from fake_model import FakeArray, FakeGroup, FakeSource, fake_array, tree
 from tree_walker import content, walk
 
-from fsbridge.asking import as_of
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import NotFound, SetupError, Stale
@@ -69,13 +67,12 @@ class Asked(FakeArray):
         return super().current()
 
 
-@pytest.mark.parametrize(("moment", "asked"), [(-math.inf, 0), (math.inf, 1)])
-def test_an_array_is_asked_whether_it_is_current_unless_older_answers_will_do(moment: float, asked: int) -> None:
+@pytest.mark.parametrize(("immutable", "asked"), [(True, 0), (False, 1)])
+def test_each_question_asks_an_array_whether_it_is_current_unless_it_never_changes(immutable: bool, asked: int) -> None:
     array = Asked(**vars(fake_array(np.ones(2, "u1"), (2,))))
-    directory: Any = tree(FakeGroup({"x": array})).lookup(b"x")
+    directory: Any = tree(FakeGroup({"x": array}), immutable=immutable).lookup(b"x")
     array.asked = 0
-    with as_of(moment):
-        directory.attrs()
+    directory.attrs()
     assert array.asked == asked
 
 

@@ -94,12 +94,9 @@ def _sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:
 
     For others most of it is found once for those that are alike.
     """
-    above, metadata, name = array.above, array.metadata, array.name
-    if not above.impartial:
-        return _own_sizes(array, wanted)
-    key = id(metadata), array.x_first, len(name) if is_plain(name) else name  # the id is unique while we hold the object
-    known = above.sizes.get(key) or above.sizes.put(key, (metadata, _own_sizes(array, wanted)))
-    return known[1]
+    name = array.name
+    kind = "sizes", array.x_first, len(name) if is_plain(name) else name
+    return array.surroundings.shared(kind, array.metadata, lambda: _own_sizes(array, wanted))
 
 
 def _own_sizes(array: OpenArray, wanted: Sequence[str]) -> Sizes:

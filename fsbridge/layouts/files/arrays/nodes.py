@@ -45,10 +45,7 @@ def planned(view: View, suffix: str) -> Plan:
 
 
 class DescriptionFile(File):
-    """`NAME.json`. If a listing gives the size, the bytes are only made when they are read.
-
-    Its version is that of the array when it was first found. Changes of other arrays that describe its axes do not count.
-    """
+    """`NAME.json`. If a listing gives the size, the bytes are only made when they are read."""
 
     __slots__ = ("_again", "_collisions", "_size", "array", "version")
 
@@ -131,11 +128,11 @@ class ArrayFile(File):
         return Attrs("file", size, self.array.mtime_ns())
 
     def open(self) -> MapHandle | BytesHandle:
-        """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
+        """Open the present version; Stale when the metadata, a chunk that was used, or what describes it has changed."""
         if isinstance(self._plan, Generated):
             content, digest = self._made(self._plan)
             return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)
-        present = self.array.current(self._array_version)
+        present = self.array.check(self._array_version)
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
         reader, supply = self.array.reader(present, self.view.selection, self._plan.elements.order)
@@ -157,12 +154,12 @@ class ArrayFile(File):
         """
         before_waiting()
         array, limit, cache = self.array, self.array.shared.generated_limit, self.array.chunks.cache
-        present, itemsize = array.current(self._array_version), self.view.metadata.dtype.itemsize
+        present, itemsize = array.check(self._array_version), self.view.metadata.dtype.itemsize
         selection = self.view.selection if plan.sample is None else plan.sample
         labels = array.labels(self.view, plan.labelled)
         beside = [(dimension, values.dtype.str, values.tobytes()) for dimension, values in labels.values.items()]
         digest = blake2b(repr(beside).encode()).digest() if beside else b""
-        key = present, self.suffix, self.selection, self.view.name, digest
+        key = present, self.version, self.view.name, digest  # the version tells of what is around it, too
         found = cache.peek(key)
         if found is not None:
             return found, digest

@@ -6,7 +6,6 @@ Not here: which files there are (`layout.py`), their bytes (`nodes.py`).
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import threading
 from collections import OrderedDict, deque
@@ -17,15 +16,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.asking import holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
-from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
-from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
-from fsbridge.layouts.conventions import greatest, zarr2_attributes
+from fsbridge.errors import FsbridgeError, Stale, TooLarge
+from fsbridge.layouts.conventions import greatest
 from fsbridge.layouts.files.arrays.extents import Labels, View
 from fsbridge.layouts.files.arrays.made import MadeFiles
-from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours
 from fsbridge.layouts.files.arrays.selection import Selection, whole
 from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
 from fsbridge.layouts.files.elements.reading import ElementReader
@@ -33,16 +29,14 @@ from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.groups.images import Image, image_of, is_labels
 from fsbridge.layouts.members import Context
+from fsbridge.layouts.surroundings import COORDINATE_VALUES, Look, Surroundings, is_as_used
 from fsbridge.lru import LRU
-from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.metadata import Axes
 from fsbridge.model import Array
 from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
 
 P = TypeVar("P")
-
-COORDINATE_VALUES = 65536
-"""Most elements of a coordinate that is read. A longer coordinate gives its unit, but no spacing."""
 
 _WHOLE_BYTES = 256 * MIB
 """Most bytes of elements in memory at once. A limit is needed because a document can declare elements of a GB each (P6)."""
@@ -75,6 +69,14 @@ class Sizes(NamedTuple):
     files: Sequence[tuple[str, int | None]]
 
 
+class _Listed(NamedTuple):
+    """What is remembered of an array that was listed: its version, what of its surroundings was used, and its number."""
+
+    version: Hashable
+    used: dict[str | None, Hashable]
+    number: int
+
+
 class Shared:
     """What all files of one mount share."""
 
@@ -92,7 +94,7 @@ class Shared:
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
-        self._listed: LRU[tuple[str, ...], tuple[Hashable, int]] = LRU(_LISTED_ARRAYS)  # versions and numbers
+        self._listed: LRU[tuple[str, ...], _Listed] = LRU(_LISTED_ARRAYS)
 
     def part(self, kind: Callable[[Config], P]) -> P:
         """Return the object of the class `kind` that files of one type share; it is made when it is first asked for."""
@@ -101,17 +103,28 @@ class Shared:
                 self._parts[kind] = kind(self.config)
             return cast(P, self._parts[kind])
 
-    def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings) -> OpenArray:
-        """The array at the path `names`: the same object while its version is the same, so that files keep their pages."""
-        with self._lock:
-            known = self._known.get(names)
-            if known is None or known.array.version != array.version:
-                version, number = self._listed.get(names) or (None, 0)
-                if version != array.version:
-                    _, number = self._listed.put(names, (array.version, next(self.numbers)))
-                known = self._known[names] = OpenArray(self, context, names, name, array, above, number)
-                self._recent.append(known)
+    def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, look: Look) -> OpenArray:
+        """The array at the path `names`: the same object while its version and its surroundings are the same.
+
+        So its files keep their pages.
+        """
+        known, listed = self._known.get(names), self._listed.get(names)
+        if known is not None and known.array.version == array.version and known.surroundings.is_current(look):
             return known
+        if listed is not None and (listed.version != array.version or not is_as_used(listed.used, look)):
+            listed = None
+        with self._lock:
+            other = self._known.get(names)
+            if other is not None and other is not known and other.array.version == array.version:
+                return other  # another thread has just opened it
+            surroundings = Surroundings(look)
+            if listed is not None:
+                surroundings.used.update(listed.used)
+            number = next(self.numbers) if listed is None else listed.number
+            self._listed.put(names, _Listed(array.version, surroundings.used, number))
+            found = self._known[names] = OpenArray(self, context, names, name, array, surroundings, number)
+            self._recent.append(found)
+            return found
 
     def present(self, array: OpenArray) -> OpenArray:
         """Return the array that was opened last at the path of `array`: itself, unless its metadata has changed."""
@@ -121,111 +134,6 @@ class Shared:
     def note_reading(self, array: OpenArray) -> None:
         """Have the array's number used no more once it is dropped from memory: chunks and axes may then be others."""
         self._listed.drop(array.names)
-
-
-class Variable(NamedTuple):
-    """Elements and attributes of a coordinate, or of its bounds."""
-
-    values: NDArray[np.generic]
-    attributes: Attributes
-
-
-class Surroundings:
-    """The context of a group's arrays: attributes of the groups above them, arrays with coordinates beside them.
-
-    `neighbours`: members with names that could be those of the arrays' files.
-    """
-
-    def __init__(
-        self,
-        above: Callable[[], Sequence[Attributes]],
-        member: Callable[[str], Array],
-        context: Context,
-        neighbours: Neighbours = NO_NEIGHBOURS,
-    ) -> None:
-        """`above`: attributes of the group and of those above it, the nearest first; `member` raises NotFound."""
-        self.neighbours = neighbours
-        self._look_above = above
-        self._member = member
-        self._context = context
-        self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
-        self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
-        self.sizes: LRU[Hashable, tuple[ArrayMetadata, Sizes]] = LRU(_KEPT_ARRAYS)
-        """What files of members that share their metadata cost (`listing.py`)."""
-        self._lock = threading.RLock()  # one for each group, because a look-up may hang
-        self._above: Sequence[Attributes] | None = None
-        self._impartial: bool | None = None
-
-    @property
-    def groups(self) -> Sequence[Attributes]:
-        """Attributes of the group and of those above it, the nearest first."""
-        with holding(self._lock):
-            if self._above is None:
-                self._above = self._look_above()
-            return self._above
-
-    @property
-    def impartial(self) -> bool:
-        """True if the groups above describe all members alike, so that members that share metadata share axes."""
-        if self._impartial is None:
-            self._impartial = all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
-        return self._impartial
-
-    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
-        """The axes of the member at the path `names`, in its own order.
-
-        They are found once for members that share their metadata, unless a group above may describe single members.
-        """
-        with holding(self._lock):
-            if not self.impartial:
-                return axes_of(metadata, self.groups, names, x_first, self.coordinate)
-            key = id(metadata), x_first  # unique while we hold the object
-            known = self._axes.get(key) or self._axes.put(
-                key, (metadata, axes_of(metadata, self.groups, (), x_first, self.coordinate))
-            )
-            return known[1]
-
-    def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-        """Return a 1-D array of the group: its values (None if they are not numbers, or too many), and its attributes."""
-        if name not in self._coordinates:
-            self._coordinates[name] = self._read(name)
-        return self._coordinates[name]
-
-    def variable(self, name: str) -> Variable | None:
-        """Return a 1-D or 2-D array of numbers in the group; None if there is none, or it has too many elements."""
-        try:
-            array = self._member(name)
-            values = None if len(array.metadata.shape) not in (1, 2) else self._values(array)
-            return None if values is None else Variable(values, zarr2_attributes(array.metadata))
-        except PASSING:
-            raise
-        except FsbridgeError:
-            return None  # an unreadable coordinate is an error only where it is shown itself
-
-    def _values(self, array: Array) -> NDArray[np.generic] | None:
-        """Return all elements of an array in C order; None if they are not numbers, or too many to read."""
-        metadata = array.metadata
-        dtype, shape = metadata.dtype.numpy, metadata.shape
-        if dtype is None or dtype.kind not in "iuf" or metadata.varlength or math.prod(shape) > 2 * COORDINATE_VALUES:
-            return None
-        selection, order = whole(shape), range(len(shape))
-        version = self._context.decoded(array).whole()
-        supply = ChunkSupply(FoundChunks(version), selection, order, Workers("helper", 0), Spill("/", 0))
-        reader = ElementReader(metadata, selection, order, supply, self._context.cache.budget)
-        return reader.read(0, selection.size).view(dtype).reshape(shape)
-
-    def _read(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-        try:
-            array = self._member(name)
-            metadata = array.metadata
-            if len(metadata.shape) > 1:
-                return None
-            values = None if metadata.shape > (COORDINATE_VALUES,) else self._values(array)
-            return None if values is None else values.astype(np.float64).reshape(-1), metadata.shown_attributes()
-        except PASSING:
-            raise  # else a header would lack the coordinate for good
-        except FsbridgeError:
-            return None  # an unreadable coordinate is an error only where it is shown itself
 
 
 class OpenArray:
@@ -238,7 +146,7 @@ class OpenArray:
         names: tuple[str, ...],
         name: str,
         array: Array,
-        above: Surroundings,
+        surroundings: Surroundings,
         number: int,
     ) -> None:
         """`number`: unique to this version of the array, and the same that listings have used for it."""
@@ -248,7 +156,7 @@ class OpenArray:
         """What its files are called."""
         self.array = array
         self.metadata = array.metadata
-        self.above = above
+        self.surroundings = surroundings
         self.x_first = context.format_at(names).first_axis_fastest
         self._context = context
         self._lock = threading.Lock()
@@ -285,6 +193,13 @@ class OpenArray:
             raise Stale("chunks of the array have changed since they were read")
         return found
 
+    def check(self, version: Hashable) -> ArrayVersion:
+        """Return what `current` does; Stale also if something around the array that its files show has changed."""
+        present = self.current(version)
+        if not self.surroundings.is_current():
+            raise Stale("something around the array that describes it has changed")
+        return present
+
     def used_chunks(self, version: Hashable) -> UsedChunks | None:
         """Return the chunks that readers of `version` have used, for `resume`; None if none were used.
 
@@ -317,12 +232,12 @@ class OpenArray:
     @cached_property
     def axes(self) -> Axes:
         """The array's axes, in its own order."""
-        return self.above.axes(self.metadata, self.names, self.x_first)
+        return self.surroundings.axes(self.metadata, self.names, self.x_first)
 
     @cached_property
     def image(self) -> Image | None:
         """The image that the array is a level of, if a group above says so."""
-        return None if self.above.impartial else image_of(self.above.groups, self.names)
+        return None if self.surroundings.impartial else image_of(self.surroundings.groups, self.names)
 
     def mtime_ns(self) -> int:
         """Return the later mtime of metadata and directory of chunks, which a chunk rewritten in place may not change."""
@@ -335,7 +250,7 @@ class OpenArray:
         """Return the array, or a region of it, as file types see it."""
         if selection is None and name is None and self._view is not None:
             return self._view
-        chosen, around = selection or whole(self.metadata.shape), self.above
+        chosen, around = selection or whole(self.metadata.shape), self.surroundings
         labels = not around.impartial and is_labels(around.groups)
         above = () if around.impartial else around.groups[:_LABEL_GROUPS]
         axes, most, beside = chosen.axes(self.axes), greatest(self.metadata, above), around.coordinate
@@ -351,7 +266,7 @@ class OpenArray:
             name, number = view.axes[dimension].name, view.selection.kept[dimension]
             if name is None or "/" in name or name == self.name or self.metadata.shape[number] > COORDINATE_VALUES:
                 continue
-            variable = self.above.variable(name)
+            variable = self.surroundings.variable(name)
             if variable is not None and variable.values.shape == (self.metadata.shape[number],):
                 pick = view.selection.picks[number]
                 found[dimension] = variable.values[[pick.start + pick.step * i for i in range(pick.length)]]

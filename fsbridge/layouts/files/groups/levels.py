@@ -39,10 +39,10 @@ def _chosen(shown: OpenGroup, names: list[str], finest: OpenArray) -> OpenArray:
     """Return the level to show. `finest` is the first of the levels."""
     before_waiting()
     opened = {names[0]: finest}
-    around = shown.fresh()
+    look = shown.look()
     for name in names[1:]:
         try:
-            level = shown.opened(name, shown.member_array(name), around)
+            level = shown.opened(name, shown.member_array(name), look)
         except NotFound:
             continue
         if not _is_level(level.view(), finest.view()):

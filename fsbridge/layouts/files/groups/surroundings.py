@@ -1,6 +1,7 @@
-"""Groups as the context of their arrays (attributes above, neighbours), and where links in the source lead.
+"""`OpenGroup`: a group that opens its arrays together with what stands around them, and where links in the source lead.
 
-Not here: which files groups and arrays are shown as (`layout.py`), the files of groups (`group_file.py`).
+Not here: which files groups and arrays are shown as (`layout.py`), the files of groups (`group_file.py`), what stands around
+arrays (`layouts/surroundings.py`).
 """
 
 from __future__ import annotations
@@ -10,29 +11,18 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar, cast
 
-from fsbridge.asking import Kept
 from fsbridge.config import Config
-from fsbridge.errors import (
-    PASSING,
-    AccessDenied,
-    CorruptData,
-    FsbridgeError,
-    NotFound,
-    Stale,
-    TooDeep,
-    Unsupported,
-    is_lasting,
-)
-from fsbridge.layouts.axes import Attributes
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported, is_lasting
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
-from fsbridge.layouts.files.arrays.names import Neighbours, full_store_name, store_name
+from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, full_store_name, store_name
 from fsbridge.layouts.files.arrays.nodes import DescriptionFile
-from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared, Surroundings
+from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
 from fsbridge.layouts.files.groups.images import level_names, listed_levels
-from fsbridge.layouts.members import GROUPS_ABOVE, child_or_none
+from fsbridge.layouts.members import child_or_none
+from fsbridge.layouts.surroundings import Look
 from fsbridge.links import follow
 from fsbridge.metadata import JSON
-from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.model import Array, Child, Group, Link, as_array
 
 T = TypeVar("T")
 
@@ -52,37 +42,14 @@ class SourceTree(Shared):
         except FsbridgeError:
             return None
 
-    def at(self, names: Sequence[str]) -> Node:
-        """Open the group, array or link at a path."""
-        assert self.root is not None
-        node: Node = self.root.member.present()
-        for name in names:
-            if isinstance(node, Link) or as_array(node) is not None:
-                raise NotFound(name)
-            node = cast(Group, node).child(name)
-        return node
-
-    def groups_above(self, names: Sequence[str]) -> list[Attributes]:
-        """Return the attributes of the group at `names` and of those above it, the nearest first."""
-        found: list[Attributes] = []
-        for level in range(len(names), max(-1, len(names) - 1 - GROUPS_ABOVE), -1):
-            try:
-                node = self.at(names[:level])
-                found.append({} if isinstance(node, Link) or as_array(node) else cast(Group, node).attributes())
-            except PASSING:
-                raise  # else a header would lack what the attributes say for good
-            except FsbridgeError:
-                found.append({})  # damaged attributes are an error only where they are shown themselves
-        return found
-
 
 class OpenGroup(GroupDirectory):
-    """A group that opens its arrays together with their context (`Surroundings`)."""
+    """A group that opens its arrays together with what stands around them."""
 
     def __init__(self, path: PathDirectory, group: Group, tree: SourceTree) -> None:
         super().__init__(path, group)
         self._tree = tree
-        self._kept = Kept[Surroundings]()
+        self._neighbours: tuple[Hashable, Neighbours] = None, NO_NEIGHBOURS  # and the version of the group with them
 
     @property
     def store(self) -> str:
@@ -103,14 +70,12 @@ class OpenGroup(GroupDirectory):
         """Return the object of the class `kind` that all groups of the mount share."""
         return self._tree.part(kind)
 
-    def opened(self, name: str, array: Array, around: Surroundings | None = None) -> OpenArray:
-        """Open an array of the group. `around`: its context, if known already; else it is looked up."""
+    def opened(self, name: str, array: Array, look: Look | None = None) -> OpenArray:
+        """Open an array of the group. `look`: the look of the present question around the group, if there was one."""
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
-        return self._tree.array(
-            member.context, (*member.names, name), name.replace("/", "%2F"), array, around or self.fresh()
-        )
+        return self._tree.array(member.context, (*member.names, name), name.replace("/", "%2F"), array, look or self.look())
 
     def reopened(self, name: str, version: Hashable) -> OpenArray:
         """Open again an array that the group's virtual file shows; Stale if its version is not `version` any more."""
@@ -142,29 +107,26 @@ class OpenGroup(GroupDirectory):
             here = cast(OpenGroup, here.directory(name, cast(Group, node)).present())
         return here
 
-    def fresh(self) -> Surroundings:
-        """Return the context of this group's arrays. The group is listed unless the last listing is recent enough."""
-        return self._kept.get(self._look_around, listing=True)
+    def look(self) -> Look:
+        """Return what the present question finds around the group's arrays."""
+        member = self.path.member
+        return Look(member.context, member)
 
-    def _look_around(self) -> Surroundings:
-        try:
-            return self.around(self.group.children())
-        except (AccessDenied, CorruptData, Unsupported):  # without a listing no name counts as taken
-            return self.around(())
+    def neighbours(self) -> Neighbours:
+        """Return the members that may have names of files. The group is listed again if it has changed."""
+        version = self.group.version
+        if version != self._neighbours[0]:
+            try:
+                self.note_members(version, self.group.children())
+            except (AccessDenied, CorruptData, Unsupported):  # without a listing no name counts as taken
+                return NO_NEIGHBOURS
+        return self._neighbours[1]
 
-    def last_around(self) -> Surroundings:
-        """Return the context found last, however old it is; a new one if there was none."""
-        return self._kept.last or self.fresh()
-
-    def look_around(self, members: Iterable[Child]) -> Surroundings:
-        """Return and keep the context of the group's arrays, given all its `members` from a listing."""
-        return self._kept.put(self.around(members))
-
-    def around(self, members: Iterable[Child]) -> Surroundings:
-        """Return the context of the group's arrays. `members`: members that may have names of files; empty if irrelevant."""
-        above = partial(self._tree.groups_above, self.path.member.names)
-        neighbours = Neighbours.among(child.name for child in members)
-        return Surroundings(above, self.member_array, self.path.member.context, neighbours)
+    def note_members(self, version: Hashable, members: Iterable[Child]) -> Neighbours:
+        """Return and keep the neighbours among all members of the group, listed in or after that version of it."""
+        found = Neighbours.among(child.name for child in members)
+        self._neighbours = version, found
+        return found
 
     def _again(self, name: str) -> DescriptionFile | None:
         """Return the description of an array as it is now; None if the array is gone."""
@@ -173,13 +135,13 @@ class OpenGroup(GroupDirectory):
         return None if array is None else self._description(self.opened(name, array), name)
 
     def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
-        return DescriptionFile(opened, self.fresh().neighbours.collisions(opened.name), partial(self._again, name))
+        return DescriptionFile(opened, self.neighbours().collisions(opened.name), partial(self._again, name))
 
     def is_no_member(self, name: str, error: Exception) -> bool:
         """True if looking for a member failed, as of links in a damaged document, but none is listed that hides the file."""
         if isinstance(error, NotFound) or not is_lasting(error) or not ("." in name or "[" in name):
             return False
-        return name not in self.fresh().neighbours.names
+        return name not in self.neighbours().names
 
     def member_array(self, name: str) -> Array:
         """The array of that name; NotFound if there is none."""

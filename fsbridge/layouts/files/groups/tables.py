@@ -24,6 +24,7 @@ from fsbridge.layouts.files.filetypes.filetype import elements, texts
 from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, cells_of, rows_of
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
+from fsbridge.layouts.surroundings import Look
 from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.tree import Attrs, File
 
@@ -160,7 +161,8 @@ def _columns(directory: OpenGroup) -> list[Column]:
         raise NotFound(f"{place}: the group has no one-dimensional arrays that form a table")
     if len(wanted) > MAX_COLUMNS:
         raise NotFound(f"{place}: the table would have more than {MAX_COLUMNS} columns")
-    columns = [_column(directory, name) for name in dict.fromkeys(wanted)]
+    look = directory.look()
+    columns = [_column(directory, name, look) for name in dict.fromkeys(wanted)]
     views = [array.view() for column in columns for array in column.arrays]
     for most, kind, count in ((MAX_CELLS, "cells", elements), (MAX_TEXTS, "texts", texts)):
         if sum(map(count, views)) > most:
@@ -174,7 +176,7 @@ def _along_one_dimension(directory: OpenGroup) -> list[str]:
     Arrays without dimension names are a table only if the group has no other arrays: equal lengths may be chance.
     """
     found: dict[Hashable, list[str]] = {}
-    arrays = 0
+    look, arrays = directory.look(), 0
     for number, child in enumerate(directory.group.children()):
         if number == MAX_COLUMNS:
             return []
@@ -182,7 +184,7 @@ def _along_one_dimension(directory: OpenGroup) -> list[str]:
         array = None if node is None or isinstance(node, Link) else as_array(node)
         arrays += array is not None
         if array is not None and len(array.metadata.shape) == 1:
-            axis = directory.opened(child.name, array).axes[0].name
+            axis = directory.opened(child.name, array, look).axes[0].name
             found.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
     (axis, _), names = cast(
         "tuple[tuple[str | None, int], list[str]]",
@@ -200,7 +202,7 @@ def _child(group: Group, name: str) -> Node | None:
         return None
 
 
-def _column(directory: OpenGroup, name: str) -> Column:
+def _column(directory: OpenGroup, name: str, look: Look) -> Column:
     """Return the column that the member `name` is: an array, a ragged one with its index, or a group of AnnData's."""
     place = f"{directory.path.member}/{name}"
     node = _child(directory.group, name)
@@ -211,11 +213,11 @@ def _column(directory: OpenGroup, name: str) -> Column:
     array = as_array(node)
     if array is None:
         return _encoded(directory, name, cast(Group, node), place)
-    opened = directory.opened(name, array)
+    opened = directory.opened(name, array, look)
     index = _child(directory.group, f"{name}_index")
     ends = None if index is None or isinstance(index, Link) else as_array(index)
     if ends is not None:
-        return _ragged(name, opened, directory.opened(f"{name}_index", ends), directory.group, place)
+        return _ragged(name, opened, directory.opened(f"{name}_index", ends, look), directory.group, place)
     _fits(array, place, 2)
 
     def read(values_of: Reader) -> list[Cells]:

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from fsbridge.asking import Kept, before_waiting, holding
+from fsbridge.asking import before_waiting, holding
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import UsedChunks
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TimedOut
@@ -69,7 +69,7 @@ class H5Array(File):
 
     def open(self) -> H5Handle:
         """Open the file, with a skeleton that is written once; Stale if the array has changed."""
-        self.array.current(self._array_version)
+        self.array.check(self._array_version)
         return H5Handle(self._made(), self.version, lambda part: part.open(), lambda part: part.open())
 
     def settle(self) -> None:
@@ -156,8 +156,6 @@ class H5Group(File):
         self.making = making
         self.version = ("h5", next(_numbers))
         self._patience = patience
-        self._is_current = Kept[bool]()
-        self._is_current.put(True)
         self._lock = threading.Lock()
         self._read: OrderedDict[int, Opened] = OrderedDict()  # by offset, arrays that were read
         self._left: dict[int, _Left] = {}  # arrays that were read and then dropped: some 500 bytes each
@@ -168,12 +166,9 @@ class H5Group(File):
         return self.making.wait(self._patience)
 
     def current(self) -> bool:
-        """True if the file shows the store as recently as the request demands (`asking`); False if it could not be made."""
-        return self.making.found is not None and self._is_current.get(self._look)
-
-    def _look(self) -> bool:
+        """True if the file shows the store as it is now; False if it could not be made."""
         before_waiting()  # because everything that the file was made of is checked
-        return self.walked.current() and self._unread()
+        return self.making.found is not None and self.making.found.current() and self._unread()
 
     def _unread(self) -> bool:
         """True if no array that was read has changed, and none was dropped from memory."""
@@ -197,18 +192,9 @@ class H5Group(File):
     def open(self) -> H5Handle:
         """Open the file; Stale if anything below the group has changed."""
         walked = self.walked
-        if not self._settled():
+        if not self.current():
             raise Stale("the group has changed since its file was made")
         return H5Handle(walked.twin, self.version, self._opened, lambda part: self._read.get(part.start))
-
-    def settle(self) -> None:
-        self._settled()
-
-    def _settled(self) -> bool:
-        if self.making.found is not None and self._look():
-            return True
-        self._is_current = Kept[bool]()  # so that the next look-up makes another file
-        return False
 
     def _opened(self, part: Part) -> Opened:
         """Open the array of a part. All readers of this file get the same version, because they share the kernel's pages."""

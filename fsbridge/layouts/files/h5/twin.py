@@ -55,7 +55,7 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
         place = f"/{axis.name}"
         if axis.name is None or "/" in axis.name or place in arrays or view.shape[position] > COORDINATE_VALUES:
             continue
-        found = array.above.variable(axis.name)
+        found = array.surroundings.variable(axis.name)
         if found is None or found.values.shape != (array.metadata.shape[number],):
             continue
         pick = view.selection.picks[number]
@@ -63,7 +63,7 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
         specification.add(**valued(place, found.values[rows], _fitting(found.attributes)))
         arrays[place] = Labelled((len(rows),), (Axis(axis.name),), None, False)
         for name in (found.attributes.get(word) for word in BOUNDS):
-            bounds = array.above.variable(name) if isinstance(name, str) and name and "/" not in name else None
+            bounds = array.surroundings.variable(name) if isinstance(name, str) and name and "/" not in name else None
             if bounds is None or bounds.values.shape != (len(found.values), 2) or f"/{name}" in arrays:
                 continue
             specification.add(**valued(f"/{name}", bounds.values[rows], _fitting(bounds.attributes)))

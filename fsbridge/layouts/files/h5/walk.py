@@ -10,7 +10,7 @@ from typing import cast
 
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, Stale, TimedOut, TooLarge
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray, Surroundings
+from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
 from fsbridge.layouts.files.h5 import dimensions
@@ -18,6 +18,7 @@ from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, shown_array, written
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.members import Opener, openers
+from fsbridge.layouts.surroundings import Look
 from fsbridge.metadata import JSON, Origin
 from fsbridge.model import Child, Group, Link, Node, as_array
 
@@ -69,7 +70,7 @@ class Walked:
     mtime_ns: int
 
     def current(self) -> bool:
-        """True if nothing that the file was made of has changed. Elements in chunks are not looked at."""
+        """True if nothing that the file was made of has changed. Of elements, only those of coordinates are looked at."""
         try:
             return all(watch.current() for watch in self.watched)
         except TimedOut:
@@ -95,7 +96,7 @@ class Walk:
         self._watched: dict[Origin, None] = {}
         self._shown: dict[int, Shown] = {}
         self._labelled: dict[str, dimensions.Labelled] = {}
-        self._around: dict[OpenGroup, Surroundings] = {}  # contexts of the groups that the walk is in
+        self._looks: dict[OpenGroup, Look] = {}  # around the groups that the walk is in
         self._mtime_ns = 0
         self._variable = 0
         self._total = 0
@@ -132,7 +133,7 @@ class Walk:
             left_out.append(f"attributes: {error}")
             log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", path, error)
         members = list(group.group.children())
-        self._around[group] = group.look_around(members)
+        look = self._looks[group] = group.look()
         own = dimensions.without_notes(attributes)
         self.specification.add("group", path or "/", attributes=own, characters=spec.characters(own))
         for child, opener in openers(group.group, members, group.path.member.context.config.is_remote):
@@ -147,10 +148,11 @@ class Walk:
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
                 log.warning("%s/%s is left out of the virtual HDF5 file: %s", path, name, error)
-        del self._around[group]
+        del self._looks[group]
         if left_out:
             self.specification.leave_out(path or "/", left_out)
         self._watch(SeenGroup(group, _state(attributes, members)))
+        self._watch(look)
 
     def _watch(self, watch: Origin) -> None:
         self._watched[watch] = None
@@ -168,7 +170,7 @@ class Walk:
             return
         array = as_array(node)
         if array is not None:
-            self._array(group, name, group.opened(name, array, self._around[group]), path)
+            self._array(group, name, group.opened(name, array, self._looks[group]), path)
             return
         if depth <= 0:
             raise TooLarge("the group is nested too deeply")

@@ -15,7 +15,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import FsbridgeError, NotFound, is_lasting
 from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.names import Neighbours
-from fsbridge.layouts.files.arrays.open_array import OpenArray, Surroundings
+from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import level_names
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
@@ -24,6 +24,7 @@ from fsbridge.layouts.files.looks.plates import PICTURE, plate_of
 from fsbridge.layouts.files.looks.rows import MOST_ROWS, Rows, array_row
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.nodes import DocumentFile, file_name
+from fsbridge.layouts.surroundings import Look
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.tree import MAX_NAME
@@ -50,12 +51,12 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
         if not is_lasting(error):
             raise
         damage = str(error)
-    around = shown.fresh() if seen is None else shown.last_around()
+    neighbours = shown.neighbours()
     members = list(islice(group.children(), MOST_ROWS + 1)) if seen is None else seen.members
     more = members[MOST_ROWS:]
     members = sorted(members[:MOST_ROWS], key=lambda child: _in_order(child.name))
     names = member.names
-    rows = list(_rows(shown, group, members, around, seen or Rows()))
+    rows = list(_rows(shown, group, members, neighbours, seen or Rows()))
     content = WebPage(
         title=names[-1] if names else store,
         store=f"/{'/'.join(names)} in {store}" if names else "the whole store",
@@ -81,11 +82,12 @@ def _in_order(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() and len(part) < 20 else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
-def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Surroundings, seen: Rows) -> Iterator[MemberRow]:
+def _rows(shown: OpenGroup, group: Group, members: list[Child], neighbours: Neighbours, seen: Rows) -> Iterator[MemberRow]:
+    look = shown.look()
     for child, opener in openers(group, members, shown.path.member.context.config.is_remote):
         try:
-            known = None if child.link is not None else seen.row(child.name, around.neighbours)
-            yield known or _row(shown, group, child, seen.opener(child.name) or opener, around)
+            known = None if child.link is not None else seen.row(child.name, neighbours)
+            yield known or _row(shown, group, child, seen.opener(child.name) or opener, look, neighbours)
         except NotFound:
             continue  # removed meanwhile
         except (FsbridgeError, OSError) as error:
@@ -94,7 +96,7 @@ def _rows(shown: OpenGroup, group: Group, members: list[Child], around: Surround
             yield MemberRow(child.name, "error", remark=str(error))
 
 
-def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: Surroundings) -> MemberRow:
+def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, look: Look, neighbours: Neighbours) -> MemberRow:
     path = file_name(child.name, frozenset())
     node: Node = Link(child.link) if child.link is not None else opener()
     remark = None
@@ -105,11 +107,11 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, around: S
         node = resolved
     array = as_array(node)
     if array is not None:
-        return array_row(child.name, shown.opened(child.name, array, around).view(), around.neighbours, remark)
+        return array_row(child.name, shown.opened(child.name, array, look).view(), neighbours, remark)
     if cast(Group, node).is_plain():
         return MemberRow(child.name, "directory", path)
     pyramid = level_names(known_attributes(cast(Group, node)))
-    leave = partial(around.neighbours.leave, child.name)
+    leave = partial(neighbours.leave, child.name)
     preview = "preview.png" if pyramid and leave("preview.png") else None
     suffixes = [suffix for suffix in ("h5",) if leave(suffix) and len(path) + 3 <= MAX_NAME]
     return MemberRow(child.name, "group", path, suffixes, preview, remark="pyramid" if pyramid else remark)

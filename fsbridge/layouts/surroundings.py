@@ -1,0 +1,248 @@
+"""What stands around arrays and tells what they mean: attributes of the groups above, and arrays beside with coordinates.
+
+A `Look` is what one question finds around the arrays of a group. `Surroundings` are what the files of one array have used of
+it. They have a version, and are current as long as everything that they used is unchanged and may still be read. What was
+read is kept by version and not by age: a look compares the versions of all that is needed, and reads what has changed.
+
+Not here: what attributes and coordinates mean (`axes.py`, `conventions.py`), names of files (`files/arrays/names.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.asking import holding
+from fsbridge.decoded import ArrayVersion
+from fsbridge.errors import PASSING, FsbridgeError
+from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
+from fsbridge.layouts.conventions import zarr2_attributes
+from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.elements.pieces import FoundChunks
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.spill import Spill
+from fsbridge.layouts.files.elements.supply import ChunkSupply
+from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember
+from fsbridge.lru import LRU
+from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.model import Array, Group, as_array
+from fsbridge.threads.workers import Workers
+
+T = TypeVar("T")
+
+COORDINATE_VALUES = 65536
+"""Most elements of a coordinate that is read. A longer coordinate gives its unit, but no spacing."""
+
+_ALIKE = 256
+"""Most results of one look that arrays with the same metadata share."""
+
+_GROUPS = None
+"""The name under which a look has the groups above; arrays beside have their own."""
+
+
+class Variable(NamedTuple):
+    """Elements and attributes of a coordinate, or of its bounds."""
+
+    values: NDArray[np.generic]
+    attributes: Attributes
+
+
+class _ArrayBeside(NamedTuple):
+    """An array of the group. `values`: its elements; None if they are not numbers, or too many."""
+
+    array: Array
+    values: NDArray[np.generic] | None
+
+
+class _Part(NamedTuple):
+    """Something around arrays as it was read. Parts of equal `version` say the same.
+
+    `content`: attributes of the groups above, or an `_ArrayBeside`, or None if there is no such array that can be read.
+    `is_current` is false as well if it is not known.
+    """
+
+    version: Hashable
+    content: Sequence[Attributes] | _ArrayBeside | None
+    is_current: Callable[[], bool]
+
+
+_NOTHING = _Part(None, None, lambda: False)
+
+
+class Look:
+    """What is found around the arrays of a group. Each part is looked at when it is first needed, and only once.
+
+    A part that has not changed since the last look is not read again. Thread-safe.
+    """
+
+    def __init__(self, context: Context, group: SourceMember | None) -> None:
+        """`group`: the group of the arrays; None for an array that is the root."""
+        self._context = context
+        self._member = group
+        self._last = context.last_look(() if group is None else group.names)
+        self._parts: dict[str | None, _Part] = {}
+        self._lock = threading.RLock()  # one for each look, because a store may hang
+        self.alike: LRU[Hashable, tuple[ArrayMetadata, object, dict[str | None, Hashable]]] = LRU(_ALIKE)
+        """What arrays with the same metadata share, see `Surroundings.shared`."""
+
+    def again(self) -> Look:
+        """Return a new look around the same group."""
+        return Look(self._context, self._member)
+
+    def current(self) -> bool:
+        """True if nothing that was found has changed."""
+        parts, look = list(self._parts.items()), self.again()
+        return all(look.part(name).version == part.version for name, part in parts)
+
+    def part(self, name: str | None) -> _Part:
+        """Return the array beside that is called `name`, or the groups above. Raises errors that may pass."""
+        with holding(self._lock):
+            part = self._parts.get(name)
+            if part is None:
+                part = cast(_Part | None, self._last.get(name))
+                if part is None or not self._is_current(part):
+                    part = self._read_groups() if name is _GROUPS else self._read_array(name)
+                self._parts[name] = self._last[name] = part
+            return part
+
+    def _is_current(self, part: _Part) -> bool:
+        try:
+            return self._context.config.immutable or part.is_current()
+        except (FsbridgeError, OSError):
+            return False
+
+    def _read_groups(self) -> _Part:
+        """Read the attributes of the group and of those above it. Those of a damaged group count as empty."""
+        found: list[Attributes] = []
+        versions: list[tuple[Group | None, Hashable]] = []
+        member = self._member
+        while member is not None and len(found) <= GROUPS_ABOVE:
+            group, version, attributes = None, None, cast(Attributes, {})
+            try:
+                group = member.group()
+                version = group.version  # before they are read, so that a change meanwhile shows as another version
+                attributes = group.attributes()
+            except PASSING:
+                raise  # else a header would lack what the attributes say
+            except FsbridgeError:
+                pass  # damaged attributes are an error only where they are shown themselves
+            found.append(attributes)
+            versions.append((group, version))
+            member = member.above
+
+        def is_current() -> bool:
+            return all(group is not None and group.version == version for group, version in versions)
+
+        return _Part(hash(repr(found)), found, is_current)
+
+    def _read_array(self, name: str) -> _Part:
+        try:
+            array = None if self._member is None else as_array(self._member.group().child(name))
+            if array is None:
+                return _NOTHING
+            array.metadata.shown_attributes()
+            values, version = self._values(array)
+        except PASSING:
+            raise  # else a header would lack the coordinate
+        except FsbridgeError:
+            return _NOTHING  # an unreadable coordinate is an error only where it is shown itself
+        said = None if values is None else hash(values.tobytes())
+        is_current = array.current if version is None else version.current
+        return _Part((array.version, said), _ArrayBeside(array, values), is_current)
+
+    def _values(self, array: Array) -> tuple[NDArray[np.generic] | None, ArrayVersion | None]:
+        """Return all elements of an array in C order, if it has one or two dimensions, or none, and the version read."""
+        metadata = array.metadata
+        dtype, shape = metadata.dtype.numpy, metadata.shape
+        if dtype is None or dtype.kind not in "iuf" or metadata.varlength:
+            return None, None
+        if len(shape) > 2 or math.prod(shape) > 2 * COORDINATE_VALUES:
+            return None, None
+        version = self._context.decoded(array).whole()
+        selection, order = whole(shape), range(len(shape))
+        supply = ChunkSupply(FoundChunks(version), selection, order, Workers("helper", 0), Spill("/", 0))
+        reader = ElementReader(metadata, selection, order, supply, self._context.cache.budget)
+        return reader.read(0, selection.size).view(dtype).reshape(shape), version
+
+
+class Surroundings:
+    """What the files of one array have used of what stands around it. Thread-safe."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self.used: dict[str | None, Hashable] = {}
+        """The version of each part that was used."""
+
+    @property
+    def version(self) -> Hashable:
+        """Equal versions: everything that was used says the same."""
+        return frozenset(self.used.copy().items())
+
+    def is_current(self, look: Look | None = None) -> bool:
+        """True if everything that was used is as it is now, or as in a `look` that was begun just now."""
+        return is_as_used(self.used, look or self._look.again())
+
+    @property
+    def groups(self) -> Sequence[Attributes]:
+        """Attributes of the group and of those above it, the nearest first."""
+        return cast(Sequence[Attributes], self._part(_GROUPS).content)
+
+    @property
+    def impartial(self) -> bool:
+        """True if the groups above describe all members alike, so that members that share metadata share axes."""
+        return all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
+
+    def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+        """Return a 1-D array of the group: its values (None if they are not numbers, or too many), and its attributes."""
+        beside = cast(_ArrayBeside | None, self._part(name).content)
+        if beside is None or len(beside.array.metadata.shape) > 1:
+            return None
+        few = beside.values is not None and beside.values.size <= COORDINATE_VALUES
+        values = beside.values.astype(np.float64).reshape(-1) if few and beside.values is not None else None
+        return values, beside.array.metadata.shown_attributes()
+
+    def variable(self, name: str) -> Variable | None:
+        """Return a 1-D or 2-D array of numbers in the group; None if there is none, or it has too many elements."""
+        beside = cast(_ArrayBeside | None, self._part(name).content)
+        if beside is None or beside.values is None or not beside.values.ndim:
+            return None
+        return Variable(beside.values, zarr2_attributes(beside.array.metadata))
+
+    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
+        """The axes of the array at the path `names`, in its own order."""
+
+        def make() -> Axes:
+            path = () if self.impartial else names
+            return axes_of(metadata, self.groups, path, x_first, self.coordinate)
+
+        return self.shared(("axes", x_first), metadata, make)
+
+    def shared(self, kind: Hashable, metadata: ArrayMetadata, make: Callable[[], T]) -> T:
+        """Return what `make` makes with these surroundings: once in a look for all arrays with the same metadata.
+
+        For each array by itself if a group above may describe single members.
+        """
+        if not self.impartial:
+            return make()
+        key = kind, id(metadata)  # unique while we hold the object
+        known = self._look.alike.get(key)
+        if known is None:
+            made = make()
+            known = self._look.alike.put(key, (metadata, made, self.used.copy()))
+        self.used.update(known[2])
+        return cast(T, known[1])
+
+    def _part(self, name: str | None) -> _Part:
+        part = self._look.part(name)
+        self.used[name] = part.version
+        return part
+
+
+def is_as_used(used: dict[str | None, Hashable], look: Look) -> bool:
+    """True if a look finds the versions that were `used`."""
+    return all(look.part(name).version == version for name, version in list(used.items()))
