@@ -203,7 +203,7 @@ class Listing:
     """Present while a job reads the next entries; set when that job is over."""
     _stream: Iterator[Sequence[Entry]] | None = None
     _begun = 0.0
-    _collecting = math.inf  # when entries were asked for that may be in the next batch, if no batch has had them yet
+    _collecting = math.inf  # when entries of the next batch may have been asked for already
     _all: list[Sequence[Entry]] | None = None  # entries since the beginning, as long as they are few
     _untouched = False  # true if it was begun before the kernel asked for its beginning
     _ended = False
@@ -321,7 +321,8 @@ class Listing:
             self._ended = True
             return None
         asked = min(answers.oldest, self._collecting)
-        self._collecting = math.inf if batch else asked
+        remembered = asked < self._begun  # the next batches may be of the same answer
+        self._collecting = asked if remembered or not batch else math.inf
         shown = _dated(batch, asked)
         if self._all is not None:
             self._all.append(packed := _packed(shown))

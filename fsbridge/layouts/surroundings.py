@@ -101,13 +101,14 @@ class Look:
 
     def part(self, name: str | None) -> _Part:
         """Return the array beside that is called `name`, or the groups above. Raises errors that may pass."""
+        part = self._parts.get(name)
+        if part is not None:
+            return part
         with holding(self._lock):
-            part = self._parts.get(name)
-            if part is None:
-                part = cast(_Part | None, self._last.get(name))
-                if part is None or not self._is_current(part):
-                    part = self._read_groups() if name is _GROUPS else self._read_array(name)
-                self._parts[name] = self._last[name] = part
+            part = self._parts.get(name) or cast(_Part | None, self._last.get(name))
+            if part is None or (name not in self._parts and not self._is_current(part)):
+                part = self._read_groups() if name is _GROUPS else self._read_array(name)
+            self._parts[name] = self._last[name] = part
             return part
 
     def _is_current(self, part: _Part) -> bool:

@@ -98,7 +98,6 @@ class BlockListings:
         self._kept.put(chunks, listing, len(walk.numbers) + MAX_KEPT // MAX_WALKS)
         pairs = walk.below(prefix, counts, mtime_ns)
         for first in range(0, len(pairs), BATCH_PAIRS):
-            listing.will_do()
             yield pairs[first : first + BATCH_PAIRS]
 
     def known(self, chunks: DecodedChunks) -> int:

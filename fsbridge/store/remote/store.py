@@ -127,7 +127,7 @@ class ObjectStore(Store):
         `read`: only an object is meant, and these bytes of it will be read next; they come with the answer.
         """
         if not key:
-            return self._directory()
+            return self._directory(key)
         known = self._answers.fresh(key) or self._under_way(key, read)
         if known is not None and (known.stat is not None or read is not None):
             return self._objects.known_stat(key, known)
@@ -183,10 +183,10 @@ class ObjectStore(Store):
     def _stat_anything(self, key: Key) -> Stat:
         """Return the stat of an object or a directory."""
         if self._answers.exists(key, self._answers.listed_since()):
-            return self._directory()
+            return self._directory(key)
         above = self._listings.known(key.parent)
         if above is not None and key.name in above.prefixes:
-            return self._directory()
+            return self._directory(key)
         listed = self._objects.listed_stat(key)
         if listed is not None:
             return listed
@@ -194,7 +194,7 @@ class ObjectStore(Store):
         if not is_object and self.listable:
             level = self._listings.known(key)
             if len(self._listings.level(key, self._answers.since()) if level is None else level):
-                return self._directory()
+                return self._directory(key)
         return self._objects.ask(key, WHOLE)
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
@@ -286,7 +286,7 @@ class ObjectStore(Store):
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         level = self._listings.shown(key)
-        directory = self._directory()
+        directory = self._directory(key)._replace(version=None)  # a member has another one, if any
         for name in sorted({*level.names, *level.prefixes}):
             position = level.find(name)
             if position is None:
@@ -316,5 +316,7 @@ class ObjectStore(Store):
     def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         self._listings.prefetch_listing(key, cuts)
 
-    def _directory(self) -> Stat:
-        return Stat(True, 0, self._listings.mtime_ns, None)
+    def _directory(self, key: Key) -> Stat:
+        """Return the stat of a directory. Its version stands for the listing that is remembered, if there is one."""
+        level = self._listings.known(key)
+        return Stat(True, 0, self._listings.mtime_ns, None if level is None else level.asked)
