@@ -111,7 +111,7 @@ PICTURES = "imagecodecs_"
 
 
 def _writers(name: str, codecs: list[table.Codec]) -> str:
-    """The writers of a codec that its records name, or whose names for it they have."""
+    """The writers of a codec that its records name, and those that gave it a name which the records have."""
     said = [WRITERS[name]] if name in WRITERS else []
     for codec in codecs:
         own = {"numcodecs": codec in table.NUMCODECS, "N5": codec.n5 is not None, "HDF5": codec.hdf5 is not None}

@@ -24,6 +24,7 @@ AGES_BESIDES = {
 
 CLOCKS_BESIDES = {
     "threads/deadlines": "deadlines and pauses, for all others",
+    "decoded/__init__": "whether a chunk may have changed since the last look at all that are used",
     "store/local/status": "whether a further change of an object would show in its version",
     "formats/hangar/repository": "whether a further change of a file would show in its version",
     "formats/hdf5/child/alone": "the limit of time for one answer of the child",

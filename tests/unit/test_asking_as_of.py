@@ -96,3 +96,8 @@ def test_a_question_made_of_many_has_one_age_limit() -> None:
             assert context.as_of == moment
     with as_of(5.0, 3.0), from_now():
         assert (context.as_of, context.listed) == (5.0, 3.0)
+
+
+def test_an_answer_that_is_used_where_no_age_is_asked_for_ages_nothing_that_comes_later() -> None:
+    used(2.0)
+    assert oldest() > 2.0

@@ -74,15 +74,15 @@ class ServerClock:
     def __init__(self) -> None:
         self._ahead = -math.inf
 
-    def note(self, found: Object) -> None:
-        """Note that the server has just sent an object."""
-        written = found.mtime_ns / 1e9
+    def note(self, mtime_ns: int) -> None:
+        """Note that the server has just told of an object that was changed at that time."""
+        written = mtime_ns / 1e9
         if written < time.time() + COARSE_SECONDS:  # otherwise it is not a clock's time
             self._ahead = max(self._ahead, written - time.monotonic())
 
-    def has_passed(self, found: Object, asked: float) -> bool:
-        """Tell whether the object was asked for (`time.monotonic`) after the second of its last change was over."""
-        return asked + self._ahead > found.mtime_ns / 1e9 + TICK_SECONDS
+    def has_passed(self, mtime_ns: int, asked: float) -> bool:
+        """Tell whether an object was asked for (`time.monotonic`) after the second of its last change was over."""
+        return asked + self._ahead > mtime_ns / 1e9 + TICK_SECONDS
 
 
 def etag_number(etag: str | None) -> int:
@@ -109,8 +109,8 @@ def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -mat
     """
     settled = is_settled(found)
     if not settled and clock is not None:
-        settled = clock.has_passed(found, asked)
-        clock.note(found)
+        settled = clock.has_passed(found.mtime_ns, asked)
+        clock.note(found.mtime_ns)
     return Stat(False, found.size, found.mtime_ns, (etag_number(found.etag), found.size, found.mtime_ns), settled)
 
 
@@ -121,7 +121,7 @@ class ListedLevel:
     """The members of one directory: names in order, with size, mtime (ns) and `etag_number` of each object.
 
     `asked`: when they were asked for (`time.monotonic`). `unsettled`: names of objects with a version that other bytes may
-    have, too.
+    have, too, unless the server's clock tells otherwise.
     """
 
     __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes", "unsettled")
@@ -146,10 +146,11 @@ class ListedLevel:
         position = bisect_left(self.names, name)
         return position if position < len(self.names) and self.names[position] == name else None
 
-    def stat(self, position: int) -> Stat:
-        """Return the stat of an object."""
+    def stat(self, position: int, clock: ServerClock) -> Stat:
+        """Return the stat of an object. `clock`: the server's."""
         size, mtime_ns, etag = self.sizes[position], self.mtimes[position], self.etags[position]
-        return Stat(False, size, mtime_ns, (etag, size, mtime_ns), self.names[position] not in self.unsettled)
+        settled = self.names[position] not in self.unsettled or clock.has_passed(mtime_ns, self.asked)
+        return Stat(False, size, mtime_ns, (etag, size, mtime_ns), settled)
 
 
 class KnownObject(NamedTuple):
@@ -182,6 +183,7 @@ class Answers:
     def __init__(self, ttl: float, listing_ttl: float) -> None:
         self._ttl = ttl
         self._listing_ttl = max(ttl, listing_ttl)
+        self.clock = ServerClock()
         self._objects: LRU[Key, KnownObject] = LRU(KNOWN_OBJECTS)
         self._seen: LRU[Key, float] = LRU(KNOWN_OBJECTS)  # when the last object was seen in a directory
         self._levels: LRU[Key, ListedLevel] = LRU(MAX_MEMBERS)
@@ -316,6 +318,8 @@ class Answers:
 
     def put_level(self, key: Key, level: ListedLevel) -> None:
         """Remember a listing, unless it is too large by itself."""
+        if level.unsettled:
+            self.clock.note(max(level.mtimes))
         cost = len(level) + 1
         if cost <= self._levels.budget:
             self._levels.put(key, level, cost)

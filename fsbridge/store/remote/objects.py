@@ -19,7 +19,7 @@ from typing import NamedTuple
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.store import ROOT, WHOLE, Key, Range, Stat, Stored
-from fsbridge.store.remote.answers import Answers, KnownObject, ListedLevel, ServerClock, etag_number, stat_of
+from fsbridge.store.remote.answers import Answers, KnownObject, ListedLevel, etag_number, stat_of
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Client, Object, Response
 from fsbridge.store.remote.faults import NoRanges, Refused, TakenForAbsent
@@ -37,7 +37,6 @@ class RemoteObjects:
         self._answers = answers
         self._listings = listings
         self._blocks = blocks
-        self._clock = ServerClock()
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
         self.gives_ranges = True
         """False once the server was seen to ignore a range."""
@@ -118,7 +117,7 @@ class RemoteObjects:
 
     def remember(self, key: Key, found: Object, asked: float, given: float | None = None) -> tuple[KnownObject, Stat]:
         """Remember the object as an answer to a request that was `asked` at that time. `given`: see `Answers.put`."""
-        stat = stat_of(found, self._clock, asked)
+        stat = stat_of(found, self._answers.clock, asked)
         known = self._answers.put(key, stat, found.etag, given)
         level = self._answers.level(key.parent, -math.inf)
         position = None if level is None else level.find(key.name)
@@ -176,7 +175,7 @@ class RemoteObjects:
         known = self._answers.last(key)
         if self._alike is None and known is not None and known.stat is not None:
             self._compare(level, position, known)
-        stat = level.stat(position)
+        stat = level.stat(position, self._answers.clock)
         return stat if self._alike and stat.settled else None
 
 

@@ -292,7 +292,7 @@ class ObjectStore(Store):
             if position is None:
                 yield Member(name, True, directory)
             else:
-                yield Member(name, False, level.stat(position))
+                yield Member(name, False, level.stat(position, self._answers.clock))
 
     def left_out(self, key: Key) -> Iterator[str]:
         if self.listable:

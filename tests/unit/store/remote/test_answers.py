@@ -108,9 +108,10 @@ def test_p9_a_reply_made_of_a_remembered_answer_is_as_old_as_that(server: FakeS3
 
 
 def test_p9_a_listing_tells_no_version_that_other_bytes_may_have(server: FakeS3) -> None:
-    """Its ETags count as versions like those of objects; one of time and size does not while the second lasts."""
-    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    server.put("z/a/c/0", CHUNK, time.time(), "5f3a1b2c-2800")
+    """Its ETags count as versions like those of objects; one of time and size does not until its second is over."""
+    options, now = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint), time.time()
+    server.put("z/a/c/0", CHUNK, now, "5f3a1b2c-2800")
+    server.put("z/a/c/1", CHUNK, now - 30, "5f3a1b0e-2800")
     store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), Answers(60.0, 60.0))
     store.read(Key("zarr.json"), 100)
     assert store.begin()
