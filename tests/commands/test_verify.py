@@ -191,6 +191,20 @@ def test_p3_consolidated_metadata_in_which_zarr_python_finds_less_is_not_well(
     assert reason in str(found[0]["reason"])
 
 
+def test_p3_copies_in_a_copy_that_are_none_are_not_well(tmp_path: Path) -> None:
+    """zarr-python gives the copy of a group an empty list of copies, and refuses the whole store if that is damaged."""
+    zarr.open_group(path := tmp_path / "a.zarr", mode="w", zarr_format=2).create_group("g")
+    zarr.consolidate_metadata(path)
+    values = json.loads((path / ".zmetadata").read_text())
+    values["metadata"]["g/.zgroup"]["consolidated_metadata"]["metadata"] = 7
+    (path / ".zmetadata").write_text(json.dumps(values))
+    with pytest.raises(TypeError):
+        zarr.open_group(path, mode="r")
+    assert [one["reason"] for one in verify(path)[1]] == [
+        ".zmetadata has a copy of g/.zgroup that is not what is stored there"
+    ]
+
+
 def drop(copies: dict[str, Any], node: str) -> None:
     """Remove what says that there is a node. The attributes that Zarr v2 has apart are left."""
     for name in (node, f"{node}/.zgroup", f"{node}/.zarray"):

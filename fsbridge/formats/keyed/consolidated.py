@@ -143,10 +143,19 @@ def _own(document: JSON) -> JSON:
     """Return a document without the copies in it and without members that have their default value."""
     if not isinstance(document, dict):
         return document
-    own = {k: v for k, v in document.items() if k != "consolidated_metadata" and (k not in _ABSENT or v != _ABSENT[k])}
+    own = {k: v for k, v in document.items() if k not in _ABSENT or v != _ABSENT[k]}
+    if _holds_copies(own.get("consolidated_metadata")):
+        own.pop("consolidated_metadata", None)
     if own.get("chunk_key_encoding") == {"name": "default", "configuration": {"separator": "/"}}:
         own["chunk_key_encoding"] = {"name": "default"}
     return own
+
+
+def _holds_copies(inline: JSON) -> bool:
+    """True for a `consolidated_metadata` of Zarr v3, which may also be null."""
+    return inline is None or (
+        isinstance(inline, dict) and inline.get("kind") == "inline" and isinstance(inline.get("metadata"), dict)
+    )
 
 
 def _above(directory: Key) -> Iterator[Key]:
