@@ -123,7 +123,7 @@ def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
 
     subject = f"codec {codec}"
     if array.metadata.refused is not None:
-        return Diagnosis(subject, "bad", f"{path}: {array.metadata.refused}")
+        return Diagnosis(path, "bad", array.metadata.refused)  # it names the codec, and the command for a missing library
     try:
         index = _first(array)
         if index is None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import codec_samples
 import fuzz_codecs
 import fuzz_documents
 import fuzz_states
@@ -62,9 +63,16 @@ def test_the_fuzzers_say_how_they_are_used(words: list[str]) -> None:
 
 
 def test_mutated_chunks_are_refused_or_give_bytes_that_were_really_decoded() -> None:
-    rows = fuzz([], 1, MUTATIONS)
+    names = [name for name in codec_samples.cases() if name not in codec_samples.confined()]
+    rows = fuzz(names, 1, MUTATIONS)
     assert len(rows) > 50
     assert all(row["count"] == MUTATIONS for row in rows)
+
+
+def test_p8_mutated_chunks_that_child_processes_decode() -> None:
+    """A few of those that `scripts/fuzz` has, of each library."""
+    rows = fuzz(["blosc2", "flac", "wavpack", "zfp", "zfpy", "imagecodecs_jpeg", "imagecodecs_jpeg2k"], 1, MUTATIONS // 4)
+    assert len(rows) == 7
 
 
 REPLAY = """

@@ -14,13 +14,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import codec_writers
 import h5py
 import hdf5plugin
 import numcodecs
 import numpy as np
 import xxhash
+import zfpy
 
-from fsbridge.codecs import CodecChain, Decoder, blosc, filters, lz4, objects, streams, table, zarr3
+from fsbridge.codecs import CodecChain, Decoder, blosc, filters, lz4, n5, objects, streams, table, zarr3
 
 if sys.version_info >= (3, 14):
     from compression.zstd import CompressionParameter, ZstdCompressor
@@ -170,7 +172,25 @@ def cases() -> dict[str, Case]:
         for name, options in HDF5.items():
             chain, chunk = hdf5_chunk(Path(folder) / "h.h5", smooth.astype("<i4"), options)
             found[name] = Case(chain, [Sample(chunk, 4 * len(smooth))], sized=True)
-    return found | _others(smooth)
+    return found | _others(smooth) | confined()
+
+
+@cache
+def confined() -> dict[str, Case]:
+    """Every codec that decodes in child processes and has a writer, under its name in the table."""
+    found = {}
+    for name in codec_writers.names():
+        if name in table.CONFINED and name != "zfpy":
+            chunk = codec_writers.chunk(name)
+            chain = CodecChain((table.decoder(chunk.config, chunk.values.dtype),))
+            found[name] = Case(chain, [Sample(chunk.stored, len(chunk.decoded))])
+    waves = np.sin(np.arange(300).reshape(10, 5, 6) / 7).astype("f4")
+    bare = table.CONFINED["zfp"].decoder({"mode": "fixed_rate", "rate": 8}, waves.dtype, shape=waves.shape)
+    zfp = Case(CodecChain((bare,)), [Sample(zfpy.compress_numpy(waves, rate=8, write_header=False), waves.nbytes)], True)
+    headed = CodecChain((table.decoder({"id": "zfpy"}, stored=waves.dtype),))
+    modes = [numcodecs.ZFPY(mode=mode, **options) for mode, options in ZFP_MODES]
+    zfpy_samples = [Sample(bytes(codec.encode(waves)), waves.nbytes) for codec in modes]
+    return found | {"zfp": zfp, "zfpy": Case(headed, zfpy_samples, True)}
 
 
 def _others(smooth: np.ndarray) -> dict[str, Case]:
@@ -200,6 +220,14 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
         "transpose": Case(CodecChain((transposed,)), [Sample(structs[:240], 240)]),
         "vlen-utf8": Case(CodecChain((objects.vlen_utf8(45),)), [Sample(whole, len(whole))]),
         "vlen-array": Case(CodecChain((objects.vlen_array("u1"),)), [Sample(whole, len(whole))]),
+        "vlen offsets": Case(
+            CodecChain((objects.VlenOffsets(CodecChain(), CodecChain(), 4, False, True, 3),)),
+            [Sample(struct.pack("<Q4I", 16, 0, 1, 1, 4) + b"abcd", 20)],
+        ),
+        "n5_default": Case(
+            CodecChain((n5.DefaultBlock((5, 4), 2, CodecChain((streams.Zstd(),))),)),
+            [Sample(struct.pack(">HHII", 0, 2, 5, 3) + bytes(numcodecs.Zstd().encode(structs[:30])), 40)],
+        ),
         "json2": Case(CodecChain((objects.json2(),)), [Sample(bytes(numcodecs.JSON().encode(texts)), len(whole))]),
         "msgpack2": Case(CodecChain((objects.msgpack2(),)), [Sample(bytes(numcodecs.MsgPack().encode(texts)), len(whole))]),
         "n5 strings": Case(CodecChain((objects.NulStrings(),)), [Sample(b"a\0\0w\xc3\xb6rld\0", 23)]),
@@ -207,10 +235,6 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
         "cast_value": Case(CodecChain(casts[:1]), [Sample(np.arange(200, dtype="<i2").tobytes(), 200)]),
         "scale_offset": Case(CodecChain(casts[1:]), [Sample(even, len(even))]),
         "pcodec": Case(CodecChain((table.decoder({"id": "pcodec"}, stored=waves.dtype),)), [encoded(numcodecs.PCodec())]),
-        "zfpy": Case(
-            CodecChain((table.decoder({"id": "zfpy"}, stored=waves.dtype),)),
-            [encoded(numcodecs.ZFPY(mode=mode, **options)) for mode, options in ZFP_MODES],
-        ),
         "optional": Case(
             CodecChain((zarr3.Optional(40, CodecChain((mask_bits,)), CodecChain((streams.Zstd(),)), 2),)),
             [Sample(maybe, 16 + 40 + 2 * 20)],

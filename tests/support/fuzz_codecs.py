@@ -5,7 +5,8 @@
 Each codec gets N mutated chunks. The first of them run a second time, with another filling of the target and fresh memory
 filled by glibc (MALLOC_PERTURB_): a different result contains bytes that were never written. A signal, an unexpected
 exception, a wrong length, more memory than allowed or such a difference fails the run and prints the chunk at fault for
-the corpus.
+the corpus. What a child process decodes may end that child. It goes on after other damage, so that damage of its memory
+would show in what follows.
 """
 
 from __future__ import annotations
@@ -134,6 +135,9 @@ def child(names: list[str], seed: int, count: int, head: int, fill: int) -> None
     """One JSON line per codec; without perturbed memory the process's own size is the last check."""
     import codec_samples
 
+    from fsbridge.children.supervisor import Supervisor
+
+    Supervisor.rest = lambda self: False  # type: ignore[method-assign]
     faulthandler.enable()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for name in names or list(codec_samples.cases()):
