@@ -64,7 +64,8 @@ def codecs(metadata: ArrayMetadata) -> list[JSON]:
 def _serializer(dtype: DataType) -> JSON:
     if dtype.element is not None:  # the mask has one byte for each element
         parts = {"mask_codecs": [{"name": "bytes"}], "data_codecs": [_serializer(dtype.element)]}
-        return {"name": "optional", "configuration": parts}
+        name = dtype.name["name"] if isinstance(dtype.name, dict) else "optional"  # zarrs has two names, each for both
+        return {"name": name, "configuration": parts}
     # A struct's fields are always shown in this order. Readers before zarr-python 3.4 take it for granted, 3.4 warns.
     is_struct = isinstance(dtype.name, dict) and dtype.name.get("name") == "structured"
     endian = "little" if is_struct else dtype.endian

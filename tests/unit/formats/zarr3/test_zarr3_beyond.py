@@ -18,6 +18,7 @@ from paths import DATA
 from zarr3_documents import array_document, int16, root_array, write
 
 from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.layouts.zarr3 import codecs
 from fsbridge.model import Array
 
 ZARRS = zipfile.ZipFile(DATA / "zarrs.zip")
@@ -50,6 +51,7 @@ def test_p12_texts_and_bytes_of_zarrs(tmp_path: Path, name: str) -> None:
 
 def test_optional_elements_by_the_name_that_zarrs_gives_them(tmp_path: Path) -> None:
     array = by_zarrs(tmp_path, "optional")
+    assert [codec["name"] for codec in codecs(array.metadata)] == ["zarrs.optional"], "as zarrs wants beside its data type"
     found = bytes(array.chunks.read_all((1,), array.chunks.find((1,)), 100))
     assert found == bytes((4, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0)) + bytes((0, 0, 0, 1)) + int16(7)
 
