@@ -18,7 +18,7 @@ from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.filters import FilterPipeline
-from fsbridge.formats.hdf5.types import ShownType, shown, spell
+from fsbridge.formats.hdf5.types import ShownType, shown, spell, spell_fill
 from fsbridge.formats.hdf5.versions import DataVersion, lasting
 from fsbridge.formats.lazy_metadata import ParsedAttributes, light
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
@@ -106,10 +106,12 @@ def array_metadata(found: Dataset, kind: ShownType) -> ArrayMetadata:
     attributes: dict[str, JSON] = {**kind.attributes, **({"_EMPTY": True} if found.null else {}), **_own(found.attributes)}
     named = any(name is not None for name in found.dimension_names)
     inner: tuple[str | None, ...] = (None,) * len(kind.dims)
+    fill = _fill(found, kind)
     return ArrayMetadata(
         grid=ChunkGrid(shape + kind.dims, _edges(found, shape) + kind.dims),
         dtype=kind.dtype,
-        fill=_fill(found, kind),
+        fill=fill,
+        fill_spelling=None if isinstance(fill, str) else spell_fill(kind.dtype, fill),
         attributes=attributes,
         dimension_names=found.dimension_names + inner if named else None,
         native={"hdf5": _native(found)},

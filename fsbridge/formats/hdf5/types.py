@@ -6,6 +6,7 @@
     | bool (h5py's enum FALSE, TRUE) | bool |
     | enum | its base type; names in attribute `_ENUM` |
     | complex (compound r, i; HDF5 2.0's own) of float32, float64 | complex64, complex128 |
+    | complex of float16; bfloat16 and FP8 E5M2 of HDF5 2.0 | complex_float16, bfloat16, float8_e5m2 |
     | fixed string | null_terminated_bytes of the same size |
     | opaque `NUMPY:<M8[us]` (h5py) | numpy.datetime64, timedelta64 |
     | compound | structured; gaps are fields `_gapN` of raw bytes, so the item size stays |
@@ -41,6 +42,9 @@ Described = Mapping[str, Any]
 
 _NUMPY_TIME = re.compile(r"NUMPY:([<>]?[mM]8\[\d{0,9}(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])")
 _ORDERS = {"little": "<", "big": ">"}
+SMALL = {"bfloat16": 2, "float8_e5m2": 1}
+"""Floats that numpy lacks, by Zarr v3's names, and their bytes."""
+
 _SUFFIX = {"little": "LE", "big": "BE"}
 
 
@@ -75,6 +79,10 @@ def _shown(described: Described, form: str, fill: bytes | None) -> ShownType:
         if not _possible(dims):
             raise CorruptData(f"impossible array type {list(dims)}")
         element = numpy_type(described)
+        small = _small(described)
+        if small is not None:
+            order = described.get("order", described.get("base", {}).get("order")) if element.itemsize > 1 else None
+            return ShownType(DataType(small, element.itemsize, order, native, element), dims, None, {})
         names = dict(described["members"]) if described["class"] == "enum" else {}
         attributes = {"_ENUM": names} if names else {}
         return ShownType(dtypes.data_type(element, native, True), dims, dtypes.normaliser(element, True), attributes)
@@ -86,6 +94,31 @@ def _shown(described: Described, form: str, fill: bytes | None) -> ShownType:
     if described["class"] == "reference":
         return ShownType(_named(dtypes.STRING, native), (), None, {"_DTYPE": f"{described['kind']}_reference"})
     return ShownType(_named(dtypes.STRING, native), (), None, {"_JSON": native} if form == "json" else {})
+
+
+def _small(described: Described) -> str | None:
+    """Return Zarr v3's name of floats that numpy lacks, None for any other type."""
+    if described["class"] == "float" and "small" in described:
+        name = described["small"]
+        if SMALL.get(name) != described["size"] or described["order"] not in _ORDERS:
+            raise CorruptData(f"a datatype {str(name)[:40]!r} cannot have {described['size']} bytes")
+        return str(name)
+    base = described.get("base", {})
+    is_half = described["class"] == "complex" and base.get("ieee") and base.get("size") == 2
+    return "complex_float16" if is_half and base["order"] in _ORDERS else None
+
+
+def spell_fill(dtype: DataType, fill: bytes | None) -> JSON:
+    """Return the fill value of floats that numpy lacks as Zarr v3 spells it, None for any other type."""
+    raw = (bytes(dtype.itemsize) if fill is None else fill)[:: -1 if dtype.endian == "big" else 1]
+    if dtype.name == "bfloat16":
+        return dtypes.spell_float(float(np.frombuffer(bytes(2) + raw, "<f4")[0]))
+    if dtype.name == "complex_float16":
+        parts = [dtypes.spell_float(float(part)) for part in np.frombuffer(raw, "<f2")]
+        return parts[::-1] if dtype.endian == "big" else parts
+    if dtype.name == "float8_e5m2":
+        return dtypes.spell_float(dtypes.decode_minifloat(raw[0], dtypes.MINIFLOATS["float8_e5m2"]))
+    return None
 
 
 def numpy_type(described: Described) -> np.dtype[Any]:

@@ -1,7 +1,7 @@
 """HDF5 datatypes as plain JSON for the daemon, made from h5py's `TypeID` objects; and types to read elements with.
 
     {"class": "integer", "size": 4, "order": "little", "signed": true}        "precision", "offset" where bits are unused
-    {"class": "float", "size": 8, "order": "big", "ieee": true}
+    {"class": "float", "size": 8, "order": "big", "ieee": true}                 "small": "bfloat16" for one of `_SMALL`
     {"class": "string", "size": 5, "variable": false, "charset": "utf-8", "padding": "null"}
     {"class": "compound", "size": 16, "fields": [["name", 0, {...}], ...]}
     {"class": "enum", "size": 1, "base": {...}, "members": [["RED", 0], ...]}  and "bool", h5py's enum FALSE, TRUE
@@ -42,6 +42,11 @@ _IEEE = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 
 """
 
 
+_SMALL = {(15, 7, 8, 0, 7, 127): "bfloat16", (7, 2, 5, 0, 2, 15): "float8_e5m2"}
+"""Floats that numpy lacks and Zarr v3 has, by the same. HDF5's other small floats may mean two of Zarr's types: HDF5 reads
+them with infinities, and the formats that they are named for have none."""
+
+
 def text(raw: bytes | str) -> str:
     """Return a name of the file as text. Bytes that are not UTF-8 become surrogates, as in file names."""
     return raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
@@ -65,7 +70,8 @@ def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
         order = _ORDERS.get(tid.get_order(), "other")
         sign, exponent, exponent_size, mantissa, mantissa_size = tid.get_fields()
         fields = (sign, exponent, exponent_size, mantissa, mantissa_size, tid.get_ebias())
-        return base | {"order": order, "ieee": order != "other" and _IEEE.get(size) == fields}
+        small = {"small": _SMALL[fields]} if fields in _SMALL and order != "other" and 8 * size == fields[0] + 1 else {}
+        return base | {"order": order, "ieee": order != "other" and _IEEE.get(size) == fields} | small
     if name == "string":
         return base | {
             "variable": bool(tid.is_variable_str()),

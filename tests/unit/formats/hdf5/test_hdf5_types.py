@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from hdf5_model import array, decoded, items, opened, values
@@ -572,3 +573,58 @@ def test_p3_a_text_that_is_not_utf8_among_many_is_an_error_of_its_chunk(tmp_path
         assert items(decoded(text, (0,))) == [b"a"] * (count // 2)
         with pytest.raises(CorruptData, match=r"s\.h5:/text: chunk \[1\]: item 3: .*utf-8"):
             decoded(text, (1,))
+
+
+SMALL = {
+    "bfloat16": (h5py.h5t.IEEE_F16LE, 2, (15, 7, 8, 0, 7), 127),
+    "bfloat16 big": (h5py.h5t.IEEE_F16BE, 2, (15, 7, 8, 0, 7), 127),
+    "float8_e5m2": (h5py.h5t.IEEE_F16LE, 1, (7, 2, 5, 0, 2), 15),
+    "float8 e4m3": (h5py.h5t.IEEE_F16LE, 1, (7, 3, 4, 0, 3), 7),
+}
+"""A type to begin with, and the bytes, fields and exponent bias of the floats that HDF5 2.0 names."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", SMALL)
+def test_p12_floats_that_numpy_lacks_keep_their_names(write: Callable[..., Path], layout: str, kind: str) -> None:
+    """The numbers are those that HDF5 itself converts. E4M3 may mean two types, and stays raw bytes."""
+    begun, size, fields, bias = SMALL[kind]
+    tid = begun.copy()
+    tid.set_fields(*fields)
+    tid.set_ebias(bias)
+    tid.set_precision(8 * size)
+    tid.set_size(size)
+    numbers = np.array([0, -1.5, 2, 448 if size == 1 else 3e38, 0.25, np.inf], "f4")
+
+    def fill(file: h5py.File) -> None:
+        created = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        if LAYOUTS[layout].get("chunks"):
+            created.set_chunk((3,))
+        space = h5py.h5s.create_simple((6,))
+        dataset = h5py.h5d.create(file.id, b"x", tid, space, created)
+        dataset.write(space, space, numbers, h5py.h5t.NATIVE_FLOAT)
+
+    path = write(fill, libver="latest")
+    with opened(path) as source, h5py.File(path) as file:
+        found = array(source, "x")
+        if "e4m3" in kind:
+            assert found.metadata.dtype.name["name"] == "raw_bytes"
+            return
+        name = kind.removesuffix(" big")
+        assert (found.metadata.dtype.name, found.metadata.fill_spelling) == (name, 0.0)
+        assert found.metadata.dtype.endian == (None if size == 1 else "big" if "big" in kind else "little")
+        expected = np.zeros(6, "f4")
+        space = h5py.h5s.create_simple((6,))
+        file["x"].id.read(space, space, expected, h5py.h5t.NATIVE_FLOAT)
+        raw = np.frombuffer(values(found).tobytes(), f"{'>' if 'big' in kind else '<'}u{size}").astype(f"u{size}")
+        np.testing.assert_array_equal(raw.view(getattr(ml_dtypes, name)).astype("f4"), expected)
+
+
+def test_complex_numbers_of_half_precision_keep_their_name(write: Callable[..., Path]) -> None:
+    data = np.array([(1.5, -2), (0, np.inf)], [("r", "<f2"), ("i", "<f2")])
+    path = write(lambda file: file.create_dataset("x", data=data, fillvalue=np.array((1, 2), data.dtype)))
+    with opened(path) as source:
+        found = array(source, "x")
+        assert (found.metadata.dtype.name, found.metadata.dtype.endian) == ("complex_float16", "little")
+        assert found.metadata.fill_spelling == [1.0, 2.0]
+        assert values(found).tobytes() == data.tobytes()
