@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import imagecodecs
 import ml_dtypes
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import tensorstore
 import zfpy
 from model_reader import read_array, stored_chunks
 from paths import DATA
-from zarr3_documents import array_document, int16, root_array, write
+from zarr3_documents import array_document, index, int16, root_array, write
 
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.layouts.zarr3 import codecs
@@ -283,3 +284,60 @@ def test_a_bounded_grid_of_too_many_cut_chunks_is_refused(tmp_path: Path) -> Non
         root_array(write(tmp_path, array_document(shape=[(1 << 40) + 1], chunk_grid=grid)))
     assert json.loads((tmp_path / "zarr.json").read_text())["chunk_grid"] == grid
     assert root_array(write(tmp_path, array_document(shape=[1 << 40], chunk_grid=grid))).metadata.grid.edges == (2,)
+
+
+PICTURE = (np.add.outer(np.arange(32), np.arange(48)) * 3 % 251).astype("u1")
+COLOURS = np.stack([PICTURE, PICTURE[::-1], PICTURE[:, ::-1]], -1)
+PICTURES: list[tuple[str, np.ndarray, bytes]] = [
+    ("jpeg", PICTURE, imagecodecs.jpeg8_encode(PICTURE, level=90)),
+    ("jpeg", COLOURS, imagecodecs.jpeg8_encode(COLOURS, level=90)),
+    ("jpegxl", PICTURE.astype("u2") * 200, imagecodecs.jpegxl_encode(PICTURE.astype("u2") * 200, lossless=True)),
+    ("jpegxl", PICTURE / np.float32(251), imagecodecs.jpegxl_encode(PICTURE / np.float32(251), lossless=True)),
+    ("jpeg2000", COLOURS, imagecodecs.jpeg2k_encode(COLOURS, level=0)),
+]
+
+
+@pytest.mark.parametrize("shards", [False, True])
+@pytest.mark.parametrize(("name", "values", "stored"), PICTURES, ids=[f"{n} {v.shape} {v.dtype}" for n, v, _ in PICTURES])
+def test_p12_pictures_by_the_names_that_are_registered(
+    tmp_path: Path, name: str, values: np.ndarray, stored: bytes, shards: bool
+) -> None:
+    """What imagecodecs itself decodes; a leading dimension of one is no part of the picture."""
+    shape = [*values.shape] if values.ndim == 3 else [1, *values.shape]
+    squeezed = [named("reshape", shape=list(values.shape)), named(name, quality=90)]
+    inner: list[Any] = [named(name, quality=90)] if values.ndim == 3 else squeezed
+    whole = bytes(stored)
+    if shards:
+        inner = [named("sharding_indexed", chunk_shape=shape, codecs=inner, index_codecs=[LITTLE, named("crc32c")])]
+        whole += index((0, len(stored)))
+    grid = named("regular", chunk_shape=shape)
+    document = array_document(shape=shape, data_type=values.dtype.name, fill_value=0, chunk_grid=grid, codecs=inner)
+    found = read_array(root_array(write(tmp_path, document, {"c/0/0/0": whole})))
+    expected = getattr(imagecodecs, {"jpeg": "jpeg8", "jpeg2000": "jpeg2k"}.get(name, name) + "_decode")(stored)
+    np.testing.assert_array_equal(found, expected.reshape(shape))
+
+
+@pytest.mark.parametrize(
+    ("stored", "reason"),
+    [(PICTURES[0][2][:-1], "no end"), (PICTURES[1][2], r"picture of \[32, 48, 3\]"), (b"\xff\xd9", "jpeg")],
+    ids=["cut", "colours", "no picture"],
+)
+def test_a_picture_of_another_kind_is_damage(tmp_path: Path, stored: bytes, reason: str) -> None:
+    grid = named("regular", chunk_shape=[32, 48])
+    document = array_document(shape=[32, 48], data_type="uint8", chunk_grid=grid, codecs=[named("jpeg")])
+    array = root_array(write(tmp_path, document, {"c/0/0": stored}))
+    with pytest.raises(CorruptData, match=reason):
+        array.chunks.read_into((0, 0), array.chunks.find((0, 0)), memoryview(bytearray(32 * 48)))
+
+
+def test_pictures_of_numbers_that_they_cannot_hold_are_refused(tmp_path: Path) -> None:
+    array = root_array(write(tmp_path, array_document(data_type="int32", codecs=[named("jpeg")])))
+    assert array.metadata.refused == "codec 'jpeg' cannot hold chunks of [2] int32"
+
+
+def test_p12_lzw_by_the_name_that_is_registered(tmp_path: Path) -> None:
+    stored = imagecodecs.lzw_encode(int16(1, 2))
+    assert read_array(root_array(write(tmp_path, array_document(codecs=[LITTLE, "lzw"]), {"c/0": stored})))[:2].tolist() == [
+        1,
+        2,
+    ]
