@@ -85,7 +85,7 @@ def _codecs() -> Iterator[str]:
     names = {codec.name for codec in readable} | {name.removeprefix(table.PREFIX) for name in zarr3}
     yield "| codec | written by | Zarr v2 | Zarr v3 | N5 | HDF5 | installed by |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for name in sorted(names - pictures | {f"{PICTURES}*"}, key=str.lower):
+    for name in sorted(names - pictures | {f"{PICTURES}*"}, key=lambda name: (name.lower(), name)):
         if name == f"{PICTURES}*":
             each = f"`{PICTURES}NAME`"
             yield f"| {PICTURES}* | imagecodecs | {each} | {each}, `{table.PREFIX}{PICTURES}NAME` | {each} |  | `images` |"
@@ -111,7 +111,7 @@ PICTURES = "imagecodecs_"
 
 
 def _writers(name: str, codecs: list[table.Codec]) -> str:
-    """The writers of a codec that its records name, and those that gave it a name which the records have."""
+    """The writers of a codec that its records name, or that gave it the names there."""
     said = [WRITERS[name]] if name in WRITERS else []
     for codec in codecs:
         own = {"numcodecs": codec in table.NUMCODECS, "N5": codec.n5 is not None, "HDF5": codec.hdf5 is not None}

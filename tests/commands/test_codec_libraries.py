@@ -1,4 +1,4 @@
-"""A store whose codec needs a library that is not installed: every command says which one, and how to install it."""
+"""A codec that needs a library that is not installed: every command says which one, and how to install it."""
 
 from __future__ import annotations
 

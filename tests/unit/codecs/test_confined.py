@@ -21,7 +21,7 @@ LIMITS = count(1 << 20)
 
 @pytest.fixture
 def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CodecChain, int]]:
-    """FLAC's decoder, whose library does what the chunk says, and a limit for it."""
+    """FLAC's decoder with a library that does what the chunk says, and a limit for it."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "support"))
     monkeypatch.setattr(confined, "WORKER", "hostile_worker")
     monkeypatch.setattr(confined, "CHILDREN", 2)
