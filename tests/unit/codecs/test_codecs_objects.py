@@ -210,7 +210,7 @@ def test_the_table_decodes_what_numcodecs_configures(codec: numcodecs.abc.Codec)
     assert bytes(out) == np.frombuffer(np.ascontiguousarray(codec.decode(stored)), "u1").tobytes()
 
 
-@pytest.mark.parametrize("codec", ["pickle", "zfpy", "pcodec", "n5_wrapper", "json", "msgpack", "imagecodecs_jpeg2k", ""])
+@pytest.mark.parametrize("codec", ["pickle", "zfpy", "pcodec", "n5_wrapper", "json", "msgpack", "imagecodecs_jetraw", ""])
 def test_ids_outside_the_table(codec: str) -> None:
     for make in (table.decoder, lambda config: table.object_decoder(config, 1)):
         with pytest.raises(Unsupported, match=repr(codec)):
