@@ -56,7 +56,8 @@ def _open_zarr2(origin: HierarchyPlace) -> Source:
 
     assert origin.store is not None
     found = CandidateDirectory(origin.store, origin.config, origin.key)
-    if not (found.has(".zgroup") or found.has(".zarray")) and "record_size" in (found.document(".zmetadata") or {}):
+    alone = found.has(".zmetadata") and not (found.has(".zgroup") or found.has(".zarray"))
+    if alone and "record_size" in (found.document(".zmetadata") or {}):
         raise Unsupported(f"{origin.store.describe(origin.key)}: {REFERENCES}; {REFERENCES_HELP}")
     hierarchy = Zarr2Hierarchy(KeyedStore(origin.store, origin.config, origin.shared), origin.dialect)
     return KeyedSource(ZARR2, hierarchy, origin.key, origin.owned)
