@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,8 +25,8 @@ from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
 from fsbridge.model import Array, Child, Chunks, Group, Node, OtherFile, Source, StoredFile, as_array
 from fsbridge.store import ROOT, WHOLE, Key
 
-LOOKED_INTO = 16
-"""Most directories below one without a document that are looked into for documents."""
+LOOKED_INTO, LOOKED_AT = 16, 4096
+"""Most directories that are looked into for documents below one without any, and most members of each."""
 
 Version = tuple[Hashable, ...]
 """Versions of the documents that describe a node; None for an absent document."""
@@ -102,10 +103,10 @@ class KeyedGroup(Group):
         return self.hierarchy.group_documents(self.key)
 
     def is_plain(self) -> bool:
-        """Return True if there are files, and neither here nor in the first directories below is a document.
+        """Return True if there are files, and neither here nor below is a document.
 
-        Not all directories are looked into: if one beyond `LOOKED_INTO` holds an array, this group has no document of its
-        own in the mount, as in the store.
+        Not all that is below is looked at. If an array is overlooked, only this group lacks a document in the mount, as it
+        does in the store.
         """
         return self._is_plain(iter(range(LOOKED_INTO)))
 
@@ -117,7 +118,7 @@ class KeyedGroup(Group):
             if self.hierarchy.group_documents(self.key):
                 return False
             files = False
-            for entry in store.list(self.key):
+            for entry in islice(store.list(self.key), LOOKED_AT):
                 if entry.is_dir:
                     if next(budget, None) is None:
                         return True
