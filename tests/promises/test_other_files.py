@@ -19,9 +19,11 @@ from fake_s3 import FakeS3, Fault
 from in_process import fsbridge
 from small_stores import FORMATS
 from tree_walker import walk
+from waiting import until
 
 from fsbridge.config import Config, Remote
 from fsbridge.errors import AccessDenied, NotFound, Stale
+from fsbridge.store import Key
 from fsbridge.store.local import LocalStore
 from fsbridge.unmounted import VirtualTree
 
@@ -232,6 +234,7 @@ def test_p8_a_name_that_no_file_can_have_hides_no_other(tmp_path: Path, caplog: 
 def test_a_flat_directory_of_chunks_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zarr.create_array(tmp_path / "s", shape=(9, 9), chunks=(1, 1), dtype="i4", zarr_format=2)[...] = 1
     (tmp_path / "s/notes").write_bytes(b"n")
+    until(lambda: LocalStore(str(tmp_path)).stat(Key("s")).settled)
     passes = []
     for name in ("list", "names"):
         own = getattr(LocalStore, name)
