@@ -103,12 +103,12 @@ class KeyedGroup(Group):
         return self.hierarchy.group_documents(self.key)
 
     def is_plain(self) -> bool:
-        """Return True if there are files, and neither here nor below is a document.
+        """Return True if there are files, and neither here nor below is a document. The root of a store is a group.
 
         Not all that is below is looked at. If an array is overlooked, only this group lacks a document in the mount, as it
         does in the store.
         """
-        return self._is_plain(iter(range(LOOKED_INTO)))
+        return bool(self.key) and self._is_plain(iter(range(LOOKED_INTO)))
 
     def _is_plain(self, budget: Iterator[int]) -> bool:
         store = self.hierarchy.keyed.store
