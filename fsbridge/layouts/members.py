@@ -90,7 +90,7 @@ class Context:
 class SourceMember:
     """A path of the source: its name and those of the groups above, from the root's member down."""
 
-    __slots__ = ("_lock", "_node", "_open", "above", "context", "names")
+    __slots__ = ("_is_new", "_lock", "_node", "_open", "above", "context", "names")
 
     def __init__(
         self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = (), above: SourceMember | None = None
@@ -102,6 +102,7 @@ class SourceMember:
         self._open = open_node
         self._lock = threading.Lock()
         self._node: Group | Array | None = None
+        self._is_new = False  # true if the present question has opened it, which then needs no second look
 
     def __str__(self) -> str:
         """The path, for people."""
@@ -134,8 +135,9 @@ class SourceMember:
 
         An array with an unchanged version stays the same object.
         """
-        node, config = self._node, self.context.config
-        if node is not None and config.immutable:
+        node, config, is_new = self._node, self.context.config, self._is_new
+        if node is not None and (config.immutable or is_new):
+            self._is_new = False
             return node
         # A remote group is only known from its listed keys.
         listed = config.is_remote and node is not None and as_array(node) is None
@@ -200,7 +202,7 @@ class SourceMember:
             raise TooDeep(f"{self}/{name}: more than {limit} nested groups")
         member = SourceMember(self.context, partial(self._reopen, name), (*self.names, name), self)
         if node is not None:
-            member._node = node
+            member._node, member._is_new = node, True
         return member
 
     def _reopen(self, name: str) -> Node:

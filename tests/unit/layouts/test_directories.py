@@ -68,10 +68,13 @@ class Asked(FakeArray):
 
 
 @pytest.mark.parametrize(("immutable", "asked"), [(True, 0), (False, 1)])
-def test_each_question_asks_an_array_whether_it_is_current_unless_it_never_changes(immutable: bool, asked: int) -> None:
+def test_each_further_question_asks_an_array_whether_it_is_current_unless_it_never_changes(
+    immutable: bool, asked: int
+) -> None:
     array = Asked(**vars(fake_array(np.ones(2, "u1"), (2,))))
     directory: Any = tree(FakeGroup({"x": array}), immutable=immutable).lookup(b"x")
-    array.asked = 0
+    directory.attrs()
+    assert array.asked == 0, "the look-up has just opened it"
     directory.attrs()
     assert array.asked == asked
 

@@ -49,6 +49,30 @@ class SeenGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenRefusal:
+    """A member that could not be opened when the file was made. `reason`: the error's text."""
+
+    group: OpenGroup
+    name: str
+    reason: str
+
+    def current(self) -> bool:
+        """True if the member still cannot be opened, for the same reason."""
+        return refusal(self.group, self.name) == self.reason
+
+
+def refusal(group: OpenGroup, name: str) -> str | None:
+    """Return why the member `name` cannot be opened; None if it can."""
+    try:
+        group.group.child(name)
+    except PASSING:
+        raise
+    except FsbridgeError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class SkeletonElements:
     """An array with its elements in the skeleton."""
 
@@ -147,6 +171,8 @@ class Walk:
                 raise  # else the member would be left out until something else changes
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
+                if (reason := refusal(group, child.name)) is not None:
+                    self._watch(SeenRefusal(group, child.name, reason))
                 log.warning("%s/%s is left out of the virtual HDF5 file: %s", path, name, error)
         del self._looks[group]
         if left_out:
