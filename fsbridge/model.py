@@ -272,9 +272,17 @@ class Group(_GroupOrArray):
 
     @property
     def version(self) -> Hashable:
-        """Return the version of the group: of its documents, and of the names of its members (blocking).
+        """Return the version of the group's own documents: equal versions have equal attributes (blocking).
 
-        What was read of the group is as it is now while the version is equal. The default equals nothing.
+        The default equals nothing.
+        """
+        return object()
+
+    @property
+    def listing_version(self) -> Hashable:
+        """Return the version of the group's listing: equal versions have members of the same names (blocking).
+
+        The default equals nothing.
         """
         return object()
 

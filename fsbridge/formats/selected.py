@@ -161,6 +161,10 @@ class SelectedGroup(Group):
     def version(self) -> Hashable:
         return self.group.version
 
+    @property
+    def listing_version(self) -> Hashable:
+        return self.group.listing_version
+
     def current(self) -> bool:
         return self.group.current()
 

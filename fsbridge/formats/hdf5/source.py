@@ -102,6 +102,10 @@ class HDF5Group(Group):
         stat = self.file.current().stat
         return stat.version if stat.settled else object()
 
+    @property
+    def listing_version(self) -> Hashable:
+        return self.version
+
     def current(self) -> bool:
         try:
             return self._seen is not None and self.file.version(self._seen).stat.settled

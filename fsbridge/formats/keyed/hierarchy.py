@@ -80,11 +80,17 @@ class KeyedGroup(Group):
 
     @property
     def version(self) -> Hashable:
-        """Return the versions of the directory and of the documents in it. One that may miss a change equals nothing."""
-        keyed = self.hierarchy.keyed
-        stat = keyed.store.stat(self.key)
-        listing = object() if stat.version is None or not stat.settled else stat.version
-        return listing, *versions(*(keyed.documents.attempt(self.key / name) for name in self.hierarchy.of_groups))
+        documents = self.hierarchy.keyed.documents
+        return versions(*(documents.attempt(self.key / name) for name in self.hierarchy.of_groups))
+
+    @property
+    def listing_version(self) -> Hashable:
+        """Return the version of the directory. If that may miss a change, or is not known, it equals nothing.
+
+        Documents name further members.
+        """
+        stat = self.hierarchy.keyed.store.stat(self.key)
+        return (stat.version, self.version) if stat.version is not None and stat.settled else object()
 
     def current(self) -> bool:
         """True if a document still says that it is a group. Remote groups are known from the listings of those above."""

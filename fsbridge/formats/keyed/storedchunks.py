@@ -216,8 +216,10 @@ class FlatDirectories:
         if listing.state == "waiting":
             return True
         then = listing.directory
-        if then is None or then.version is None or listing.state == "failed":
+        if then is None or listing.state == "failed":
             return False
+        if then.version is None:  # a remote store cannot tell before it has listed the directory
+            return listing.state == "running"
         return then.version == now.version and then.settled
 
     def _work(self, key: Key, directory: _Directory, read: Read) -> None:

@@ -103,7 +103,7 @@ class FilesGroup(OpenGroup):
         If there are fewer than `_LISTED_ONCE`, one listing of the store is enough for both.
         """
         self._unopened = set()
-        version, members = group.version, group.listing(others.append)
+        version, members = group.listing_version, group.listing(others.append)
         first = list(islice(members, _LISTED_ONCE))
         self._listed = self.look(), self.note_members(version, first) if len(first) < _LISTED_ONCE else self.neighbours()
         return chain(first, members)

@@ -132,7 +132,8 @@ class ArrayFile(File):
         if isinstance(self._plan, Generated):
             content, digest = self._made(self._plan)
             return self.array.shared.made.handle(content, (self.version, digest) if digest else self.version)
-        present = self.array.check(self._array_version)
+        bare = FILE_TYPES[self.suffix].bare  # such a file shows nothing of what is around the array
+        present = self.array.current(self._array_version) if bare else self.array.check(self._array_version)
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
         reader, supply = self.array.reader(present, self.view.selection, self._plan.elements.order)

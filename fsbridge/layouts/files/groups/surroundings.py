@@ -114,7 +114,7 @@ class OpenGroup(GroupDirectory):
 
     def neighbours(self) -> Neighbours:
         """Return the members that may have names of files. The group is listed again if it has changed."""
-        version = self.group.version
+        version = self.group.listing_version
         if version != self._neighbours[0]:
             try:
                 self.note_members(version, self.group.children())
@@ -123,7 +123,7 @@ class OpenGroup(GroupDirectory):
         return self._neighbours[1]
 
     def note_members(self, version: Hashable, members: Iterable[Child]) -> Neighbours:
-        """Return and keep the neighbours among all members of the group, listed in or after that version of it."""
+        """Return and keep the neighbours among all members of the group, after it had that version of its listing."""
         found = Neighbours.among(child.name for child in members)
         self._neighbours = version, found
         return found
