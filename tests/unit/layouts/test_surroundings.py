@@ -1,0 +1,114 @@
+"""What stands around arrays is read once, and again only if it has changed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
+from fsbridge.formats.open import open_source
+from fsbridge.layouts.members import Context, SourceMember
+from fsbridge.layouts.surroundings import Look, Surroundings
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> SourceMember:
+    root = zarr.create_group(tmp_path / "s", attributes={"above": 1})
+    made = root.create_group("g", attributes={"units": "m"})
+    made.create_array("x", data=np.array([0.0, 2.0, 4.0]), dimension_names=["x"], attributes={"units": "s"})
+    made.create_array("bounds", data=np.zeros((3, 2)))
+    config = Config(str(tmp_path / "s"), "/nowhere")
+    source = open_source(config.source, config)
+    context = Context(source.format_at, config, ChunkCache(config.cache_size))
+    return SourceMember(context, lambda: source.root).child("g")
+
+
+def around(group: SourceMember) -> Surroundings:
+    return Surroundings(Look(group.context, group))
+
+
+def rewrite(path: Path, change: dict[str, Any]) -> None:
+    """Replace a document, as a writer does it."""
+    document = json.loads(path.read_text())
+    path.with_suffix(".new").write_text(json.dumps({**document, **change}))
+    os.replace(path.with_suffix(".new"), path)
+
+
+def test_attributes_of_groups_and_arrays_beside_are_found(group: SourceMember) -> None:
+    found = around(group)
+    assert found.groups == [{"units": "m"}, {"above": 1}]
+    values, attributes = found.coordinate("x") or (None, None)
+    assert values is not None
+    assert (values.tolist(), attributes) == ([0.0, 2.0, 4.0], {"units": "s"})
+    assert found.coordinate("bounds") is None
+    bounds = found.variable("bounds")
+    assert bounds is not None
+    assert bounds.values.shape == (3, 2)
+    assert found.coordinate("y") is found.variable("y") is None
+
+
+def test_p9_only_what_was_used_counts_and_only_if_it_says_something_else(group: SourceMember, tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    used, other = around(group), around(group)
+    assert used.groups
+    assert used.coordinate("x") is not None
+    assert other.coordinate("y") is None
+    before = used.version
+    assert used.is_current()
+    assert other.is_current()
+    zarr.open_array(folder / "g/x", mode="r+")[:] = [0.0, 1.0, 2.0]
+    assert not used.is_current()
+    assert other.is_current(), "it has not used that array"
+    now = around(group)
+    assert now.groups
+    assert (now.coordinate("x") or [[]])[0].tolist() == [0.0, 1.0, 2.0]
+    assert now.version != before
+    rewrite(folder / "zarr.json", {})
+    zarr.open_group(folder, mode="r+").create_array("new", shape=(1,), dtype="u1")
+    assert now.is_current(), "the groups say the same"
+    rewrite(folder / "zarr.json", {"attributes": {"above": 2}})
+    assert not now.is_current()
+    zarr.open_group(folder / "g", mode="r+").create_array("y", data=np.zeros(1))
+    assert not other.is_current(), "there is such an array now"
+
+
+def test_a_look_reads_again_only_what_has_changed(
+    group: SourceMember, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reads: list[str] = []
+    read = Look._read_array
+    monkeypatch.setattr(Look, "_read_array", lambda self, name: reads.append(name) or read(self, name))
+    first = around(group)
+    for name in ("x", "bounds", "x"):
+        first.variable(name)
+    assert reads == ["x", "bounds"]
+    second = around(group)
+    assert second.variable("x") is not None
+    assert second.version != first.version
+    assert reads == ["x", "bounds"]
+    os.utime(tmp_path / "s/g/x/c/0")
+    third = around(group)
+    assert third.variable("bounds") is not None
+    assert third.variable("x") is not None
+    assert reads == ["x", "bounds", "x"]
+
+
+def test_a_group_has_the_version_of_its_documents_and_is_current_while_one_says_so(
+    group: SourceMember, tmp_path: Path
+) -> None:
+    found, folder = group.group(), tmp_path / "s/g"
+    version = found.version
+    assert found.version == version
+    rewrite(folder / "zarr.json", {"attributes": {}})
+    assert found.version != version
+    assert found.current()
+    (folder / "zarr.json").unlink()
+    assert not found.current()
+    assert group.group().attributes() == {}, "a directory without a document is a group as well"
