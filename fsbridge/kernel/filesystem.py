@@ -120,15 +120,12 @@ class Filesystem(pyfuse3.Operations):
                 raise
             return self.replies.absent()
         attrs = await self._sized(node, attrs, Subject(parent_inode, name))
-        again = None
-        if node.slot is not None:
-            again = self.stale.until((parent_inode, name)) or self.stale.until(self.inodes.number(*node.slot))
-        apart = node if again else self._apart(node, attrs)
+        apart = self._apart(node, attrs)
         inode = self.inodes.looked_up(parent_inode, name, apart, attrs.kind)
-        if again:
-            self.stale.note(inode, again)
+        if node.slot is not None:
+            self.stale.looked_up(inode, parent_inode, name, self.inodes.number(*node.slot))
         reply = self.replies.attributes(inode, attrs, self.ages.left(asked))
-        if again or apart is not node or isinstance(apart.version, Unsettled):
+        if apart is not node or isinstance(apart.version, Unsettled):
             reply.entry_timeout = 0  # the kernel looks up again before an open; after a failed one it does that only once
         return reply
 
@@ -219,20 +216,24 @@ class Filesystem(pyfuse3.Operations):
         node = found.node if isinstance(found, HELD) else found
         if node is not None:
             self.ahead.opening(node, self.pages.seen(inode))
+        again = self.stale.until(inode) is not None
+        above = self.inodes.find(found.parent) if isinstance(found, Record) and again else None
         try:
             with without_waiting(), self.ages.opened():
-                handle = open_file(found)
+                handle, direct = open_file(found, above)
         except WouldWait:
             deadline, subject = self._deadline(self.config.metadata_deadline), self._subject(inode)
 
-            def open_now() -> Handle:
+            def open_now() -> tuple[Handle, bool]:
                 with self.ages.opened():
-                    return open_file(found)
+                    return open_file(found, above)
 
-            handle = await self.jobs.metadata.run(open_now, deadline, self._discard, subject)
+            handle, direct = await self.jobs.metadata.run(
+                open_now, deadline, lambda late: self._discard(late and late[0]), subject
+            )
         try:
             file = OpenFile(inode, handle, found)
-            reply = self._opened(file, flags)
+            reply = self._opened(file, flags, again, direct)
         except BaseException:
             self._discard(handle)
             raise
@@ -240,13 +241,16 @@ class Filesystem(pyfuse3.Operations):
             tell("open", inode, 0, file.size, begun.seconds)
         return reply
 
-    def _opened(self, file: OpenFile, flags: int) -> FileInfo:
-        """Count an open, and decide how it may use the page cache."""
-        reply = FileInfo(keep_cache=True, direct_io=False)
+    def _opened(self, file: OpenFile, flags: int, again: bool, direct: bool) -> FileInfo:
+        """Count an open, and decide how it may use the page cache.
+
+        `again`: the kernel does not look it up once more; `direct`: the inode is that of another version.
+        """
+        reply = FileInfo(keep_cache=True, direct_io=direct)
         caching = self.pages.opened(file.inode, file.version) if file.unversioned else None
         try:
             if caching is not None and not self.config.immutable:
-                if caching.direct and file.slot is not None and not self.stale.until(file.inode):
+                if caching.direct and file.slot is not None and not again:
                     raise Stale("an outdated version is open; the next look-up gives the present one another inode")
                 reply.keep_cache, reply.direct_io = caching
             file.watch(reply.direct_io or bool(flags & os.O_DIRECT))

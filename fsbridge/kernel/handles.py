@@ -95,15 +95,21 @@ class ReadProgress:
         self.ahead = 0  # up to where bytes were asked for before the reader did
 
 
-def open_file(found: Record | Parked | AnyNode) -> Handle:
+def open_file(found: Record | Parked | AnyNode, above: Record | Parked | AnyNode | None = None) -> tuple[Handle, bool]:
     """Open the file that `InodeTable.find` returned. May block.
 
     If it is Stale, the kernel looks its name up again, but only once. So the version that it will find is settled first.
+    `above`: the directory of a file at this second try. If the file has changed again, and keeps its size whatever its
+    version is, it opens in its present version. The second result then is True.
     """
     file = cast(File, opened(found))
     try:
-        return file.open()
+        return file.open(), False
     except Stale:
+        if above is not None and isinstance(found, Record):
+            present = cast(Directory, opened(above)).lookup(found.name)
+            if present.slot is not None:
+                return cast(File, present).open(), True
         with suppress(FsbridgeError, OSError), as_of(time.monotonic()):  # the look-up that comes next has the same error
             file.settle()
         raise

@@ -115,30 +115,39 @@ class PageVersions:
         self._closed.pop(inode, None)
 
 
-STALE_FILES, STALE_SECONDS = 64, 5.0
-"""Most files of which it is known that opening them has been Stale, and for how many seconds it is."""
+STALE_FILES, STALE_SECONDS = 256, 5.0
+"""Most files of which it is known that opening them was Stale, and for how many seconds it is."""
 
 
 class StaleOpens:
-    """The files that could not be opened just now because their versions had changed: by inode, or by directory and name.
+    """The files that could not be opened just now because their version had changed: by inode, or by directory and name.
 
-    The kernel looks up such a name and opens the file again, but only once. So this open takes any version, and bypasses
-    the page cache if it holds another: on a busy machine a chunk that is rewritten ten times a second had changed again.
+    The kernel looks up such a name and opens the file again, but only once. So if the file has changed again by then, which
+    a chunk does that is rewritten ten times a second on a busy machine, this open takes the present version and bypasses
+    the page cache. Not at the first try: such a file cannot be mapped with MAP_SHARED.
     """
 
     def __init__(self) -> None:
         self._until: OrderedDict[int | tuple[int, bytes], Deadline] = OrderedDict()
 
     def note(self, key: int | tuple[int, bytes], until: Deadline | None = None) -> None:
-        """Note that opening a file was Stale."""
+        """Note that an open was Stale; `until`: what is known of it already by another key."""
         self._until[key] = until or Deadline(STALE_SECONDS)
+        self._until.move_to_end(key)
         if len(self._until) > STALE_FILES:
             self._until.popitem(last=False)
 
-    def until(self, key: int | tuple[int, bytes] | None) -> Deadline | None:
-        """Return until when a file is to open in any version; None if opening it was not Stale just now."""
-        known = None if key is None else self._until.get(key)
-        return None if known is None or known.passed else known
+    def looked_up(self, inode: int, parent: int, name: bytes, number: int | None) -> None:
+        """Note a look-up that gave `inode`; `number`: the usual inode of that name."""
+        until = self.until((parent, name)) or (None if number is None else self.until(number))
+        if until is not None:
+            self.note((parent, name), until)
+            self.note(inode, until)
+
+    def until(self, key: int | tuple[int, bytes]) -> Deadline | None:
+        """Return until when an open counts as a second try; None if it does not."""
+        until = self._until.get(key)
+        return None if until is None or until.passed else until
 
 
 class Scattered:
