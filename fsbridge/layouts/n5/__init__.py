@@ -29,7 +29,17 @@ from fsbridge.layouts.chunk_variants import SCALAR, FilledSpace, scalar_entries,
 from fsbridge.layouts.chunks import ChunkDirectory
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
-from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal, reversed_axes, spacing
+from fsbridge.layouts.n5.documents import (
+    DOCUMENT,
+    Spacing,
+    array_document,
+    group_document,
+    native,
+    refusal,
+    reversed_axes,
+    spacing,
+)
+from fsbridge.layouts.surroundings import Look, Surroundings
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
 from fsbridge.model import Array, Group
@@ -272,9 +282,15 @@ class N5Array(ArrayDirectory):
     def __init__(self, path: PathDirectory, array: Array, listings: BlockListings) -> None:
         super().__init__(path, array)
         self.space: BlockSpace = BlockSpace(path.identity(array), path.member.decoded(array), listings)
+        self._look: Look | None = None  # the last one, from which the next one has what has not changed
 
     def around(self) -> Hashable:
-        return spacing(self.path.member, self.array.metadata)
+        """Return the axes; none for an array of N5, because its own document has them."""
+        member = self.path.member
+        if member.context.format_at(member.names).first_axis_fastest:
+            return Spacing()
+        self._look = Look(member.context, member.above)
+        return spacing(self.array.metadata, member.names, Surroundings(self._look))
 
     @property
     def extent(self) -> int:

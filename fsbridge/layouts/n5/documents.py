@@ -7,8 +7,7 @@ keeps its axes. An N5 source keeps its own document, compression aside.
 Axes (`Spacing`) come from the attributes of groups above the array and from the coordinates beside it. N5 readers multiply
 an array's `resolution` by its `downsamplingFactors`, so with factors `resolution` is that of the first level.
 
-Documents are pure functions; `spacing` reads the store. Not here: the blocks (the package's face), what attributes mean
-(`axes.py`).
+Documents are pure functions. Not here: the blocks (the package's face), what attributes mean (`axes.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fsbridge.errors import PASSING, FsbridgeError
-from fsbridge.layouts.axes import Attributes, axes_of, first_level
+from fsbridge.layouts.axes import axes_of, first_level
 from fsbridge.layouts.json_text import encode, is_finite
-from fsbridge.layouts.members import SourceMember
+from fsbridge.layouts.surroundings import Surroundings
 from fsbridge.metadata import JSON, ArrayMetadata, Axes
-from fsbridge.model import Array, as_array
 
 DOCUMENT = b"attributes.json"
 
@@ -175,9 +169,6 @@ def _free(name: str, attributes: Mapping[str, JSON], unfit: frozenset[str] | set
     return name
 
 
-_COORDINATE_VALUES, _COORDINATE_CHUNKS = 65536, 64
-"""Most elements and chunks of a coordinate that is read. A larger coordinate gives no spacing."""
-
 _TOLERANCE = 1e-6
 """Relative tolerance with which the ratio of two scales is an integer, because scales are rounded decimals."""
 
@@ -191,13 +182,10 @@ class Spacing(NamedTuple):
     factors: tuple[int, ...] = ()
 
 
-def spacing(member: SourceMember, metadata: ArrayMetadata) -> Spacing:
-    """Return the axes of the array at `member` as of now; none for an N5 source, because its own document has them."""
-    names, rank = member.names, len(metadata.shape)
-    if member.context.format_at(names).first_axis_fastest:
-        return Spacing()
-    groups = member.attributes_above()
-    axes = axes_of(metadata, groups, names, False, lambda name: _coordinate(member, name))
+def spacing(metadata: ArrayMetadata, names: Sequence[str], around: Surroundings) -> Spacing:
+    """Return the axes of the array at the path `names`, with what stands `around` it."""
+    groups, rank = around.groups, len(metadata.shape)
+    axes = axes_of(metadata, groups, names, False, around.coordinate)
     labels = tuple(axis.name for axis in axes)
     scales = tuple(axis.scale for axis in axes if axis.scale is not None and axis.scale > 0)
     if not rank or len(scales) < rank:
@@ -217,36 +205,3 @@ def _factors(scales: tuple[float, ...], first: Axes | None) -> tuple[tuple[float
     if any(n < 1 or abs(ratio - n) > _TOLERANCE * n for n, ratio in zip(factors, ratios, strict=True)):
         return scales, ()
     return full, factors
-
-
-def _coordinate(member: SourceMember, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-    """Find a coordinate, see `axes.Coordinate`. An unreadable one counts as missing: only opening it is an error."""
-    if member.above is None:
-        return None
-    try:
-        array = as_array(member.above.group().child(name))
-        if array is None or len(array.metadata.shape) > 1:
-            return None
-        return _values(member, array), array.metadata.shown_attributes()
-    except PASSING:
-        raise
-    except FsbridgeError:
-        return None
-
-
-def _values(member: SourceMember, array: Array) -> NDArray[np.float64] | None:
-    """Return all elements of a coordinate; None if they are no numbers or too many to read. NotFound for an absent chunk."""
-    metadata = array.metadata
-    dtype, chunks = metadata.dtype.numpy, member.context.decoded(array)
-    if dtype is None or dtype.kind not in "iuf" or metadata.varlength or len(metadata.shape) != 1:
-        return None
-    if metadata.shape[0] > _COORDINATE_VALUES or metadata.grid.counts[0] > _COORDINATE_CHUNKS:
-        return None
-    parts: list[NDArray[np.float64]] = []
-    for number in range(metadata.grid.counts[0]):
-        chunk = chunks.open((number,))
-        try:
-            parts.append(np.frombuffer(chunk.decoded(), dtype).astype(np.float64))
-        finally:
-            chunk.close()
-    return np.concatenate(parts)[: metadata.shape[0]] if parts else None
