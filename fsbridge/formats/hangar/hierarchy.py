@@ -153,6 +153,14 @@ class TreeGroup(_HangarGroup):
     tree: AnySnapshot
 
     @property
+    def version(self) -> Hashable:
+        return self.tree.version
+
+    @property
+    def listing_version(self) -> Hashable:
+        return self.tree.version
+
+    @property
     def mtime_ns(self) -> int:
         return self.tree.mtime_ns
 
@@ -174,6 +182,14 @@ class ColumnGroup(_HangarGroup):
 
     tree: AnySnapshot
     column: str
+
+    @property
+    def version(self) -> Hashable:
+        return self.tree.version
+
+    @property
+    def listing_version(self) -> Hashable:
+        return self.tree.version
 
     @property
     def mtime_ns(self) -> int:
@@ -204,6 +220,14 @@ class SubsamplesGroup(_HangarGroup):
 
     column: ColumnGroup
     sample: str
+
+    @property
+    def version(self) -> Hashable:
+        return self.column.version
+
+    @property
+    def listing_version(self) -> Hashable:
+        return self.column.version
 
     @property
     def mtime_ns(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -27,6 +27,10 @@ class AnySnapshot(Protocol):
 
     def attributes(self) -> Mapping[str, JSON]: ...
 
+    @property
+    def version(self) -> Hashable:
+        """Return the digest of the commit. Staged columns have none, and what this returns equals nothing."""
+
     def state(self) -> State: ...
 
 
@@ -40,6 +44,10 @@ class CommitSnapshot:
     @property
     def mtime_ns(self) -> int:
         return self.repository.commit(self.digest).mtime_ns
+
+    @property
+    def version(self) -> Hashable:
+        return self.repository.commit(self.digest).digest  # an error if it may not be read any more
 
     def attributes(self) -> Mapping[str, JSON]:
         return _describe(self.repository.commit(self.digest))
@@ -58,6 +66,10 @@ class BranchSnapshot:
     @property
     def mtime_ns(self) -> int:
         return self._mtime_ns(self.repository.branch(self.name))
+
+    @property
+    def version(self) -> Hashable:
+        return self.repository.branch(self.name)
 
     def attributes(self) -> Mapping[str, JSON]:
         digest = self.repository.branch(self.name)
@@ -81,6 +93,10 @@ class StagedSnapshot:
     @property
     def mtime_ns(self) -> int:
         return self.repository.stat("stage_ref.lmdb").mtime_ns
+
+    @property
+    def version(self) -> Hashable:
+        return object()
 
     def attributes(self) -> Mapping[str, JSON]:
         return {"branch": self.repository.head()}

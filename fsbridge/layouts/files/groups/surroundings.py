@@ -122,6 +122,11 @@ class OpenGroup(GroupDirectory):
                 return NO_NEIGHBOURS
         return self._neighbours[1]
 
+    @property
+    def noted_neighbours(self) -> Neighbours:
+        """Return the neighbours that were found last."""
+        return self._neighbours[1]
+
     def note_members(self, version: Hashable, members: Iterable[Child]) -> Neighbours:
         """Return and keep the neighbours among all members of the group, after it had that version of its listing."""
         found = Neighbours.among(child.name for child in members)

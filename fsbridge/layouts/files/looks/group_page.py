@@ -51,7 +51,7 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
         if not is_lasting(error):
             raise
         damage = str(error)
-    neighbours = shown.neighbours()
+    neighbours = shown.neighbours() if seen is None else shown.noted_neighbours
     members = list(islice(group.children(), MOST_ROWS + 1)) if seen is None else seen.members
     more = members[MOST_ROWS:]
     members = sorted(members[:MOST_ROWS], key=lambda child: _in_order(child.name))
