@@ -13,7 +13,7 @@ repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sam
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fsbridge.config import Config
