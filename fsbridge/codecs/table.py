@@ -303,7 +303,7 @@ OTHERS = (
     ),
     Codec(
         "lzw",
-        lambda of: _load("images").image("imagecodecs_lzw", {}),
+        lambda of: _load("images").image(of.codec, {}),
         zarr3="lzw",
         library=IMAGECODECS,
         confined=lambda: _load("images").library(),
@@ -361,7 +361,7 @@ LZF (32000) is left to HDF5, because h5py always has it, and in Python it would 
 FIXED: Mapping[str, str] = {"U": "vlen-utf8", "S": "vlen-bytes", "V": "vlen-bytes"}
 """The object codec that zarr-python 3.0 put before elements of fixed length, by numpy's kind."""
 
-NEVER = {"pickle": "would run code from the store"}
+NEVER = {"pickle": "would run code from the store", "zarrs.gdeflate": "has no decoder that Python can use"}
 
 VLEN: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
 """The encoding of variable length to which an object codec decodes, by its kind; it is a serializer of Zarr v3."""

@@ -81,12 +81,12 @@ def test_chunks_that_cannot_be_counted() -> None:
     array: FakeArray = fake_array(np.zeros(3), (3,))
 
     def count() -> int:
-        raise Unsupported("codec 'wavpack' is not in the table")
+        raise Unsupported("codec 'lossless_audio' is not in the table")
 
     array.chunks.count = count  # type: ignore[method-assign]
     (row,) = walk(array, 64)
     assert row.stored is None
-    assert row.reason == "codec 'wavpack' is not in the table"
+    assert row.reason == "codec 'lossless_audio' is not in the table"
     assert row.shape == [3]
     assert table([row]).splitlines()[1].endswith("?/1           ?/24B")
 
@@ -295,7 +295,7 @@ def test_command_exits_1_for_a_broken_member(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3", "hdf5"])
 def test_info_names_an_array_with_an_unknown_codec(tmp_path: Path, form: str) -> None:
     document = {
-        "n5": {"dimensions": [4], "blockSize": [2], "dataType": "uint8", "compression": {"type": "wavpack"}},
+        "n5": {"dimensions": [4], "blockSize": [2], "dataType": "uint8", "compression": {"type": "lossless_audio"}},
         "zarr2": {
             "zarr_format": 2,
             "shape": [4],
@@ -304,7 +304,7 @@ def test_info_names_an_array_with_an_unknown_codec(tmp_path: Path, form: str) ->
             "fill_value": 0,
             "order": "C",
             "filters": None,
-            "compressor": {"id": "wavpack"},
+            "compressor": {"id": "lossless_audio"},
         },
         "zarr3": {
             "zarr_format": 3,
@@ -315,7 +315,7 @@ def test_info_names_an_array_with_an_unknown_codec(tmp_path: Path, form: str) ->
             "attributes": {},
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
             "chunk_key_encoding": {"name": "default"},
-            "codecs": ["bytes", "wavpack"],
+            "codecs": ["bytes", "lossless_audio"],
         },
     }
     name = {"n5": "attributes.json", "zarr2": ".zarray", "zarr3": "zarr.json"}
@@ -333,7 +333,7 @@ def test_info_names_an_array_with_an_unknown_codec(tmp_path: Path, form: str) ->
         (store / "x" / name[form]).write_text(json.dumps(document[form]))
     result = fsbridge("info", store)
     assert result.returncode == 1
-    assert ("39999" if form == "hdf5" else "wavpack") in result.stdout.splitlines()[-1]
+    assert ("39999" if form == "hdf5" else "lossless_audio") in result.stdout.splitlines()[-1]
     assert result.stdout.splitlines()[-1].startswith("    ")
     assert result.stderr == "fsbridge: 1 of 2 members have metadata that cannot be read\n"
 

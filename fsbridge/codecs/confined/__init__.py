@@ -20,7 +20,7 @@ from fsbridge.children.client import ChildProcess
 from fsbridge.children.starting import Program
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.codecs import Buffer, Decoder
-from fsbridge.errors import FsbridgeError, TimedOut
+from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
 from fsbridge.threads.forking import PerProcess, make_lock
 
 WORKER, LIBRARY = "fsbridge.codecs.confined.worker", "FSBRIDGE_LIBRARY"
@@ -72,8 +72,10 @@ class Confined(Decoder):
             raise TimedOut(f"{self.name}: all child processes were busy for {SECONDS:g} s") from None
         try:
             subject = f"a chunk of {len(view)} bytes ({hashlib.blake2b(view, digest_size=6).hexdigest()})"
-            answer = supervisor.ask(asked, subject, limit if size is None else size, SECONDS, attachments=(view,))
-            return answer[1][0]
+            _, found = supervisor.ask(asked, subject, limit if size is None else size, SECONDS, attachments=(view,))
+            if len(found) != 1:
+                raise CorruptData("the child process answered without the decoded bytes")
+            return found[0]
         except FsbridgeError:
             supervisor.rest()
             raise
