@@ -40,7 +40,7 @@ def answer(request: dict[str, Any], data: Buffer) -> tuple[dict[str, Any], list[
         parameters = Parameters(codec.name, request["values"], stored and np.dtype(stored), request["items"], shape)
         decoder = codec.build_here(parameters)
         first, second = (_decoded(decoder, data, size, limit, filling) for filling in FILLINGS)
-        if first != second:
+        if bytes(first) != bytes(second):  # views of arrays are compared byte by byte, ten times as slowly
             raise CorruptData("the decoder left bytes unwritten, as for data that ends early")
         return {}, [first]
     except TooLarge as error:
