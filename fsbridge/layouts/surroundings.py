@@ -31,6 +31,7 @@ from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata, Axes
 from fsbridge.model import Array, Group, as_array
+from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
 
 T = TypeVar("T")
@@ -98,6 +99,12 @@ class Look:
         """True if nothing that was found has changed."""
         parts, look = list(self._parts.items()), self.again()
         return all(look.part(name).version == part.version for name, part in parts)
+
+    @cached_property
+    def impartial(self) -> bool:
+        """True if the groups above describe all members alike."""
+        groups = cast(Sequence[Attributes], self.part(_GROUPS).content)
+        return all(PARTICULAR.isdisjoint(attributes) for attributes in groups)
 
     def part(self, name: str | None) -> _Part:
         """Return the array beside that is called `name`, or the groups above. Raises errors that may pass."""
@@ -196,7 +203,8 @@ class Surroundings:
     @property
     def impartial(self) -> bool:
         """True if the groups above describe all members alike, so that members that share metadata share axes."""
-        return all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
+        self._part(_GROUPS)
+        return self._look.impartial
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
         """Return a 1-D array of the group: its values (None if they are not numbers, or too many), and its attributes."""
