@@ -35,12 +35,14 @@ class ChunkKeys(NamedTuple):
     """The spelling of chunk keys: `prefix` is `c` in Zarr v3's default encoding, else empty.
 
     The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding). Every key
-    ends with `suffix` (`.tiff`).
+    ends with `suffix` (`.tiff`). `fanout`: the base of the digits into which coordinates are split, 0 for none; see
+    `fanout.py`.
     """
 
     separator: Literal["/", "."]
     prefix: Literal["", "c"] = ""
     suffix: str = ""
+    fanout: int = 0
 
     @property
     def directory(self) -> str:
@@ -49,14 +51,25 @@ class ChunkKeys(NamedTuple):
 
     def encode(self, index: Index) -> str:
         """Return the key of the chunk at `index`, relative to the array's own key."""
+        if self.fanout:
+            return f"{self.beginning(index)}/c" if index else "c"
         return self.beginning(index) + self.suffix
 
     def beginning(self, index: Index) -> str:
         """Return the key of the chunk at `index`, or the beginning of the keys of those below it, without the suffix."""
         if not index:
             return self.prefix or "0"
+        if self.fanout:
+            return "/".join(f"d{axis}/{'/'.join(map(str, self._digits(number)))}" for axis, number in enumerate(index))
         below = self.separator.join(map(str, index))
         return f"{self.prefix}{self.separator}{below}" if self.prefix else below
+
+    def _digits(self, number: int) -> list[int]:
+        """Return the digits of a coordinate to the base `fanout`, the most significant one first."""
+        digits = [number % self.fanout]
+        while number := number // self.fanout:
+            digits.append(number % self.fanout)
+        return digits[::-1]
 
     def unsuffixed(self, names: Sequence[str]) -> Sequence[str]:
         """Return the names that end with the suffix, without it."""
@@ -67,6 +80,8 @@ class ChunkKeys(NamedTuple):
         """Return the chunk with the key `name` in a grid of `counts`; None if no chunk has that key."""
         if not counts:
             return () if name == self.encode(()) else None
+        if self.fanout:
+            return self._decode_digits(name, counts)
         if not name.endswith(self.suffix):
             return None
         name = name[: len(name) - len(self.suffix)]
@@ -76,6 +91,20 @@ class ChunkKeys(NamedTuple):
             return None
         found = tuple(map(parse_coordinate, names, counts))
         return None if None in found else cast(Index, found)
+
+    def _decode_digits(self, name: str, counts: Sequence[int]) -> Index | None:
+        """Implement `decode` for digits: whatever they say must be spelled as `encode` does."""
+        numbers: list[int] = []
+        for part in name.split("/")[:-1]:
+            digit = parse_coordinate(part, self.fanout)
+            if part == f"d{len(numbers)}":
+                numbers.append(0)
+            elif digit is None or not numbers:
+                return None
+            else:
+                numbers[-1] = numbers[-1] * self.fanout + digit
+        inside = len(numbers) == len(counts) and all(map(int.__lt__, numbers, counts))
+        return tuple(numbers) if inside and self.encode(tuple(numbers)) == name else None
 
     def spread(self, counts: Sequence[int]) -> list[str]:
         """Return dozens of beginnings of chunk names, spread evenly over a grid of `counts`, to split one long listing."""

@@ -15,6 +15,7 @@ from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import DocumentReader
 from fsbridge.formats.keyed.chunkfiles import chunk_files
+from fsbridge.formats.keyed.fanout import FanoutChunkFiles
 from fsbridge.formats.keyed.placedchunks import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.formats.lazy_metadata import ParsedAttributes
@@ -92,6 +93,8 @@ class KeyedStore:
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """Return the chunk files of the array at `directory`."""
+        if keys.fanout and grid.shape:
+            return FanoutChunkFiles(self.store, directory, grid, keys)
         return chunk_files(self.store, directory, grid, keys, self.flat)
 
     def directory_ns(self, key: Key) -> int | None:

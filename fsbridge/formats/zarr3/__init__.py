@@ -12,6 +12,7 @@ What writers do beyond or against the core specification (3.1), and how it is ha
     | `rectilinear` grids | zarr-python 3.4 | read |
     | `zarrs.regular_bounded` grids, whose last chunks are cut | zarrs | read |
     | `zarrs.default_suffix`, `suffix`: keys with an end | zarrs, a proposal | read |
+    | `fanout`: coordinates as directories of digits | a proposal | read |
     | unknown members without `"must_understand": false` | | refused |
     | `storage_transformers` | | refused unless empty |
 """
@@ -314,7 +315,7 @@ def _inner_grid(outer: ChunkGrid, pipeline: CodecPipeline, fields: Fields) -> Ch
 
 
 def parse_keys(fields: Fields) -> ChunkKeys:
-    """Read `chunk_key_encoding`: `default` (separator `/`), `v2` (separator `.`), or either with a suffix.
+    """Read `chunk_key_encoding`: `default` (separator `/`), `v2` (separator `.`), either with a suffix, or `fanout`.
 
     TensorStore leaves out the configuration.
     """
@@ -325,6 +326,10 @@ def parse_keys(fields: Fields) -> ChunkKeys:
         if isinstance(inner := configuration.value(base), dict) and inner.get("name") == "suffix":
             raise Unsupported(f"{configuration.place}: a suffix after a suffix")
         return parse_keys(Fields({"chunk_key_encoding": inner}, fields.place))._replace(suffix=_suffix(configuration))
+    if name == "fanout":
+        check_members(configuration, ("max_children",))
+        most = configuration.integer("max_children", 4, MAX_EXTENT) if "max_children" in configuration else 1001
+        return ChunkKeys("/", fanout=most - 1)
     if name not in ("default", "v2", "zarrs.default_suffix"):
         raise Unsupported(f"{fields.place}: chunk_key_encoding {name[:80]!r} is not known")
     check_members(configuration, ("separator", "suffix") if name == "zarrs.default_suffix" else ("separator",))

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import tensorstore
 import zfpy
-from model_reader import read_array, stored_chunks
+from model_reader import read_array, read_chunk, stored_chunks
 from paths import DATA
 from zarr3_documents import array_document, index, int16, root_array, write
 
-from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.errors import CorruptData, NotFound, Unsupported
 from fsbridge.layouts.zarr3 import codecs
 from fsbridge.model import Array
 
@@ -341,3 +341,34 @@ def test_p12_lzw_by_the_name_that_is_registered(tmp_path: Path) -> None:
         1,
         2,
     ]
+
+
+def test_chunk_keys_may_be_digits(tmp_path: Path) -> None:
+    """The examples of the proposal, and what lies beside them."""
+    keys = named("fanout", max_children=101)
+    grid = named("regular", chunk_shape=[1, 1, 1])
+    document = array_document(shape=[2000, 10, 70000], chunk_grid=grid, chunk_key_encoding=keys)
+    chunks = {"d0/12/34/d1/5/d2/6/78/90/c": int16(3), "d0/12/d1/0/d2/0/c": int16(4), "d0/12/d1/0/d2/6/c": int16(5)}
+    strays = ["d0/0/5/d1/0/d2/0/c", "d0/12/34/d1/5/d2/6/78/90/x", "d0/99/99/d1/5/d2/6/c", "d0/012/d1/0/d2/0/c"]
+    array = root_array(write(tmp_path, document, chunks | dict.fromkeys(strays, int16(9))))
+    assert list(stored_chunks(array)) == [(12, 0, 0), (12, 0, 6), (1234, 5, 67890)]
+    assert array.chunks.count() == 3
+    assert [read_chunk(array, index).item() for index in stored_chunks(array)] == [4, 5, 3]
+    for lacking in [(13, 0, 0), (12, 0, 1), (0, 5, 0)]:
+        with pytest.raises(NotFound):
+            array.chunks.find(lacking)
+    for prefix in [(13,), (12, 1), (1234, 5, 6)]:
+        with pytest.raises(NotFound):
+            array.chunks.find_prefix(prefix)
+    assert len(list(array.chunks.strays())) == len(strays)
+
+
+@pytest.mark.parametrize(("shape", "key"), [([], "c"), ([500], "d0/1/23/c")], ids=str)
+def test_chunk_keys_of_digits_of_few_dimensions(tmp_path: Path, shape: list[int], key: str) -> None:
+    grid = named("regular", chunk_shape=[1] * len(shape))
+    keys = named("fanout", max_children=101)
+    array = root_array(
+        write(tmp_path, array_document(shape=shape, chunk_grid=grid, chunk_key_encoding=keys), {key: int16(8)})
+    )
+    assert list(stored_chunks(array)) == ([(123,)] if shape else [()])
+    assert read_chunk(array, (123,) if shape else ()).item() == 8
