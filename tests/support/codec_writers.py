@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -138,6 +137,3 @@ def _kind(name: str) -> str:
 def names() -> list[str]:
     """The ids of all codecs that have a writer."""
     return [*NUMCODECS, *(f"imagecodecs_{name}" for name in table.IMAGES if name not in READ_ONLY)]
-
-
-warnings.filterwarnings("ignore", "Multi-threading is supported for wavpack")
