@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from fsbridge.errors import NotFound
 from fsbridge.formats.keyed.chunkfiles import BATCH_ENTRIES
-from fsbridge.formats.keyed.placedchunks import PlacedChunkFiles
+from fsbridge.formats.keyed.placedchunks import ChunkFiles
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.model import Pairs
 from fsbridge.store import ROOT, Key
 
 
-class FanoutChunkFiles(PlacedChunkFiles):
+class FanoutChunkFiles(ChunkFiles):
     """Chunk files below directories of digits. A coordinate is there if something of the next dimension follows it."""
 
     def _find_directory(self, prefix: Index) -> int:
