@@ -181,7 +181,7 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
 
 
 def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its age may come from an earlier listing or from a reader that goes on after a pause."""
+    """Its age may come from an earlier listing, of which later entries may be as well, or from a reader that pauses."""
     clock = [100.0]
     for module in ("handles", "ages"):
         monkeypatch.setattr(f"fsbridge.kernel.{module}.time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -206,7 +206,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
         assert [entry[:5] for entry in replies.told] == [(b"3", 5, base + 3, 8, 0.0), (b"4", 6, base + 4, 8, 0.0)]
         clock[0], replies.told = 100.0, []
         await filesystem.readdir(fh, 6, CTX)
-        assert [entry[:5] for entry in replies.told] == [(b"5", 7, base + 5, 8, 0.5), (b"6", 8, base + 6, 8, 0.5)]
+        assert [entry[:5] for entry in replies.told] == [(b"5", 7, base + 5, 8, 0.25), (b"6", 8, base + 6, 8, 0.25)]
         await filesystem.forget([(base + n, 1) for n in (0, 1, 2, 3, 4, 5)])
         assert len(filesystem.inodes) == 2
         await filesystem.forget([(base + 6, 1)])

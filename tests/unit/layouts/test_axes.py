@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_model import fake_array
 
 from fsbridge.layouts.axes import axes_of, regular
-from fsbridge.layouts.files.arrays.open_array import Surroundings
 from fsbridge.layouts.files.arrays.selection import parse_region
 from fsbridge.layouts.units import converted, fold, symbol
 from fsbridge.metadata import Axis
@@ -182,28 +179,3 @@ def test_units_are_converted() -> None:
     assert converted(1.0, "second", "millimeter") is None
     assert converted(2.0, "minute", "second") == 120.0
     assert symbol("micrometer") == "µm"
-
-
-def test_p7_a_group_in_a_store_that_hangs_keeps_no_other_one_waiting() -> None:
-    """Python 3.11 has one lock for a cached property of all instances of a class."""
-    entered, goes_on, found = threading.Event(), threading.Event(), list[Any]()
-
-    def hangs() -> list[dict[str, Any]]:
-        entered.set()
-        assert goes_on.wait(60)
-        return []
-
-    def surroundings(groups: Callable[[], list[dict[str, Any]]]) -> Surroundings:
-        return Surroundings(groups, cast(Any, None), cast(Any, None))
-
-    metadata = fake_array(np.zeros(3, "u1"), (3,)).metadata
-    waiting = threading.Thread(target=surroundings(hangs).axes, args=(metadata, ("a",), False), daemon=True)
-    waiting.start()
-    assert entered.wait(60)
-    other = threading.Thread(target=lambda: found.append(surroundings(list).axes(metadata, ("a",), False)), daemon=True)
-    other.start()
-    other.join(5.0)
-    told = list(found)
-    goes_on.set()
-    waiting.join(60)
-    assert told == [(Axis(),)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.formats.open import open_source
 from fsbridge.layouts.members import Context, SourceMember
 from fsbridge.layouts.surroundings import Look, Surroundings
+from fsbridge.model import Group
 
 
 @pytest.fixture
@@ -112,3 +114,26 @@ def test_a_group_has_the_version_of_its_documents_and_is_current_while_one_says_
     (folder / "zarr.json").unlink()
     assert not found.current()
     assert group.group().attributes() == {}, "a directory without a document is a group as well"
+
+
+def test_p7_a_group_in_a_store_that_hangs_keeps_no_other_one_waiting(group: SourceMember) -> None:
+    """Python 3.11 has one lock for a cached property of all instances of a class."""
+    entered, goes_on, impartial = threading.Event(), threading.Event(), list[bool]()
+
+    class Hanging(SourceMember):
+        def group(self) -> Group:
+            entered.set()
+            assert goes_on.wait(60)
+            return super().group()
+
+    hanging = Hanging(group.context, group.group, ("hangs",))
+    waiting = threading.Thread(target=lambda: around(hanging).impartial, daemon=True)
+    waiting.start()
+    assert entered.wait(60)
+    other = threading.Thread(target=lambda: impartial.append(around(group).impartial), daemon=True)
+    other.start()
+    other.join(30.0)
+    seen = list(impartial)
+    goes_on.set()
+    waiting.join(60)
+    assert seen == [True]

@@ -336,7 +336,7 @@ def deep(levels: int) -> Document:
         ({"chunk_key_encoding": {"name": "default", "configuration": {"reversed": True}}}, Unsupported),
         ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0]}}}, CorruptData),
         ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 2]}}}, CorruptData),
-        ({"chunk_key_encoding": {"name": "fanout"}}, Unsupported),
+        ({"chunk_key_encoding": {"name": "fan_in"}}, Unsupported),
         ({"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "-"}}}, CorruptData),
         ({"fill_value": "7"}, CorruptData),
         ({"fill_value": 40000}, CorruptData),

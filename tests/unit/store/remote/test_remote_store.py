@@ -124,7 +124,6 @@ def test_reads_stats_and_lists(server: FakeS3) -> None:
         ("zarr.json", False),
     ]
     assert store.stat(Key("a")).is_dir
-    assert store.stat(Key("a")).version is None
     assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
     assert store.mtimes(Key("a/c"), ["2", "7"]) == [10**18 + 2 * 10**9, None]
     assert store.describe(A) == f"s3://{BUCKET}/z/a/c/0"
