@@ -8,7 +8,7 @@ name of the tree (`layouts/`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
@@ -322,8 +322,8 @@ class Group(_GroupOrArray):
         """True if a listing that is already available, and may be old, has no member `name`."""
         return False
 
-    def prefetch(self) -> None:
-        """Prefetch what the group's own documents say, if they are remote. Does not block."""
+    def prefetch(self, members: Iterable[str]) -> None:
+        """Prefetch what the documents of the group and of these members say, if they are remote. Does not block."""
         return
 
 

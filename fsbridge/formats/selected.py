@@ -6,7 +6,7 @@ sub-tree are refused. Not here: the names of the options (`commands/arguments.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate, islice
@@ -211,8 +211,8 @@ class SelectedGroup(Group):
     def lacks(self, name: str) -> bool:
         return self._takes(name) is False or self.group.lacks(name)
 
-    def prefetch(self) -> None:
-        self.group.prefetch()
+    def prefetch(self, members: Iterable[str]) -> None:
+        self.group.prefetch(members)
 
     def children(self) -> Iterator[Child]:
         return self.listing(lambda file: None)

@@ -716,11 +716,11 @@ def test_a_member_that_fails_while_many_are_opened_hides_no_other(server: FakeS3
 
 
 def test_requests_of_an_arrays_file_in_a_group_that_was_not_listed(server: FakeS3, many: str, mount: MountFunction) -> None:
-    """Its listing tells that `a1.npy` is no array, which else four requests do, and is wanted anyway."""
+    """Its listing tells that `a1.npy` is no array, which else four requests do. The array is asked for at the same time."""
     mounted = mount(many, *server.options, "--layout", "files", "--metadata-ttl", "60")
     with server.counted() as requests:
         assert (mounted / "g/a1[:, 3].npy").stat().st_size == 128 + 16 * VALUES.itemsize
-    assert described(requests) == ["GET many/g/zarr.json ", "LIST many/g/ ", "GET many/g/a1/zarr.json "]
+    assert sorted(described(requests)) == ["GET many/g/a1/zarr.json ", "GET many/g/zarr.json ", "LIST many/g/ "]
     mounted.stop()
 
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -222,12 +222,15 @@ class KeyedGroup(Group):
             attributes = {}
         return named_members(hierarchy.keyed.documents, hierarchy.consolidated, self.key, attributes)
 
-    def prefetch(self) -> None:
-        """Start checking the group's cached documents for changes in a remote store, because they are needed next."""
+    def prefetch(self, members: Iterable[str]) -> None:
+        """Request documents of a remote store that are needed next: those that are cached may have changed."""
         documents = self.hierarchy.keyed.documents
-        for key in (self.key / name for name in DOCUMENTS):
-            if documents.knows(key):
-                documents.prefetch(key)
+        wanted = [self.key / name for name in DOCUMENTS if documents.knows(self.key / name)]
+        if self.hierarchy.keyed.store.remote:
+            keys = (self.key / member / name for member in members if not self.lacks(member) for name in DOCUMENTS)
+            wanted += (key for key in keys if documents.knows(key) or key.name == self.hierarchy.document)
+        for key in wanted:
+            documents.prefetch(key)
 
     @property
     def costly(self) -> bool:

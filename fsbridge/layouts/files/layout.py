@@ -182,9 +182,10 @@ class FilesGroup(OpenGroup):
         If each look-up needs requests (`Group.costly`), members that were not listed are looked for last. If the name may be
         that of an array's file, the group is listed, which opening the array needs anyway.
         """
-        group.prefetch()  # an array needs the groups above it, because they describe its axes
+        arrays = [reading.array for reading in readings(name)]
+        group.prefetch(arrays[-1:])  # an array needs the groups above it, because they describe its axes
         lacks = group.lacks if group.costly else None
-        if lacks is not None and self.path.member.context.config.is_remote and next(readings(name), None) is not None:
+        if lacks is not None and self.path.member.context.config.is_remote and arrays:
             self.neighbours()
         error: Exception | None = None
         try:
