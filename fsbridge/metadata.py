@@ -1,4 +1,4 @@
-"""What a reader needs to know of an array besides its chunks: element type, grid, axes, fill value, attributes.
+"""What a reader needs to know of an array besides its chunks: element type, grid, fill value, attributes.
 
 Frozen dataclasses that exist only if they are valid. Not here: chunks, groups and sources (`model.py`), any I/O, any
 format's spelling (`formats/`).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from fsbridge.errors import CorruptData, anew
 
@@ -124,22 +124,6 @@ class ChunkGrid:
     def contains(self, prefix: Index) -> bool:
         """True if `prefix` (a grid position or its beginning) lies in the grid."""
         return len(prefix) <= len(self.edges) and all(0 <= i < n for i, n in zip(prefix, self.counts, strict=False))
-
-
-class Axis(NamedTuple):
-    """What one dimension of an array means: element i lies at `offset + i * scale`, in `unit` ("nanometer", "second", ...).
-
-    `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None if none is given.
-    """
-
-    name: str | None = None
-    unit: str | None = None
-    scale: float | None = None
-    offset: float = 0.0
-
-
-Axes: TypeAlias = tuple[Axis, ...]
-"""One per dimension, in the array's own dimension order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable, printable
 from fsbridge.formats.open import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
-from fsbridge.layouts.axes import axes_of
 from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.members import openers
 from fsbridge.links import dead_end
+from fsbridge.meaning.convention import Written
+from fsbridge.meaning.reading import read_array
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import Array, Child, Chunks, Group, Link, Node, OtherFile, as_array
 from fsbridge.threads.parallel import apart
@@ -243,7 +244,7 @@ def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
 
 def _axes(metadata: ArrayMetadata, above: _Above) -> list[dict[str, str | None]] | None:
     """Return names and units of an array's dimensions, as it or a group above says; None if none says either."""
-    parsed = axes_of(metadata, above.groups, above.names, above.x_first, lambda name: None)
+    parsed = read_array(Written(metadata, above.groups, above.names, above.x_first)).axes
     names = metadata.dimension_names or (None,) * len(metadata.shape)
     units = metadata.attributes.get("units")
     listed = units if isinstance(units, list) and len(units) == len(names) else [None] * len(names)

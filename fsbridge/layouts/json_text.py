@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from json.encoder import encode_basestring, encode_basestring_ascii
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -40,11 +39,6 @@ def encode(document: JSON) -> bytes:
         return _encoded(document, _UNICODE)
     except UnicodeEncodeError:  # JSON allows lone surrogates only as escapes
         return _encoded(document, _ASCII)
-
-
-def is_finite(value: JSON) -> TypeGuard[float]:
-    """True if a value is a finite number that a double can hold. Integers in JSON may be too large for one."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _encoded(value: JSON, scalars: _Scalars) -> bytes:

@@ -4,7 +4,7 @@ A `Look` is what one question finds around the arrays of a group. `Surroundings`
 it. They have a version, and are current as long as everything that they used is unchanged and may still be read. What was
 read is kept by version and not by age: a look compares the versions of all that is needed, and reads what has changed.
 
-Not here: what attributes and coordinates mean (`axes.py`, `conventions.py`), names of files (`files/arrays/names.py`).
+Not here: what attributes and coordinates mean (`meaning/`), names of files (`files/arrays/names.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from fsbridge.asking import holding
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import PASSING, FsbridgeError
-from fsbridge.layouts.axes import PARTICULAR, Attributes, axes_of
-from fsbridge.layouts.conventions import zarr2_attributes
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
@@ -29,7 +27,11 @@ from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember
 from fsbridge.lru import LRU
-from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.meaning import Attributes, Meaning
+from fsbridge.meaning.convention import Written
+from fsbridge.meaning.conventions.xarray import zarr2_attributes
+from fsbridge.meaning.reading import PARTICULAR, read_array
+from fsbridge.metadata import ArrayMetadata
 from fsbridge.model import Array, Group, as_array
 from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
@@ -202,7 +204,7 @@ class Surroundings:
 
     @property
     def impartial(self) -> bool:
-        """True if the groups above describe all members alike, so that members that share metadata share axes."""
+        """True if the groups above describe all members alike, so that members that share metadata share their meaning."""
         self._part(_GROUPS)
         return self._look.impartial
 
@@ -222,14 +224,14 @@ class Surroundings:
             return None
         return Variable(beside.values, zarr2_attributes(beside.array.metadata))
 
-    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
-        """The axes of the array at the path `names`, in its own order."""
+    def meaning(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Meaning:
+        """Return what the array at the path `names` means."""
 
-        def make() -> Axes:
+        def make() -> Meaning:
             path = () if self.impartial else names
-            return axes_of(metadata, self.groups, path, x_first, self.coordinate)
+            return read_array(Written(metadata, self.groups, path, x_first, self.coordinate))
 
-        return self.shared(("axes", x_first), metadata, make)
+        return self.shared(("meaning", x_first), metadata, make)
 
     def shared(self, kind: Hashable, metadata: ArrayMetadata, make: Callable[[], T]) -> T:
         """Return what `make` makes with these surroundings: once in a look for all arrays with the same metadata.

@@ -20,21 +20,19 @@ from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
 from fsbridge.layouts.chunk_variants import FilledSpace, flat_cell, flat_entries
 from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace
-from fsbridge.layouts.conventions import in_zarr2, zarr2_attributes, zarr2_fill, zarr2_text
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, Layout, PathDirectory
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.json_text import SPELLED_BYTES, encode, in_base64, number, scalar, text
 from fsbridge.layouts.members import SourceMember
 from fsbridge.layouts.nodes import DocumentFile, file_name
 from fsbridge.links import MAX_LINKS, follow
+from fsbridge.meaning.conventions.ome_versions import in_zarr2
+from fsbridge.meaning.conventions.xarray import DIMENSIONS, zarr2_attributes, zarr2_fill, zarr2_text
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
 from fsbridge.model import Array, Group, Link, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 GROUP, ARRAY, ATTRIBUTES = b".zgroup", b".zarray", b".zattrs"
-
-_DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""xarray's attribute for the names of dimensions; netCDF-C and GDAL read it, too."""
 
 
 def group_documents(attributes: Mapping[str, JSON]) -> dict[bytes, bytes]:
@@ -71,9 +69,9 @@ def array_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
     """Return `.zattrs`: the source's attributes. Names of dimensions are added if all have one and no attribute has them."""
     scalar = not metadata.shape and ".zarray" not in metadata.native  # xarray needs an empty list, too
     names = () if scalar else metadata.dimension_names
-    if names is None or _DIMENSIONS in metadata.attributes or any(name is None for name in names):
+    if names is None or DIMENSIONS in metadata.attributes or any(name is None for name in names):
         return zarr2_attributes(metadata)
-    return {_DIMENSIONS: list(names), **zarr2_attributes(metadata)}
+    return {DIMENSIONS: list(names), **zarr2_attributes(metadata)}
 
 
 def fortran(metadata: ArrayMetadata) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from fsbridge.errors import NotFound
-from fsbridge.layouts.axes import ome_names
 from fsbridge.layouts.chunks import ChunkSpace
-from fsbridge.layouts.conventions import in_zarr3, zarr3_attributes
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.json_text import encode, spelled_fill
+from fsbridge.meaning.conventions.ome_versions import in_zarr3, ome_names
+from fsbridge.meaning.conventions.xarray import zarr3_attributes
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry

@@ -11,7 +11,7 @@ import zarr
 from conftest import MountFunction
 from in_process import fsbridge
 
-from fsbridge.layouts.conventions import in_zarr2, in_zarr3
+from fsbridge.meaning.conventions.ome_versions import in_zarr2, in_zarr3
 
 SCALES = {"axes": [{"name": "x", "type": "space"}], "datasets": [{"path": "0"}]}
 NEW = {

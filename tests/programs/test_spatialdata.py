@@ -17,7 +17,7 @@ from paths import DATA
 from tree_walker import written
 
 from fsbridge.config import Config
-from fsbridge.layouts.conventions import in_zarr2, in_zarr3
+from fsbridge.meaning.conventions.ome_versions import in_zarr2, in_zarr3
 from fsbridge.unmounted import VirtualTree
 
 GROUPS = ("", "images/img", "labels/lab", "points/pts", "shapes/cells", "tables/table", "tables/table/obs")

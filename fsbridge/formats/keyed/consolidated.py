@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fsbridge.errors import FsbridgeError, NotFound, anew, is_lasting
 from fsbridge.formats.documents import Document, DocumentReader
+from fsbridge.meaning.conventions.ome import names_of_members
 from fsbridge.metadata import JSON
 from fsbridge.store import ROOT, Key, Store
 
@@ -176,7 +177,7 @@ def named_members(
     `key`: where the group is; `consolidated`: names of the documents that may hold consolidated metadata, there or in any
     directory above; `attributes`: the group's.
     """
-    names = _multiscales(attributes)
+    names = names_of_members(attributes)
     listed = bool(names)
     damage: Exception | None = None
     above = key
@@ -197,17 +198,3 @@ def named_members(
                 raise anew(damage)
             return sorted(name for name in names if name) if listed else None
         above = above.parent
-
-
-def _multiscales(attributes: Mapping[str, JSON]) -> set[str]:
-    """Return the members that OME-Zarr attributes name: the arrays of an image's resolutions."""
-    ome = attributes.get("ome")
-    scales = (ome if isinstance(ome, dict) else attributes).get("multiscales")
-    found: set[str] = set()
-    for scale in scales if isinstance(scales, list) else ():
-        datasets = scale.get("datasets") if isinstance(scale, dict) else None
-        for dataset in datasets if isinstance(datasets, list) else ():
-            path = dataset.get("path") if isinstance(dataset, dict) else None
-            if isinstance(path, str):
-                found.add(path.strip("/").partition("/")[0])
-    return found

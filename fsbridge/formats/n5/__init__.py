@@ -36,6 +36,7 @@ from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, lightened
 from fsbridge.formats.n5.blocks import N5Chunks
 from fsbridge.formats.strict_json import Fields, kind
+from fsbridge.meaning.conventions.n5 import dimension_names
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Array, Group
 from fsbridge.store import Key
@@ -297,16 +298,3 @@ def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
         return (table.N5[name].decoder(parameters),)
     except Unsupported as error:
         return (RefusedStep(name, str(error)),)
-
-
-def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:
-    """Return dimension names in N5's order, from `axes`, COSEM's `transform` or xarray's `_ARRAY_DIMENSIONS`.
-
-    `axes` is used by TensorStore and n5-viewer. The other two are written slowest dimension first.
-    """
-    transform = values.get("transform")
-    cosem = transform.get("axes") if isinstance(transform, dict) else None
-    for names, step in ((values.get("axes"), 1), (cosem, -1), (values.get("_ARRAY_DIMENSIONS"), -1)):
-        if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
-            return tuple(name or None for name in names[::step])
-    return None

@@ -38,6 +38,7 @@ from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import lazy, light, lightened
 from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr2.types import parse_elements
+from fsbridge.meaning.conventions.xarray import dimension_names
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, parse_coordinate
 from fsbridge.model import Array, Group
 from fsbridge.store import WHOLE, Key, Stat
@@ -328,11 +329,3 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
         attributes_error=damage,
     )
     return metadata, elements.chain
-
-
-def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:
-    """Return the names of xarray's convention. The attribute itself stays."""
-    names = values.get("_ARRAY_DIMENSIONS")
-    if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
-        return tuple(names)
-    return None

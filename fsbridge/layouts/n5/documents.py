@@ -7,7 +7,7 @@ keeps its axes. An N5 source keeps its own document, compression aside.
 Axes (`Spacing`) come from the attributes of groups above the array and from the coordinates beside it. N5 readers multiply
 an array's `resolution` by its `downsamplingFactors`, so with factors `resolution` is that of the first level.
 
-Documents are pure functions. Not here: the blocks (the package's face), what attributes mean (`axes.py`).
+Documents are pure functions. Not here: the blocks (the package's face), what attributes mean (`meaning/`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
-from fsbridge.layouts.axes import axes_of, first_level
-from fsbridge.layouts.json_text import encode, is_finite
+from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.surroundings import Surroundings
-from fsbridge.metadata import JSON, ArrayMetadata, Axes
+from fsbridge.meaning import Axes
+from fsbridge.meaning.attributes import is_finite
+from fsbridge.meaning.conventions.ome import first_level
+from fsbridge.metadata import JSON, ArrayMetadata
 
 DOCUMENT = b"attributes.json"
 
@@ -185,7 +187,7 @@ class Spacing(NamedTuple):
 def spacing(metadata: ArrayMetadata, names: Sequence[str], around: Surroundings) -> Spacing:
     """Return the axes of the array at the path `names`, with what stands `around` it."""
     groups, rank = around.groups, len(metadata.shape)
-    axes = axes_of(metadata, groups, names, False, around.coordinate)
+    axes = around.meaning(metadata, names, False).axes
     labels = tuple(axis.name for axis in axes)
     scales = tuple(axis.scale for axis in axes if axis.scale is not None and axis.scale > 0)
     if not rank or len(scales) < rank:

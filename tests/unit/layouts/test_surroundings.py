@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from fake_model import fake_array
 
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
@@ -18,6 +19,7 @@ from fsbridge.formats.open import open_source
 from fsbridge.layouts.members import Context, SourceMember
 from fsbridge.layouts.surroundings import Look, Surroundings
 from fsbridge.model import Group
+from fsbridge.meaning import Axis
 
 
 @pytest.fixture

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from fsbridge.layouts.axes import Coordinate
     from fsbridge.layouts.files.arrays.selection import Selection
-    from fsbridge.layouts.files.groups.images import Image
-    from fsbridge.metadata import JSON, ArrayMetadata, Axes
+    from fsbridge.meaning import Axes, Image, Meaning
+    from fsbridge.metadata import JSON, ArrayMetadata
 
 MAX_SIZE = 2**63 - 1
 """Most bytes of a file in Linux."""
@@ -31,30 +30,20 @@ class Unfit(Exception):
     """The file type cannot hold the array. The text says why; `NAME.json` shows it."""
 
 
-def no_coordinate(name: str) -> None:
-    """Return None, because a view without a `coordinate` of its own has no arrays beside it."""
-
-
 @dataclass(frozen=True)
 class View:
     """An array, or a region of it, as a file type is to show it.
 
-    `dtype`: of one element in the decoded bytes; None if numpy has no such type. `axes`: one per dimension of the region,
-    in the array's order. `x_first`: the array's first dimension is x (N5), else its last one is. `fortran`: in memory the
-    first dimension is the fastest. `image`: the image that the array is a level of. `labels`: each element is the number
-    of an object. `greatest`: a number that no element exceeds, if one is known. `coordinate`: finds a coordinate beside
-    the array.
+    `meaning`: of the whole array. `dtype`: of one element in the decoded bytes; None if numpy has no such type. `axes`: one
+    per dimension of the region, in the array's order. `x_first`: the array's first dimension is x (N5), else its last one
+    is. `fortran`: in memory the first dimension is the fastest.
     """
 
     name: str
     metadata: ArrayMetadata
     selection: Selection
-    axes: Axes
+    meaning: Meaning
     x_first: bool
-    image: Image | None = None
-    labels: bool = False
-    greatest: int | None = None
-    coordinate: Coordinate = field(default=no_coordinate, compare=False)
 
     @property
     def file_name(self) -> str:
@@ -68,25 +57,35 @@ class View:
         return self.metadata.dtype.numpy if self.metadata.dtype.itemsize else None
 
     @cached_property
+    def axes(self) -> Axes:
+        """The region's axes, with spacing and offset changed by its steps and starts."""
+        return self.selection.axes(self.meaning.axes)
+
+    def positions(self, dimension: int) -> NDArray[np.float64] | None:
+        """Return where the elements lie along a dimension of the region that has no regular spacing; None if unknown."""
+        place = self.selection.kept[dimension]
+        known, pick = self.meaning.positions.get(place), self.selection.picks[place]
+        return None if known is None else known[[pick.start + pick.step * i for i in range(pick.length)]]
+
+    @property
+    def image(self) -> Image | None:
+        """The image that the array is a level of."""
+        return self.meaning.image
+
+    @property
     def missing(self) -> int | float | None:
-        """The number that stands for missing elements."""
-        from fsbridge.layouts.conventions import missing_value
+        """The number that stands for missing elements, for file types that can name only one."""
+        return next(iter(self.meaning.values.missing), None)
 
-        return missing_value(self.metadata)
-
-    @cached_property
+    @property
     def packing(self) -> tuple[float, float] | None:
         """Factor and offset that turn stored numbers into the quantity; None if nothing is packed."""
-        from fsbridge.layouts.conventions import packing
+        return self.meaning.values.packing
 
-        return packing(self.metadata)
-
-    @cached_property
+    @property
     def unit(self) -> str | None:
         """The unit of the elements."""
-        from fsbridge.layouts.conventions import element_unit
-
-        return element_unit(self.metadata)
+        return self.meaning.values.unit
 
     @property
     def attributes(self) -> Mapping[str, JSON]:

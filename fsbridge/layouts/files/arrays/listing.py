@@ -20,7 +20,9 @@ from fsbridge.layouts.files.filetypes import ALIASES, listed, reasons
 from fsbridge.layouts.files.filetypes.geometry import georeference
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.looks.rows import Rows
-from fsbridge.metadata import ArrayMetadata, Axis
+from fsbridge.meaning.convention import Written
+from fsbridge.meaning.reading import read_array
+from fsbridge.metadata import ArrayMetadata
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
@@ -71,7 +73,7 @@ def _unsized_files(
 def file_names(name: str, metadata: ArrayMetadata, wanted: Sequence[str]) -> dict[str, list[str]]:
     """Return an array's files, those listed and those that only open by name: see `directories.Layout`."""
     selection = whole(metadata.shape)
-    view = View(name, metadata, selection, (Axis(),) * len(metadata.shape), False)
+    view = View(name, metadata, selection, read_array(Written(metadata)), False)
     shown = ["json", *listed(view, wanted)]
     fits = [suffix for suffix, reason in reasons(view).items() if reason is None and suffix not in shown]
     series = [f"{name}.{SLICES}/"] if len(metadata.shape) > 2 else []
@@ -112,11 +114,11 @@ def _alike(view: View) -> Hashable:
     The only attributes in headers are the packing, the unit, the missing value, and the geographic reference.
     """
     metadata, dtype, name = view.metadata, view.metadata.dtype, view.name
-    said = view.axes, view.packing, view.unit, view.missing, georeference(view), view.image, view.greatest
+    said = view.axes, view.meaning.values, georeference(view), view.image
     written = repr((said, dtype.name, metadata.fill_spelling))  # 1.0 and 1 are equal but are written differently
     of_type = dtype.native, dtype.numpy, dtype.itemsize, dtype.endian, dtype.serializer
     of_array = metadata.grid, metadata.order, metadata.fill, metadata.varlength, metadata.codec, metadata.refused
-    return len(name) if is_plain(name) else name, view.x_first, view.labels, of_type, of_array, written
+    return len(name) if is_plain(name) else name, view.x_first, of_type, of_array, written
 
 
 def _measured(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:

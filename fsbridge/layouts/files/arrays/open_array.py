@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
 from fsbridge.errors import FsbridgeError, Stale, TooLarge
-from fsbridge.layouts.conventions import greatest
 from fsbridge.layouts.files.arrays.extents import Labels, View
 from fsbridge.layouts.files.arrays.made import MadeFiles
 from fsbridge.layouts.files.arrays.selection import Selection, whole
@@ -27,11 +26,10 @@ from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.files.groups.images import Image, image_of, is_labels
 from fsbridge.layouts.members import Context
 from fsbridge.layouts.surroundings import COORDINATE_VALUES, Look, Surroundings, is_as_used
 from fsbridge.lru import LRU
-from fsbridge.metadata import Axes
+from fsbridge.meaning import Axes, Meaning
 from fsbridge.model import Array
 from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
@@ -46,9 +44,6 @@ _KEPT_ARRAYS = 256
 
 _LISTED_ARRAYS = 4096
 """Arrays of which nothing was read yet whose numbers are kept, so that the next listing shows the same files."""
-
-_LABEL_GROUPS = 2
-"""Number of groups above an array that may describe its labels. Paintera has the levels in a group below that one."""
 
 VARIABLE_BYTES = 64 * MIB
 """Most bytes of elements of variable length in memory, which are Python objects."""
@@ -230,14 +225,14 @@ class OpenArray:
         self.shared.present(self).settled()
 
     @cached_property
+    def meaning(self) -> Meaning:
+        """What the array means."""
+        return self.surroundings.meaning(self.metadata, self.names, self.x_first)
+
+    @property
     def axes(self) -> Axes:
         """The array's axes, in its own order."""
-        return self.surroundings.axes(self.metadata, self.names, self.x_first)
-
-    @cached_property
-    def image(self) -> Image | None:
-        """The image that the array is a level of, if a group above says so."""
-        return None if self.surroundings.impartial else image_of(self.surroundings.groups, self.names)
+        return self.meaning.axes
 
     def mtime_ns(self) -> int:
         """Return the later mtime of metadata and directory of chunks, which a chunk rewritten in place may not change."""
@@ -250,11 +245,8 @@ class OpenArray:
         """Return the array, or a region of it, as file types see it."""
         if selection is None and name is None and self._view is not None:
             return self._view
-        chosen, around = selection or whole(self.metadata.shape), self.surroundings
-        labels = not around.impartial and is_labels(around.groups)
-        above = () if around.impartial else around.groups[:_LABEL_GROUPS]
-        axes, most, beside = chosen.axes(self.axes), greatest(self.metadata, above), around.coordinate
-        view = View(name or self.name, self.metadata, chosen, axes, self.x_first, self.image, labels, most, beside)
+        chosen = selection or whole(self.metadata.shape)
+        view = View(name or self.name, self.metadata, chosen, self.meaning, self.x_first)
         if selection is None and name is None:
             self._view = view
         return view

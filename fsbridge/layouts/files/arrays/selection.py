@@ -15,7 +15,8 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from fsbridge.metadata import Axes, Axis, ChunkGrid
+from fsbridge.meaning import Axes, Axis
+from fsbridge.metadata import ChunkGrid
 
 LONGEST_STEP = 1 << 20
 """Longest step. A longer step beyond the dimension's end picks the same element, and its spacing would fit no header."""

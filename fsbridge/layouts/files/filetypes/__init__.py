@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from fsbridge.layouts.files.arrays.axis_kinds import color_axis
+from fsbridge.layouts.files.arrays.colors import color_axis
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes import envi, h5, meta, mrc, nii, npy, nrrd, pictures, previews, text, tiff
 from fsbridge.layouts.files.filetypes.filetype import TOO_LARGE, FileType, narrow

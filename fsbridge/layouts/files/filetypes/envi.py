@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.arrays.axis_kinds import is_channel, is_geographic
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, plain
 from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing
+from fsbridge.meaning.kinds import is_channel, is_geographic
 
 if TYPE_CHECKING:
-    from fsbridge.metadata import Axes
+    from fsbridge.meaning import Axes
 
 _TYPES = {"u1": 1, "i2": 2, "i4": 3, "f4": 4, "f8": 5, "c8": 6, "c16": 9, "u2": 12, "u4": 13, "i8": 14, "u8": 15}
 

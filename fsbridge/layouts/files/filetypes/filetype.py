@@ -122,11 +122,12 @@ def plain(view: View, *allowed: str) -> np.dtype[Any]:
 def narrow(view: View) -> np.dtype[Any] | None:
     """Return the smallest type of 16 or 32 bits that is known to hold all elements of 64 bits; None if neither is."""
     dtype = view.dtype
-    if dtype is None or view.greatest is None or dtype.kind not in "iu" or dtype.itemsize != 8:
+    greatest = view.meaning.values.greatest
+    if dtype is None or greatest is None or dtype.kind not in "iu" or dtype.itemsize != 8:
         return None
     import numpy as np
 
-    code = next((code for code in ("u2", "u4") if view.greatest <= np.iinfo(code).max), None)
+    code = next((code for code in ("u2", "u4") if greatest <= np.iinfo(code).max), None)
     return None if code is None else np.dtype(code).newbyteorder(dtype.byteorder)
 
 

@@ -11,16 +11,12 @@ Pure. Imports no library, because `fsbridge --help` names the file types. Not he
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
-
-from fsbridge.layouts.files.arrays.axis_kinds import color_axis, color_order, is_latitude, is_longitude, is_space
+from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.units import converted, meters, text
-
-if TYPE_CHECKING:
-    from fsbridge.metadata import JSON, Axes, Axis
+from fsbridge.meaning import Axes, Axis, System
+from fsbridge.meaning.kinds import is_easting, is_latitude, is_longitude, is_northing, is_space
+from fsbridge.meaning.systems import WGS84
+from fsbridge.meaning.units import converted, meters
 
 
 def volume(view: View) -> tuple[int, ...]:
@@ -62,20 +58,8 @@ def number(value: float) -> str:
 Tag = tuple[int, str, int, object, bool]
 """A tag for tifffile's writer: code, type, count, value, and True if only the first page has it."""
 
-_WGS84 = 4326
-_EARTH = [6378137, 298.257223563, None]
-"""Semi-major axis and inverse flattening of WGS 84, and no radius."""
-_LARGEST_CODE = 32766
-"""Largest code of EPSG."""
 _PIXEL_SCALE, _TIE_POINT, _TRANSFORMATION, _KEYS = 33550, 33922, 34264, 34735
 _MODEL, _RASTER, _GEOGRAPHIC, _PROJECTED = 1024, 1025, 2048, 3072
-
-
-class System(NamedTuple):
-    """A coordinate reference system. `code`: of EPSG; None if it is not known."""
-
-    code: int | None
-    geographic: bool
 
 
 def georeference(view: View) -> list[Tag]:
@@ -88,10 +72,12 @@ def georeference(view: View) -> list[Tag]:
     if y.scale is None or x.scale is None:
         return []
     plain = is_latitude(y) and is_longitude(x)
-    system = _system(view, plain)
+    system = view.meaning.system
+    if system is not None and system.geographic is None:
+        system = System(system.code, plain)
     if plain and (system is None or system.geographic):
-        system = system or System(_WGS84, True)
-    elif system is None or system.geographic or not (_is_projected(view, y, "y") and _is_projected(view, x, "x")):
+        system = system or System(WGS84, True)
+    elif system is None or system.geographic or not (is_northing(y) and is_easting(x)):
         return []  # the degrees of a rotated pole are no latitudes and longitudes
     (left, width), (top, height) = _edge(x), _edge(y)
     tags: list[Tag] = []
@@ -120,55 +106,3 @@ def _edge(axis: Axis) -> tuple[float, float]:
 def _short(value: float) -> float:
     """Round a sum to 15 digits, which removes floating-point noise."""
     return float(f"{value:.15g}")
-
-
-def _is_projected(view: View, axis: Axis, letter: str) -> bool:
-    """True if an axis is the coordinate y or x of a map."""
-    if (axis.name or "").casefold() == letter:
-        return True
-    found = None if axis.name is None else view.coordinate(axis.name)
-    return found is not None and found[1].get("standard_name") == f"projection_{letter}_coordinate"
-
-
-def _system(view: View, plain: bool) -> System | None:
-    """Return the system from a grid mapping (CF) or from `_CRS` (GDAL's Zarr); None if there is neither.
-
-    `plain`: axes are latitude and longitude.
-    """
-    own, mapping = view.attributes.get("_CRS"), view.attributes.get("grid_mapping")
-    if isinstance(own, dict):
-        return _of_wkt(own.get("wkt")) or System(_code(own.get("url")), plain)
-    if mapping is None:
-        return None
-    variable = (text(mapping) or "").partition(":")[0].split()
-    found = view.coordinate(variable[0]) if variable else None
-    return System(None, plain) if found is None else _of_mapping(found[1], plain)
-
-
-def _of_mapping(attributes: Mapping[str, JSON], plain: bool) -> System:
-    """The system of a grid mapping's variable."""
-    kind, codes = attributes.get("grid_mapping_name"), (_code(attributes.get(name)) for name in ("epsg_code", "epsg"))
-    code = next((code for code in codes if code is not None), None)
-    systems = (_of_wkt(attributes.get(name)) for name in ("crs_wkt", "spatial_ref"))
-    if code is None and (found := next((system for system in systems if system is not None), None)) is not None:
-        return found
-    if not isinstance(kind, str) or kind != "latitude_longitude":
-        return System(code, plain and not isinstance(kind, str))
-    earth = [attributes.get(name) for name in ("semi_major_axis", "inverse_flattening", "earth_radius")]
-    return System(code or (_WGS84 if earth in ([None] * 3, _EARTH) else None), True)
-
-
-def _of_wkt(wkt: JSON) -> System | None:
-    """Return the system in a well-known text; None if it is neither geographic nor projected."""
-    kind = re.match(r"\s*(GEOG|GEOD|PROJ)[A-Z]*\s*\[", wkt) if isinstance(wkt, str) else None
-    if kind is None or not isinstance(wkt, str):
-        return None
-    last = re.search(r'(?:AUTHORITY|ID)\s*\[\s*"EPSG"\s*,\s*"?([0-9]+)"?\s*\]\s*\]\s*$', wkt)
-    return System(None if last is None else _code(last[1]), kind[1] != "PROJ")
-
-
-def _code(written: JSON) -> int | None:
-    """Return EPSG's code from a number, `EPSG:4326`, or an address that ends with it; None for anything else."""
-    words = str(written) if isinstance(written, str | int) and not isinstance(written, bool) else ""
-    found = re.fullmatch(r"\s*(?:(?:\S*\bepsg)?\S*[:/])?([0-9]{4,5})\s*", words, re.IGNORECASE)
-    return int(found[1]) if found is not None and 1024 <= int(found[1]) <= _LARGEST_CODE else None

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsbridge.layouts.files.arrays.axis_kinds import is_channel, is_space, is_time
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed
 from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
-from fsbridge.layouts.units import meters, seconds
+from fsbridge.meaning import Axis
+from fsbridge.meaning.kinds import is_channel, is_space, is_time
+from fsbridge.meaning.units import meters, seconds
 
 _TYPES = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16")
 MAX_RANK = 7
@@ -31,8 +32,6 @@ def nii(view: View) -> FileMap:
 def _header(view: View, order: tuple[int | None, ...]) -> bytes:
     import numpy as np
     from nibabel.nifti1 import Nifti1Header
-
-    from fsbridge.metadata import Axis
 
     dtype, packed = narrowed(view, *_TYPES), view.packing
     axes = [Axis() if i is None else view.axes[i] for i in order]

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.arrays.axis_kinds import is_space
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, narrowed, plain, ranked
 from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing, volume
-from fsbridge.layouts.units import meters
+from fsbridge.meaning.kinds import is_space
+from fsbridge.meaning.units import meters
 
 if TYPE_CHECKING:
     from typing import Any

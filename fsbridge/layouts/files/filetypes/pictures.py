@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import TooLarge
-from fsbridge.layouts.files.arrays.axis_kinds import color_axis, color_order
+from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import FileMap, Generated, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, plain, ranked
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsbridge.layouts.files.arrays.axis_kinds import color_axis, color_order
+from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Unfit, View
 from fsbridge.layouts.files.filetypes.filetype import narrowed
 from fsbridge.layouts.files.filetypes.tiff import CLASSIC_BYTES, OME, letters_of, ome_metadata

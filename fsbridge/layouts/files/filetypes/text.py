@@ -36,10 +36,8 @@ def csv_table(view: View) -> Generated:
     or the array itself. The first column has the coordinates of the first dimension, if it has a coordinate array.
     Missing elements are empty cells, packed numbers are as they are stored.
     """
-    from fsbridge.layouts.conventions import missing_values
-
     columns = [] if view.dtype is None or view.dtype.names is None else _columns("", view.dtype)
-    names, missing = tuple(axis.name or "" for axis in view.axes), missing_values(view.metadata)
+    names, missing = tuple(axis.name or "" for axis in view.axes), view.meaning.values.missing
 
     def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytearray:
         if columns:

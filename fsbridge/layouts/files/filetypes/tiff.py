@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fsbridge.layouts.files.arrays.axis_kinds import color_axis, color_order, is_channel, is_space, is_time
+from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
 from fsbridge.layouts.files.filetypes.geometry import Tag, georeference, length_unit, number, spacing
-from fsbridge.layouts.units import symbol
+from fsbridge.meaning.kinds import is_channel, is_space, is_time
+from fsbridge.meaning.units import symbol
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fsbridge.metadata import Axis
+    from fsbridge.meaning import Axis
 
 _IMAGEJ = ("u1", "i2", "u2", "f4")
 _TIF = (*_IMAGEJ, "i4", "u4", "f8")

@@ -15,6 +15,7 @@ from fsbridge.layouts.files.groups.pyramids import pyramid_of
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.meaning.reading import read_group
 from fsbridge.metadata import JSON
 
 
@@ -45,7 +46,7 @@ def _describe_pyramid(shown: OpenGroup) -> JSON:
     if not is_pyramid(shown.group):
         return None
     try:
-        return _describe_levels(images(shown.group.attributes(), shown.below), shown.path.member.names)
+        return _describe_levels(images(read_group(shown.group.attributes()), shown.below), shown.path.member.names)
     except PASSING:
         raise
     except FsbridgeError as error:  # the error of one level must not hide the group's description

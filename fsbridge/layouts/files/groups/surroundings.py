@@ -17,10 +17,12 @@ from fsbridge.layouts.directories import GroupDirectory, PathDirectory
 from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, full_store_name, store_name
 from fsbridge.layouts.files.arrays.nodes import DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
-from fsbridge.layouts.files.groups.images import level_names, listed_levels
+from fsbridge.layouts.files.groups.images import level_names
 from fsbridge.layouts.members import child_or_none
 from fsbridge.layouts.surroundings import Look
 from fsbridge.links import follow
+from fsbridge.meaning import GroupMeaning
+from fsbridge.meaning.reading import read_group
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Child, Group, Link, as_array
 
@@ -167,6 +169,11 @@ def known_attributes(group: Group) -> Mapping[str, JSON]:
         return {}
 
 
+def known_meaning(group: Group) -> GroupMeaning:
+    """Return what a group means, as far as its attributes can be read."""
+    return read_group(known_attributes(group))
+
+
 _MOST_MEMBERS = 1000
 """Members of a group among which levels are looked for."""
 
@@ -174,9 +181,9 @@ _MOST_MEMBERS = 1000
 def names_of_levels(group: Group) -> list[str]:
     """Return the names of the members that are levels, finest first, as attributes or names say. Opens none of them."""
     members = islice(group.children(), _MOST_MEMBERS)
-    return level_names(known_attributes(group), lambda: (child.name for child in members))
+    return level_names(known_meaning(group), lambda: (child.name for child in members))
 
 
 def is_pyramid(group: Group) -> bool:
     """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
-    return bool(names_of_levels(group) or listed_levels(known_attributes(group)))
+    return bool(names_of_levels(group) or known_meaning(group).images)

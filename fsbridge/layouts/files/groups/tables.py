@@ -1,8 +1,8 @@
 """`GROUP.csv`: the one-dimensional arrays of a group that share a dimension, as the columns of one table.
 
-The group says which columns there are (`colnames` of NWB's tables, `column-order` of AnnData's frames); else they are the
-arrays along the dimension that most of them have. No column is left out: one that a table cannot hold makes the file an
-error that names it. Not here: `NAME.csv` of one array (`filetypes/text.py`), names of files (`layout.py`).
+The group says which columns there are (tables of NWB, frames of AnnData); else they are the arrays along the dimension that
+most of them have. No column is left out: one that a table cannot hold makes the file an error that names it. Not here:
+`NAME.csv` of one array (`filetypes/text.py`), names of files (`layout.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
-from fsbridge.layouts.conventions import missing_values
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes.filetype import elements, texts
 from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, cells_of, rows_of
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
 from fsbridge.layouts.surroundings import Look
+from fsbridge.meaning.conventions.nwb import index_name
+from fsbridge.meaning.reading import read_group
 from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.tree import Attrs, File
 
@@ -39,9 +40,6 @@ _BATCH_CELLS = 1 << 14
 
 _CELL_BYTES = 32
 """Bytes that a number takes in a text, at most."""
-
-_ORDERS = ("colnames", "column-order")
-"""Attributes that list columns: NWB's DynamicTable (hdmf-common schema 1.8) and AnnData's dataframe 0.2.0."""
 
 
 class Cells(NamedTuple):
@@ -76,8 +74,7 @@ class Reader:
 
 def has_order(group: Group) -> bool:
     """Return whether a group says that it is a table, so that a listing can show its file without opening its arrays."""
-    attributes = known_attributes(group)
-    return any(isinstance(attributes.get(name), list) for name in _ORDERS)
+    return known_meaning(group).columns is not None
 
 
 def table_of(directory: OpenGroup) -> TableFile:
@@ -145,18 +142,13 @@ class TableFile(File):
 
 def _columns(directory: OpenGroup) -> list[Column]:
     """Return the columns of a group's table, the index first."""
-    group, attributes = directory.group, directory.group.attributes()
-    place = directory.path.member
-    for order in _ORDERS:
-        names = attributes.get(order)
-        if isinstance(names, list) and all(isinstance(name, str) for name in names):
-            index = attributes.get("_index") if order == "column-order" else "id"
-            wanted = [str(name) for name in ([index, *names] if isinstance(index, str) else names)]
-            if order == "colnames" and _child(group, "id") is None:
-                wanted = wanted[1:]
-            break
-    else:
+    group, place, listed = directory.group, directory.path.member, read_group(directory.group.attributes()).columns
+    if listed is None:
         wanted = _along_one_dimension(directory)
+    elif listed.row_names is None or (not listed.required and _child(group, listed.row_names) is None):
+        wanted = list(listed.names)
+    else:
+        wanted = [listed.row_names, *listed.names]
     if not wanted:
         raise NotFound(f"{place}: the group has no one-dimensional arrays that form a table")
     if len(wanted) > MAX_COLUMNS:
@@ -214,14 +206,14 @@ def _column(directory: OpenGroup, name: str, look: Look) -> Column:
     if array is None:
         return _encoded(directory, name, cast(Group, node), place)
     opened = directory.opened(name, array, look)
-    index = _child(directory.group, f"{name}_index")
+    index = _child(directory.group, index_name(name))
     ends = None if index is None or isinstance(index, Link) else as_array(index)
     if ends is not None:
-        return _ragged(name, opened, directory.opened(f"{name}_index", ends, look), directory.group, place)
+        return _ragged(name, opened, directory.opened(index_name(name), ends, look), directory.group, place)
     _fits(array, place, 2)
 
     def read(values_of: Reader) -> list[Cells]:
-        values, missing = values_of(opened), missing_values(array.metadata)
+        values, missing = values_of(opened), opened.meaning.values.missing
         if values.dtype.names is not None:
             return [_cells(f"{name}.{field}", values[field]) for field in values.dtype.names]
         if values.ndim == 1:
@@ -237,15 +229,17 @@ def _cells(name: str, values: NDArray[Any], missing: Sequence[int | float] = ())
 
 def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: str) -> Column:
     """Return a column with a list in each cell: `NAME_index` has the end of each row's elements (hdmf's VectorIndex)."""
-    if _child(group, f"{name}_index_index") is not None:
+    if _child(group, index_name(index_name(name))) is not None:
         raise NotFound(f"{place}: the column has lists of lists; read it by itself")
     _fits(data.array, place, 1)
-    _fits(index.array, f"{place}_index", 1)
+    _fits(index.array, index_name(place), 1)
 
     def read(values_of: Reader) -> list[Cells]:
         elements, ends = values_of(data), np.append(0, values_of(index).astype(np.int64))
         if (ends[1:] < ends[:-1]).any() or ends[-1] > len(elements):
-            raise CorruptData(f"{place}_index: the ends of rows do not ascend, or are beyond the {len(elements)} elements")
+            raise CorruptData(
+                f"{index_name(place)}: the ends of rows do not ascend, or are beyond the {len(elements)} elements"
+            )
 
         def lists(rows: slice) -> list[str]:
             bounds = ends[rows.start : rows.stop + 1].tolist()
@@ -263,17 +257,16 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: s
 def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Column:
     """Return a column that AnnData keeps as a group: categories with codes (-1: missing), or values with a mask."""
     below = cast(OpenGroup, directory.directory(name, group).present())
-    kind = group.attributes().get("encoding-type")
-    parts = {"categorical": ("codes", "categories")}.get(str(kind), ("values", "mask"))
-    if kind not in ("categorical", "nullable-integer", "nullable-boolean", "nullable-string-array"):
+    encoded = read_group(group.attributes()).encoded
+    if encoded is None:
         raise NotFound(f"{place}: the group is no column of a known encoding")
-    arrays = tuple([below.opened(part, below.member_array(part)) for part in parts])
+    arrays = tuple([below.opened(part, below.member_array(part)) for part in encoded.parts])
     for array in arrays:
         _fits(array.array, place, 1)
 
     def read(values_of: Reader) -> list[Cells]:
         first, second = (values_of(array) for array in arrays)
-        if kind != "categorical":
+        if not encoded.coded:
             if len(first) != len(second):
                 raise CorruptData(f"{place}: there are {len(first)} values, but {len(second)} elements in the mask")
 

@@ -17,17 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsbridge.layouts.units import symbol
-from fsbridge.metadata import JSON, Axis
+from fsbridge.meaning import Axis
+from fsbridge.meaning.units import symbol
+from fsbridge.metadata import JSON
 
 COORDINATE_VALUES = 65536
 """Most elements of a coordinate that is made from an axis' spacing, or added to the file of one array."""
-
-NETCDF_ATTRIBUTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict"))
-"""Attributes in which netCDF-C notes numbers of dimensions, and the data model, of the file that it writes.
-
-They are wrong for another file, where dimensions have other numbers.
-"""
 
 
 class Labelled(NamedTuple):
@@ -153,8 +148,3 @@ def valued(
         "characters": True,
         "items": base64.b64encode(values.tobytes()).decode(),
     }
-
-
-def without_notes(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return an object's attributes without netCDF's notes (`NETCDF_ATTRIBUTES`)."""
-    return {name: value for name, value in attributes.items() if name not in NETCDF_ATTRIBUTES}

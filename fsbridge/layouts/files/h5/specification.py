@@ -13,19 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.conventions import FILL_VALUE, missing_value
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.h5.dimensions import Labelled, without_notes
+from fsbridge.layouts.files.h5.dimensions import Labelled
 from fsbridge.layouts.files.h5.writing import Batch
-from fsbridge.layouts.units import meters
-from fsbridge.metadata import JSON, Axis
+from fsbridge.meaning import Axis
+from fsbridge.meaning.conventions import anndata, hdf5, nwb
+from fsbridge.metadata import JSON
 from fsbridge.tree import escape
-
-_PYTHONS = frozenset(("encoding-type", "neurodata_type", ".specloc"))
-"""Attributes that mark objects of AnnData and NWB, which Python programs read."""
-
-_DIMENSIONS = "_ARRAY_DIMENSIONS"
-"""xarray's names of dimensions in Zarr v2; in HDF5 the scales have them."""
 
 BATCH_OBJECTS = 200
 """Objects from which on a batch is sent."""
@@ -145,28 +139,7 @@ def _item(value: Any, dtype: JSON) -> str:
 
 def attributes(view: View) -> dict[str, JSON]:
     """Return the array's attributes, with more for facts that HDF5 has no place for: missing value, sizes, type of dates."""
-    found = without_notes(view.attributes)
-    if "hdf5" not in view.metadata.native:
-        found.pop(_DIMENSIONS, None)
-    dtype = view.dtype
-    if dtype is not None and dtype.kind in "mM":
-        found.setdefault("numpy_dtype", dtype.str)
-    missing = missing_value(view.metadata)
-    # Zarr v2 writers put a fill value of 0 there without meaning anything, and netCDF's readers would show zeros as missing.
-    has_fill = FILL_VALUE in found or missing
-    if has_fill and missing is not None and not isinstance(found.get(FILL_VALUE), list | int | float):
-        found[FILL_VALUE] = missing
-    if "hdf5" not in view.metadata.native and "element_size_um" not in found:
-        order = stored(view).order
-        sizes = [_micrometers(view.axes[i]) for i in order]
-        if sizes and all(size is not None for size in sizes):
-            found["element_size_um"] = [size for size in sizes if size is not None]
-    return found
-
-
-def _micrometers(axis: Axis) -> float | None:
-    unit = meters(axis.unit)
-    return None if unit is None or axis.scale is None else float(f"{axis.scale * unit * 1e6:.15g}")
+    return hdf5.attributes(view.metadata, [view.axes[i] for i in stored(view).order])
 
 
 def component(name: str) -> str:
@@ -213,7 +186,7 @@ def characters(attributes: Mapping[str, JSON]) -> bool:
 
     Readers of AnnData and NWB, which go by h5py, want texts of variable length.
     """
-    return _PYTHONS.isdisjoint(attributes)
+    return (anndata.MARKS | nwb.MARKS).isdisjoint(attributes)
 
 
 def _scales(view: View) -> Mapping[str, JSON]:

@@ -22,19 +22,16 @@ from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, Labelled, Scales, scales, valued
 from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, labelled, stored
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
-from fsbridge.metadata import JSON, Axis
+from fsbridge.meaning import Axis
+from fsbridge.meaning.conventions.cf import BOUNDS, OF_COORDINATES
+from fsbridge.meaning.conventions.xarray import DIMENSIONS
+from fsbridge.metadata import JSON
 
 ATTRIBUTE_CHARACTERS = 1024
 """Most characters of a coordinate's attribute and its name, because the file's size is fixed before they are read."""
 
-MEANING = frozenset(("units", "calendar", "bounds", "climatology", "standard_name", "axis", "positive", "_FillValue"))
-"""Attributes of CF that change the meaning of a coordinate's values."""
-
 ATTRIBUTES = 32
 """Most attributes of a coordinate."""
-
-BOUNDS = ("bounds", "climatology")
-"""CF's attributes that name another array with the edges of each cell (CF conventions, 7.1 and 7.4)."""
 
 
 def scales_beside(array: OpenArray, view: View, path: str, specification: Specification) -> Scales:
@@ -75,13 +72,13 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
 
 
 def _fitting(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return the attributes that fit into the reserved space. Those in `MEANING` come first."""
+    """Return the attributes that fit into the reserved space. Those in `OF_COORDINATES` come first."""
     fitting = {
         name: value
         for name, value in attributes.items()
-        if len(str(value)) + len(name) <= ATTRIBUTE_CHARACTERS and name != "_ARRAY_DIMENSIONS"
+        if len(str(value)) + len(name) <= ATTRIBUTE_CHARACTERS and name != DIMENSIONS
     }
-    return dict(sorted(fitting.items(), key=lambda item: item[0] not in MEANING)[:ATTRIBUTES])
+    return dict(sorted(fitting.items(), key=lambda item: item[0] not in OF_COORDINATES)[:ATTRIBUTES])
 
 
 BASE_BYTES = 1 << 16

@@ -19,6 +19,7 @@ from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, shown_arra
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.surroundings import Look
+from fsbridge.meaning.conventions.netcdf import without_notes
 from fsbridge.metadata import JSON, Origin
 from fsbridge.model import Child, Group, Link, Node, as_array
 
@@ -158,7 +159,7 @@ class Walk:
             log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", path, error)
         members = list(group.group.children())
         look = self._looks[group] = group.look()
-        own = dimensions.without_notes(attributes)
+        own = without_notes(attributes)
         self.specification.add("group", path or "/", attributes=own, characters=spec.characters(own))
         for child, opener in openers(group.group, members, group.path.member.context.config.is_remote):
             self._room()

@@ -22,8 +22,10 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import images
 from fsbridge.layouts.files.groups.pyramids import pyramid_of
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
-from fsbridge.layouts.files.looks.plates import Plate, Well, is_plate, paths_of_fields, plate_of, shown_plate
+from fsbridge.layouts.files.looks.plates import is_plate, paths_of_fields, shown_plate
 from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.meaning import Plate, Well
+from fsbridge.meaning.reading import read_group
 from fsbridge.tree import escape
 
 MOST_FIELDS = 4096
@@ -52,7 +54,7 @@ def _companion(shown: OpenGroup, plate: Plate) -> bytes:
             if xml_text(file) != file:
                 raise Unsupported(f"XML cannot hold the name {file!r}")
             try:
-                files.append((file, pyramid_of(images(field.group.attributes(), field.below))))
+                files.append((file, pyramid_of(images(read_group(field.group.attributes()), field.below))))
             except (Unfit, IndexError) as error:
                 raise NotFound(f"{file}: {error}") from None
         fields.append((well, files))
@@ -61,7 +63,7 @@ def _companion(shown: OpenGroup, plate: Plate) -> bytes:
 
 def _companion_now(path: PathDirectory) -> bytes | None:
     shown = path.present()
-    plate = plate_of(shown.group.attributes()) if isinstance(shown, OpenGroup) else None
+    plate = read_group(shown.group.attributes()).plate if isinstance(shown, OpenGroup) else None
     return None if plate is None else _companion(cast(OpenGroup, shown), plate)
 
 

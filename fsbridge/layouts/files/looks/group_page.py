@@ -18,13 +18,14 @@ from fsbridge.layouts.files.arrays.names import Neighbours
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import level_names
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
 from fsbridge.layouts.files.looks.page import MemberRow, WebPage, page
-from fsbridge.layouts.files.looks.plates import PICTURE, plate_of
+from fsbridge.layouts.files.looks.plates import PICTURE
 from fsbridge.layouts.files.looks.rows import MOST_ROWS, Rows, array_row
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.nodes import DocumentFile, file_name
 from fsbridge.layouts.surroundings import Look
+from fsbridge.meaning.reading import read_group
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.tree import MAX_NAME
@@ -65,7 +66,7 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
         attributes=attributes,
         rows=rows,
         more=bool(more),
-        picture=None if plate_of(attributes) is None else PICTURE.suffix,
+        picture=None if read_group(attributes).plate is None else PICTURE.suffix,
         damage=damage,
     )
     return page(content)
@@ -110,7 +111,7 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, look: Loo
         return array_row(child.name, shown.opened(child.name, array, look).view(), neighbours, remark)
     if cast(Group, node).is_plain():
         return MemberRow(child.name, "directory", path)
-    pyramid = level_names(known_attributes(cast(Group, node)))
+    pyramid = level_names(known_meaning(cast(Group, node)))
     leave = partial(neighbours.leave, child.name)
     preview = "preview.png" if pyramid and leave("preview.png") else None
     suffixes = [suffix for suffix in ("h5",) if leave(suffix) and len(path) + 3 <= MAX_NAME]

@@ -20,8 +20,9 @@ import numpy as np
 
 from fsbridge.errors import printable
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.units import symbol
-from fsbridge.metadata import JSON, Axes, Axis
+from fsbridge.meaning import Axes, Axis
+from fsbridge.meaning.units import symbol
+from fsbridge.metadata import JSON
 
 _STYLE = """
 :root{color-scheme:light dark;--line:#d8d8de;--dim:#63636b;--back:#f6f6f8}

@@ -1,13 +1,13 @@
-"""Plates of wells (OME-NGFF HCS, 0.4 and 0.5): their metadata, and `plate.png`.
+"""`plate.png`: a picture of a plate of wells (OME-NGFF HCS).
 
-The picture has the wells in their places: each is the preview of the coarsest level of its first field. It is made from the
-present wells and fields. Not here: `PLATE.companion.ome` (`companion.py`), previews of arrays (`previews/picture.py`).
+It has the wells in their places: each is the preview of the coarsest level of its first field. It is made from the present
+wells and fields. Not here: what is a plate (`meaning/conventions/ome.py`), `PLATE.companion.ome` (`companion.py`), previews
+of arrays (`previews/picture.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,104 +19,23 @@ from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.images import listed_levels
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_attributes
+from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
 from fsbridge.layouts.files.looks.previews.png import png, samples
 from fsbridge.layouts.nodes import BytesHandle
-from fsbridge.layouts.units import text
-from fsbridge.metadata import JSON
+from fsbridge.meaning import Plate, Well
+from fsbridge.meaning.reading import read_group
 from fsbridge.model import Group
 from fsbridge.tree import Attrs, File
-
-MOST_SIDE = 64
-"""Most rows, and most columns, of a plate. A plate of 1,536 wells has 32 by 48."""
-
-
-@dataclass(frozen=True, slots=True)
-class Well:
-    """A well of a plate. `path`: names of the groups that lead to it from the plate."""
-
-    path: tuple[str, ...]
-    row: int
-    column: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plate:
-    """A plate of wells. `rows`, `columns`: their names."""
-
-    name: str | None
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    wells: tuple[Well, ...]
-
-
-def plate_of(attributes: Mapping[str, JSON]) -> Plate | None:
-    """Return the plate that a group is; None if it is no plate, or if its metadata make no sense."""
-    written = _part(attributes, "plate")
-    if written is None:
-        return None
-    rows, columns = (_names(written.get(side)) for side in ("rows", "columns"))
-    listed = written.get("wells")
-    if not rows or not columns or not isinstance(listed, list):
-        return None
-    wells = []
-    for one in listed:
-        path = _path(one.get("path")) if isinstance(one, dict) else None
-        if path is None or not isinstance(one, dict):
-            return None
-        row, column = one.get("rowIndex"), one.get("columnIndex")
-        if row is None and column is None and len(path) == 2 and path[0] in rows and path[1] in columns:  # before 0.4
-            row, column = rows.index(path[0]), columns.index(path[1])
-        if not (_is_index(row, len(rows)) and _is_index(column, len(columns))):
-            return None
-        assert isinstance(row, int)
-        assert isinstance(column, int)
-        wells.append(Well(path, row, column))
-    places = [(well.row, well.column) for well in wells]
-    return Plate(text(written.get("name")), rows, columns, tuple(wells)) if len(places) == len({*places}) else None
-
-
-def fields_of(attributes: Mapping[str, JSON]) -> list[tuple[str, ...]]:
-    """Return the paths of the images of a well, from its group."""
-    written = _part(attributes, "well") or {}
-    listed = written.get("images")
-    found = [_path(one.get("path")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    return [path for path in found if path is not None]
-
-
-def _part(attributes: Mapping[str, JSON], name: str) -> dict[str, Any] | None:
-    ome = attributes.get("ome")
-    found = (ome if isinstance(ome, dict) else attributes).get(name)
-    return found if isinstance(found, dict) else None
-
-
-def _names(written: JSON) -> tuple[str, ...]:
-    """Return the names of rows or columns; empty if one has no name, or if there are too many."""
-    sides = written if isinstance(written, list) else []
-    found = [text(one.get("name")) if isinstance(one, dict) else None for one in sides]
-    named = tuple(name for name in found if name is not None)
-    return named if len(named) == len(found) <= MOST_SIDE else ()
-
-
-def _path(written: JSON) -> tuple[str, ...] | None:
-    """Split a relative path; None if it is empty or contains `.` or `..`."""
-    parts = tuple((text(written) or "").strip("/").split("/"))
-    return None if any(part in ("", ".", "..") for part in parts) else parts
-
-
-def _is_index(value: JSON, count: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
 
 
 def is_plate(group: Group) -> bool:
     """True if the attributes of a group say that it is a plate."""
-    return plate_of(known_attributes(group)) is not None
+    return known_meaning(group).plate is not None
 
 
 def shown_plate(shown: OpenGroup) -> Plate:
     """Return the plate that a group is; NotFound if it is none."""
-    plate = plate_of(shown.group.attributes())
+    plate = read_group(shown.group.attributes()).plate
     if plate is None:
         raise NotFound(f"{shown.path.member} is no plate")
     return plate
@@ -126,9 +45,9 @@ def paths_of_fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list
     """Yield each well and the paths of its images below the plate; no paths if the group of the well is missing."""
     for well in plate.wells:
         try:
-            found = fields_of(shown.at(well.path).group.attributes())
+            found = read_group(shown.at(well.path).group.attributes()).fields
         except NotFound:
-            found = []
+            found = ()
         yield well, [(*well.path, *path) for path in found]
 
 
@@ -140,7 +59,7 @@ def plate_picture(shown: OpenGroup) -> PlatePicture:
     for well, paths in paths_of_fields(shown, plate):
         for path in paths[:1]:
             field = shown.at(path)
-            levels = listed_levels(field.group.attributes())
+            levels = read_group(field.group.attributes()).images
             if not levels:
                 raise NotFound(f"{'/'.join(path)} is no image")
             coarsest = field.below(levels[0][-1])

@@ -16,11 +16,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.conventions import packing
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.looks.previews.picture import Preview, markers, real_numbers, spelled
 from fsbridge.layouts.files.looks.previews.sampling import MOST_COLUMNS, Sample, Wish, drawable, is_number, sampled
-from fsbridge.layouts.units import symbol
+from fsbridge.meaning.units import symbol
 
 POINTS = 2000
 """Parts of a curve, at most."""
@@ -262,11 +261,11 @@ def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
     texts = {"Elements": spelled(how.sample.selection)}
     ends = _units(how, elements)
     if ends is not None:
-        times = real_numbers(elements, markers(view.metadata), packing(view.metadata))
+        times = real_numbers(elements, markers(view), view.packing)
         rows = np.searchsorted(ends, np.arange(len(times)), "right")
         shown = rows < _MOST_UNITS
         panel = Events("", times[shown], rows[shown], min(len(ends), _MOST_UNITS))
-        return how.drawn(Figure(view.name, [panel], f"time ({view.unit or 's'})", None, note, texts))
+        return how.drawn(Figure(view.name, [panel], f"time ({view.unit})", None, note, texts))
     positions = _positions(how, first)
     panels = []
     for title, column, real in _columns(view, elements):
@@ -282,7 +281,7 @@ def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[
         for name in fields[:MOST_COLUMNS]:
             yield name, elements[name], partial(real_numbers, markers=(), packing=None)
         return
-    real = partial(real_numbers, markers=markers(view.metadata), packing=packing(view.metadata))
+    real = partial(real_numbers, markers=markers(view), packing=view.packing)
     if elements.ndim == 1:
         yield "", elements, real
         return
@@ -293,15 +292,13 @@ def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[
 def _units(how: _DrawnTable, elements: NDArray[Any]) -> NDArray[np.int64] | None:
     """Return the number of the element at which each unit's events end; None if the array has no times of events.
 
-    Such an array is NWB's `spike_times`. Its index says which times belong to which unit.
+    All are of one unit if it is not known which unit they belong to, or if only a part of the array is drawn.
     """
-    view = how.view
-    if elements.ndim != 1 or elements.dtype.kind != "f" or not view.name.endswith("spike_times"):
+    if not how.view.meaning.values.events or elements.ndim != 1:
         return None
-    found = view.coordinate(f"{view.name}_index")
-    if found is None or found[0] is None or how.sample.middle or len(view.shape) != 1:
+    ends = how.view.meaning.ends
+    if ends is None or len(elements) != how.view.metadata.shape[0]:
         return np.array([len(elements)])
-    ends = found[0].astype(np.int64)
     rising = len(ends) and ends[-1] <= len(elements) and (np.diff(ends) >= 0).all() and ends[0] >= 0
     return ends if rising else np.array([len(elements)])
 
@@ -328,10 +325,9 @@ def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], 
     if axis.scale is not None:
         scale, offset = axis.scale, axis.offset
         return lambda x: offset + (x + first) * scale
-    found = None if axis.name is None or axis.name == view.name else view.coordinate(axis.name)
-    if found is not None and found[0] is not None and len(found[0]) == view.metadata.shape[place]:
-        values = found[0]
-        return lambda x: np.asarray(values[region.start + (np.rint(x).astype(np.int64) + first) * region.step], np.float64)
+    values = None if axis.name == view.name else view.positions(0)
+    if values is not None:
+        return lambda x: values[np.rint(x).astype(np.int64) + first]
     return lambda x: region.start + (x + first) * region.step
 
 

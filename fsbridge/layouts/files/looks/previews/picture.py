@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.conventions import missing_values, packing
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.selection import Selection
-from fsbridge.layouts.files.groups.images import Channel
 from fsbridge.layouts.files.looks.previews.png import HEIGHT, lettered, png
 from fsbridge.layouts.files.looks.previews.sampling import (
     PIXELS,
@@ -31,8 +29,8 @@ from fsbridge.layouts.files.looks.previews.sampling import (
     sampled,
     step_of,
 )
-from fsbridge.layouts.json_text import is_finite
-from fsbridge.metadata import ArrayMetadata
+from fsbridge.meaning import Channel
+from fsbridge.meaning.attributes import is_finite
 
 LOWEST, HIGHEST = 1.0, 99.0
 """Percentiles of the elements that are black and white: a few outliers leave the rest visible."""
@@ -151,8 +149,8 @@ def picture(view: View) -> Preview:
     """Return the plan of the PNG; Unfit if nothing can be drawn."""
     dtype = drawable(view)
     chosen = plane(view)
-    steps = tuple(step_of(view.axes[i], view.shape[i], view.coordinate) for i in (chosen.rows, chosen.columns))
-    ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], (steps[0], steps[1]))
+    steps = step_of(view, chosen.rows), step_of(view, chosen.columns)
+    ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], steps)
     height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
     colors = view.image.channels if view.image is not None else ()
     count = 1 if chosen.channels is None else view.shape[chosen.channels]
@@ -165,9 +163,8 @@ def picture(view: View) -> Preview:
     remaining = sorted(wanted)
     flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
     size = _fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio)
-    drawn = _Drawn(
-        view, chosen, sample, size, flips, view.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
-    )
+    labels = view.meaning.values.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
+    drawn = _Drawn(view, chosen, sample, size, flips, labels)
     return Preview(sample.selection, tuple(remaining.index(i) for i in wanted), sample.middle, partial(_draw, drawn))
 
 
@@ -205,7 +202,7 @@ def _draw(how: _Drawn, elements: NDArray[Any]) -> bytes:
         return png(np.ascontiguousarray(pixels.astype(np.uint8)), texts)
     if how.labels and kind in "iu" and len(layers) == 1:
         return png(labelled(_resized(layers, how.size)[0]), texts | {"Colors": "labels"})
-    numbers = real_numbers(layers, markers(view.metadata), packing(view.metadata))
+    numbers = real_numbers(layers, markers(view), view.packing)
     channels = (view.image.channels if view.image is not None else ())[: len(layers)]
     ends = [_ends(number, kind, _at(channels, i)) for i, number in enumerate(numbers)]
     texts["Limits"] = "; ".join("none" if end is None else f"{end[0]:.9g} {end[1]:.9g}" for end in ends)
@@ -257,9 +254,9 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
     return out
 
 
-def markers(metadata: ArrayMetadata) -> list[float]:
+def markers(view: View) -> list[float]:
     """Return the finite values that stand for missing elements. NaN and infinities always count as missing."""
-    return [value for value in missing_values(metadata) if is_finite(value)]
+    return [value for value in view.meaning.values.missing if is_finite(value)]
 
 
 def spelled(selection: Selection) -> str:

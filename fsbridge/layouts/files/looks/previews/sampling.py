@@ -10,26 +10,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsbridge.layouts.files.arrays.axis_kinds import (
-    color_axis,
-    is_channel,
-    is_geographic,
-    is_latitude,
-    is_longitude,
-    is_space,
-    is_time,
-)
+from fsbridge.layouts.files.arrays.colors import color_axis
 from fsbridge.layouts.files.arrays.extents import Unfit, View
 from fsbridge.layouts.files.arrays.selection import Pick, Selection
 from fsbridge.layouts.files.looks.previews import CHUNKS, DECODED_BYTES
-from fsbridge.layouts.units import converted
+from fsbridge.meaning.kinds import is_channel, is_geographic, is_latitude, is_longitude, is_space, is_time
+from fsbridge.meaning.units import converted
 from fsbridge.metadata import ArrayMetadata
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from fsbridge.layouts.axes import Coordinate
-    from fsbridge.metadata import Axis
+    from fsbridge.meaning import Axis
 
 
 MOST_COLUMNS = 16
@@ -103,14 +95,12 @@ def plane(view: View) -> Plane:
     return Plane(chosen[-2], chosen[-1], channels, False, color is not None)
 
 
-def step_of(axis: Axis, length: int, coordinate: Coordinate) -> float | None:
-    """Return the axis' spacing; if it is irregular, the mean spacing of its coordinate; None if it is unknown."""
-    if axis.scale is not None:
-        return axis.scale
-    found = None if axis.name is None or length < 2 else coordinate(axis.name)
-    if found is None or found[0] is None or len(found[0]) != length:
-        return None
-    step = float(found[0][-1] - found[0][0]) / (length - 1)
+def step_of(view: View, dimension: int) -> float | None:
+    """Return the spacing along a dimension; if it is irregular, the mean spacing; None if it is unknown."""
+    scale, positions = view.axes[dimension].scale, view.positions(dimension)
+    if scale is not None or positions is None or len(positions) < 2:
+        return scale
+    step = float(positions[-1] - positions[0]) / (len(positions) - 1)
     return step if math.isfinite(step) and step else None
 
 

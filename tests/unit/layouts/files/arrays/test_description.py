@@ -17,12 +17,12 @@ from fsbridge.layouts.files.arrays.description import (
 )
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.metadata import Axis
+from fsbridge.meaning import Axis, Meaning
 
 
 def view(name: str, values: np.ndarray[Any, Any], axis: Axis, **changes: Any) -> View:
     array = fake_array(values, (2,) * values.ndim, **changes)
-    return View(name, array.metadata, whole(values.shape), (axis,) * values.ndim, False)
+    return View(name, array.metadata, whole(values.shape), Meaning((axis,) * values.ndim), False)
 
 
 VIEWS = [

@@ -12,7 +12,8 @@ from fsbridge.layouts.files import filetypes
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
-from fsbridge.metadata import ArrayMetadata, Axis, ChunkGrid, DataType
+from fsbridge.meaning import Axis, Meaning
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 
 NUMPY = [
     "?",
@@ -50,7 +51,7 @@ SHAPES = [
 def view(shape: tuple[int, ...], dtype: DataType, x_first: bool = False, reverse: bool = False) -> View:
     order = tuple(reversed(range(len(shape)))) if reverse else None
     metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), dtype, order=order)
-    return View("a", metadata, whole(shape), (Axis(),) * len(shape), x_first)
+    return View("a", metadata, whole(shape), Meaning((Axis(),) * len(shape)), x_first)
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,10 @@ from fsbridge.layouts.files.filetypes.mrc import mrc
 from fsbridge.layouts.files.filetypes.nii import nii
 from fsbridge.layouts.files.filetypes.nrrd import nrrd
 from fsbridge.layouts.files.filetypes.tiff import ome, tif
-from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis, ChunkGrid
+from fsbridge.meaning import Axes, Axis
+from fsbridge.meaning.convention import Written
+from fsbridge.meaning.reading import read_array
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 
 AXES = (
     Axis("t", "second", 0.5, 3.0),
@@ -35,7 +39,7 @@ AXES = (
 def view(values: np.ndarray[Any, Any], axes: Axes, x_first: bool = False, attributes: dict[str, JSON] | None = None) -> View:
     grid = ChunkGrid(values.shape, values.shape)
     metadata = ArrayMetadata(grid, data_type(values.dtype), attributes=attributes or {})
-    return View("a", metadata, whole(values.shape), axes, x_first)
+    return View("a", metadata, whole(values.shape), replace(read_array(Written(metadata)), axes=axes), x_first)
 
 
 def content(found: FileMap, values: np.ndarray[Any, Any]) -> bytes:

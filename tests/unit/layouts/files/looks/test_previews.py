@@ -7,6 +7,7 @@ import itertools
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -32,7 +33,10 @@ from fsbridge.layouts.files.looks.previews.curves import envelope, number_text, 
 from fsbridge.layouts.files.looks.previews.picture import picture
 from fsbridge.layouts.files.looks.previews.png import lettered
 from fsbridge.layouts.files.looks.previews.sampling import Wish, sampled
-from fsbridge.metadata import ArrayMetadata, Axis, ChunkGrid, DataType
+from fsbridge.meaning import Axis, Meaning
+from fsbridge.meaning.convention import Written
+from fsbridge.meaning.reading import read_array
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import Directory, File
 
@@ -90,7 +94,8 @@ def view_of(
     values: Any, axes: tuple[Axis, ...] | None = None, chunks: tuple[int, ...] | None = None, **changes: Any
 ) -> View:
     metadata = fake_array(values, chunks or values.shape, **changes).metadata
-    return View("a", metadata, whole(values.shape), axes or (Axis(),) * values.ndim, False)
+    meaning = read_array(Written(metadata))
+    return View("a", metadata, whole(values.shape), replace(meaning, axes=axes or meaning.axes), False)
 
 
 def test_p12_the_middle_plane_of_a_volume_is_what_zarr_python_reads_between_percentiles(tmp_path: Path) -> None:
@@ -378,7 +383,7 @@ def test_p7_the_middle_is_shown_where_all_of_a_plane_would_cost_too_much(tmp_pat
 def test_p7_many_small_chunks_are_sampled_more_coarsely(colors: tuple[int, ...]) -> None:
     shape = (*colors, 1_500_000, 1 << 20)
     metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), DataType("u", 1, "little", "u", np.dtype("u1")))
-    found = picture(View("a", metadata, whole(shape), tuple(map(Axis, ["c", "y", "x"][-len(shape) :])), False))
+    found = picture(View("a", metadata, whole(shape), Meaning(tuple(map(Axis, ["c", "y", "x"][-len(shape) :]))), False))
     picks = found.selection.picks[-2:]
     assert not found.middle
     assert 1000 < found.selection.size <= CHUNKS
@@ -509,6 +514,7 @@ def test_times_of_spikes_are_a_raster_with_a_row_for_each_unit(tmp_path: Path) -
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["units/spike_times"] = np.concatenate([np.arange(10.0), np.arange(5.0) + 0.5])
         file["units/spike_times_index"] = np.array([10, 15])
+        file["units"].attrs["neurodata_type"] = "Units"
     svg = ElementTree.fromstring(content(tree_of(tmp_path / "s.h5"), "units/spike_times.preview.svg"))
     (marks,) = svg.iter(f"{SVG}path")
     rows = [mark.split("v")[0].split()[1] for mark in marks.attrib["d"].split("M")[1:]]

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from fake_model import fake_array
 
-from fsbridge.layouts.axes import axes_of, regular
 from fsbridge.layouts.files.arrays.selection import parse_region
-from fsbridge.layouts.units import converted, fold, symbol
-from fsbridge.metadata import Axis
+from fsbridge.meaning import Axis
+from fsbridge.meaning.convention import Written
+from fsbridge.meaning.conventions.cf import regular
+from fsbridge.meaning.reading import read_array
+from fsbridge.meaning.units import converted, fold, symbol
 
 X, Y, Z = (Axis(name, "nanometer", scale) for name, scale in (("x", 4.0), ("y", 5.0), ("z", 40.0)))
+SPACES = tuple(axis._replace(kind="space") for axis in (X, Y, Z))
 UNNAMED = tuple(axis._replace(name=None) for axis in (X, Y, Z))
 
 
@@ -27,7 +30,7 @@ def axes(
     beside: dict[str, Any] = {},  # noqa: B006
 ) -> tuple[Axis, ...]:
     array = fake_array(np.zeros(shape, "u1"), shape, attributes=own, dimension_names=labels)
-    return axes_of(array.metadata, groups, names, x_first, beside.get)
+    return read_array(Written(array.metadata, groups, names, x_first, beside.get)).axes
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])
@@ -41,7 +44,8 @@ def test_ome_ngff(version: str) -> None:
         "coordinateTransformations": [{"type": "scale", "scale": [2, 1, 1]}],
     }]  # fmt: skip
     group = {"multiscales": multiscales} if version == "0.4" else {"ome": {"version": "0.5", "multiscales": multiscales}}
-    assert axes({}, group, names=("0",)) == (Z._replace(scale=80.0), Y, X)
+    x, y, z = SPACES
+    assert axes({}, group, names=("0",)) == (z._replace(scale=80.0), y, x)
     found = axes({}, {}, group, names=("img", "s", "1"))
     assert [axis.scale for axis in found] == [160, 10, 8]
     assert [axis.offset for axis in found] == [40, 2.5, 2]

@@ -2,7 +2,7 @@
 
 `spatialdata` looks for metadata where a version has them: those of an image in version 0.1 where OME-Zarr 0.4 has them,
 which belongs to Zarr v2. Elements are stored alike in both versions of each pair below. Pure. Not here: OME-Zarr's own
-versions (`conventions.py`).
+versions (`ome_versions.py`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fsbridge.meaning.attributes import text
+
 _LENGTHS = {
     "picometer": (1e-12, "pm picometers picometre picometres"),
     "angstrom": (1e-10, "Å Å A ang angstroms ångström ångstrom"),
@@ -31,17 +33,6 @@ _SYMBOLS = {
     "meter": "m", "kilometer": "km", "nanosecond": "ns", "microsecond": "µs", "millisecond": "ms", "second": "s",
     "minute": "min", "hour": "h",
 }  # fmt: skip
-
-
-def text(value: object) -> str | None:
-    """Return a JSON value if it is text; None if it is something else, empty, or contains lone surrogates."""
-    if not isinstance(value, str):
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return None
-    return value or None
 
 
 def fold(unit: object) -> str | None:

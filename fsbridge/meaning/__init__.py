@@ -1,0 +1,172 @@
+"""What arrays and groups stand for: `Meaning`, one frozen record of an array, and `GroupMeaning`, one of a group.
+
+Attributes, and what lies beside an array, are read in one place: `reading.py` asks each convention (`conventions/`) in a
+stated order. Everything that shows an array reads these records, and knows no word of a convention. Unknown is None, never
+a default. Pure: no clock, thread or store. Imports no library, because `fsbridge --help` names the file types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from fsbridge.metadata import JSON
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Attributes: TypeAlias = Mapping[str, JSON]
+
+Coordinate: TypeAlias = "Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | None]"
+"""Finds an array of at most one dimension in the same group, by name, and returns its values and its attributes.
+
+The values are None if they are no numbers, or too many to read. The whole is None if there is no such array.
+"""
+
+
+def no_coordinate(name: str) -> None:
+    """Return None: nothing lies beside the array."""
+
+
+Kind: TypeAlias = Literal["space", "time", "channel", "northing", "easting"]
+"""What an axis counts. The last two are coordinates of a map in a projection."""
+
+
+class Axis(NamedTuple):
+    """What one dimension of an array means: element i lies at `offset + i * scale`, in `unit` ("nanometer", "second", ...).
+
+    `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None if none is given.
+    `kind`: what the source says that the axis counts, whatever its name and its unit are; None if it does not say it.
+    """
+
+    name: str | None = None
+    unit: str | None = None
+    scale: float | None = None
+    offset: float = 0.0
+    kind: Kind | None = None
+
+
+Axes: TypeAlias = tuple[Axis, ...]
+"""One per dimension, in the array's own dimension order."""
+
+
+class Channel(NamedTuple):
+    """One channel. `color`: red, green and blue; `window`: the values that are shown as black and as full colour."""
+
+    label: str | None = None
+    color: tuple[int, int, int] | None = None
+    window: tuple[float, float] | None = None
+
+
+class Image(NamedTuple):
+    """The image that an array is a level of."""
+
+    name: str
+    channels: tuple[Channel, ...] = ()
+
+
+class System(NamedTuple):
+    """A coordinate reference system. `code`: of EPSG; None if it is not known. `geographic`: None if that is not known."""
+
+    code: int | None
+    geographic: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What the elements stand for.
+
+    `missing`: the numbers that stand for missing elements, first the one that its format itself defines. `packing`: factor
+    and offset that turn stored numbers into the quantity. `unit`: of that quantity. `greatest`: a number that no element
+    exceeds. `labels`: each element is the number of an object. `events`: the elements are times of events.
+    """
+
+    missing: tuple[int | float, ...] = ()
+    packing: tuple[float, float] | None = None
+    unit: str | None = None
+    greatest: int | None = None
+    labels: bool = False
+    events: bool = False
+
+
+Positions: TypeAlias = "NDArray[np.float64]"
+"""The position of each element along one axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What an array means. Each convention adds what it knows to what is known already.
+
+    `positions`: by dimension, where the elements lie along an axis without a regular spacing. `system`: of a map; None if
+    nothing says that there is one. `image`: the image that the array is a level of. `ends`: of events that belong to several
+    units, the number of the element after the last one of each unit.
+    """
+
+    axes: Axes = ()
+    positions: Mapping[int, Positions] = field(default_factory=dict, compare=False)
+    values: Values = Values()
+    system: System | None = None
+    image: Image | None = None
+    ends: NDArray[np.int64] | None = field(default=None, compare=False)
+
+
+Path: TypeAlias = tuple[str, ...]
+"""Names that lead from a group to what is below it."""
+
+
+class Well(NamedTuple):
+    """A well of a plate. `path`: names of the groups that lead to it from the plate."""
+
+    path: Path
+    row: int
+    column: int
+
+
+class Plate(NamedTuple):
+    """A plate of wells. `rows`, `columns`: their names."""
+
+    name: str | None
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    wells: tuple[Well, ...]
+
+
+class Columns(NamedTuple):
+    """The members of a group that are the columns of a table, in their order. `row_names`: the one that names the rows.
+
+    `required`: that one must be there.
+    """
+
+    names: tuple[str, ...]
+    row_names: str | None
+    required: bool
+
+
+class Encoded(NamedTuple):
+    """A group that is one column. `parts`: names of its two arrays.
+
+    If `coded`, the first has the numbers of elements of the second, -1 for none. Else the second is true where an element of
+    the first is missing.
+    """
+
+    parts: tuple[str, str]
+    coded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMeaning:
+    """What a group means.
+
+    `images`: the paths of the levels of each of its images, the finest first. `numbered`: members that are called `s0`, `s1`
+    and so on are levels of one image. `plate`: the plate that the group is. `fields`: the paths of the images of a well.
+    `columns`: of the table that the group is. `encoded`: the column that the group is.
+    """
+
+    images: tuple[tuple[Path, ...], ...] = ()
+    numbered: bool = False
+    plate: Plate | None = None
+    fields: tuple[Path, ...] = ()
+    columns: Columns | None = None
+    encoded: Encoded | None = None

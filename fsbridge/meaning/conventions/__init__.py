@@ -1,0 +1,1 @@
+"""The conventions, one module each. Their table and its order are in `reading.py`."""

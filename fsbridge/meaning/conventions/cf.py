@@ -1,0 +1,168 @@
+"""CF and netCDF: coordinates, missing and packed elements, units, grid mappings.
+
+Not here: how xarray and Zarr spell `_FillValue` (`xarray.py`), what netCDF-C notes in HDF5 files (`netcdf.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System, Values
+from fsbridge.meaning.attributes import finite, number, single, text
+from fsbridge.meaning.convention import Convention, Written, sensible
+from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
+from fsbridge.meaning.units import fold
+from fsbridge.metadata import JSON
+
+FILL_VALUE = "_FillValue"
+PACKED = ("scale_factor", "add_offset")
+
+BOUNDS = ("bounds", "climatology")
+"""Attributes of a coordinate that name another array with the edges of each cell (CF conventions, 7.1 and 7.4)."""
+
+OF_COORDINATES = frozenset(("units", "calendar", *BOUNDS, "standard_name", "axis", "positive", FILL_VALUE))
+"""Attributes that change the meaning of a coordinate's values."""
+
+REGULAR_TOLERANCE = 1e-5
+"""Largest deviation of a coordinate from regular spacing, as a fraction of the step: float32 coordinates are rounded."""
+
+_EARTH = [6378137, 298.257223563, None]
+"""Semi-major axis and inverse flattening of WGS 84, and no radius."""
+
+_KINDS: dict[JSON, Kind] = {"projection_y_coordinate": "northing", "projection_x_coordinate": "easting"}
+
+
+def _array(written: Written, known: Meaning) -> Meaning:
+    known = _placed(written, known)
+    mapping = written.attributes.get("grid_mapping")
+    if known.system is None and mapping is not None:
+        known = replace(known, system=_system(written, mapping))
+    return replace(known, values=_values(written, known.values))
+
+
+# ---- axes
+
+
+def _placed(written: Written, known: Meaning) -> Meaning:
+    """Add unit and spacing, or positions, from arrays that are called like the dimensions."""
+    axes, positions = list(known.axes), dict(known.positions)
+    for dimension, (axis, length) in enumerate(zip(axes, written.metadata.shape, strict=True)):
+        if axis.scale is not None or axis.name is None:
+            continue
+        beside = written.coordinate(axis.name)
+        if beside is None or (beside[0] is not None and len(beside[0]) != length):
+            continue
+        values, attributes = beside
+        axes[dimension], uneven = along(axis, values, attributes)
+        if uneven is not None:
+            positions[dimension] = uneven
+    return replace(known, axes=sensible(tuple(axes)), positions=positions)
+
+
+def along(axis: Axis, values: Positions | None, attributes: Attributes) -> tuple[Axis, Positions | None]:
+    """Return the axis with what its coordinate says of it; and the coordinate's values, if they have no regular spacing."""
+    spacing = None if values is None else regular(values)
+    unit = axis.unit or fold(attributes.get("units") or attributes.get("unit"))
+    axis = axis._replace(unit=unit, kind=axis.kind or _KINDS.get(text(attributes.get("standard_name"))))
+    if spacing is None:
+        return axis, values
+    return axis._replace(scale=spacing[0], offset=spacing[1]), None
+
+
+def regular(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Return step and first value of coordinates; None if they are not regularly spaced, or are fewer than two."""
+    if len(values) < 2 or not np.isfinite(values).all():
+        return None
+    first, step = float(values[0]), float(values[-1] - values[0]) / (len(values) - 1)
+    if not step or not math.isfinite(step):
+        return None
+    away = np.abs(values - (first + step * np.arange(len(values))))
+    rounding = abs(float(np.abs(values).max())) * 2.0**-22  # coordinates may have been rounded to float32
+    regular = float(away.max()) <= abs(step) * REGULAR_TOLERANCE + rounding and rounding < abs(step) / 4
+    return (step, first) if regular else None
+
+
+# ---- elements
+
+
+def _values(written: Written, known: Values) -> Values:
+    dtype, attributes = written.metadata.dtype.numpy, written.attributes
+    unit = known.unit or _unit(attributes, written.x_first)
+    if dtype is None or dtype.kind not in "iuf":
+        return replace(known, unit=unit)
+    packing, greatest = known.packing or packing_of(attributes, *PACKED), known.greatest
+    listed = [number(each, dtype.kind == "f") for name in (FILL_VALUE, "missing_value") for each in _each(attributes, name)]
+    missing = _fitting((*known.missing, *(n for n in listed if n is not None)), dtype)
+    if greatest is None and packing is None and not missing and dtype.kind != "f":
+        greatest = _greatest(attributes)
+    return replace(known, missing=missing, packing=packing, unit=unit, greatest=greatest)
+
+
+def _each(attributes: Attributes, name: str) -> Sequence[JSON]:
+    value = attributes.get(name)
+    return value if isinstance(value, list) else [value]
+
+
+def _fitting(numbers: Sequence[int | float], dtype: np.dtype[Any]) -> tuple[int | float, ...]:
+    """Return those numbers that elements can be, each once."""
+    ends = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    return tuple(dict.fromkeys(n for n in numbers if not math.isfinite(n) or ends.min <= n <= ends.max))
+
+
+def packing_of(attributes: Attributes, factor_name: str, offset_name: str) -> tuple[float, float] | None:
+    """Return factor and offset under these names; None if nothing is packed, or if one of them is no finite number."""
+    factor, offset = finite(single(attributes.get(factor_name, 1.0))), finite(single(attributes.get(offset_name, 0.0)))
+    return None if factor is None or offset is None or not factor or (factor, offset) == (1.0, 0.0) else (factor, offset)
+
+
+def _unit(attributes: Attributes, x_first: bool) -> str | None:
+    written = attributes.get("units")
+    return unit_of(None if x_first and isinstance(written, list) else written)  # N5 lists the units of its axes
+
+
+def unit_of(written: JSON) -> str | None:
+    """Return the unit of elements as it is spelled; None if it is no printable text."""
+    unit = text(single(written))
+    return unit if unit is not None and unit.isprintable() else None
+
+
+def _greatest(attributes: Attributes) -> int | None:
+    """Return the upper end of `actual_range`, which holds for stored numbers if nothing is packed or missing."""
+    written = attributes.get("actual_range")
+    ends = [number(end, False) for end in written] if isinstance(written, list) and len(written) == 2 else []
+    if len(ends) == 2 and isinstance(ends[0], int) and isinstance(ends[1], int) and 0 <= ends[0] <= ends[1]:
+        return ends[1]
+    return None
+
+
+# ---- grid mappings
+
+
+def _system(written: Written, mapping: JSON) -> System:
+    """Return the system that a grid mapping's variable describes, as far as it is known."""
+    variable = (text(mapping) or "").partition(":")[0].split()
+    beside = written.coordinate(variable[0]) if variable else None
+    return System(None, None) if beside is None else _of_mapping(beside[1])
+
+
+def _of_mapping(attributes: Attributes) -> System:
+    kind, codes = attributes.get("grid_mapping_name"), (epsg_code(attributes.get(name)) for name in ("epsg_code", "epsg"))
+    code = next((code for code in codes if code is not None), None)
+    systems = (system_of_wkt(attributes.get(name)) for name in ("crs_wkt", "spatial_ref"))
+    if code is None and (known := next((system for system in systems if system is not None), None)) is not None:
+        return known
+    if not isinstance(kind, str):
+        return System(code, None)
+    if kind != "latitude_longitude":
+        return System(code, False)
+    earth = [attributes.get(name) for name in ("semi_major_axis", "inverse_flattening", "earth_radius")]
+    return System(code or (WGS84 if earth in ([None] * 3, _EARTH) else None), True)
+
+
+CF = Convention("CF and netCDF", _array)

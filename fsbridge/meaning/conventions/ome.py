@@ -1,0 +1,262 @@
+"""OME-NGFF, versions 0.1 to 0.6: `multiscales`, `omero`, `image-label`, `plate` and `well`, also inside of `ome`.
+
+Not here: how 0.4 and 0.5 become each other (`ome_versions.py`), COSEM's `transform` in the same lists (`cosem.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fsbridge.meaning import Attributes, Axes, Axis, Channel, GroupMeaning, Image, Kind, Meaning, Path, Plate, Well
+from fsbridge.meaning.attributes import dicts, is_finite, numbers, text
+from fsbridge.meaning.convention import Convention, Written, sensible
+from fsbridge.meaning.units import fold
+from fsbridge.metadata import JSON
+
+MOST_SIDE = 64
+"""Most rows, and most columns, of a plate. A plate of 1,536 wells has 32 by 48."""
+
+_MOST_LEVELS = 64
+"""Most levels of an image. This is more than enough, because each level halves the one before."""
+
+_KINDS: Mapping[str, Kind] = {"space": "space", "time": "time", "channel": "channel"}
+
+
+class Level(NamedTuple):
+    """An array as a level of an image: its entry of `multiscales` and of `datasets`, and its number there.
+
+    `holder`: the attributes beside `multiscales`; `group`: what the image's group is called, if that is known.
+    """
+
+    scales: Attributes
+    dataset: Attributes
+    number: int
+    path: str
+    holder: Attributes
+    group: str | None
+
+
+def level_of(groups: Sequence[Attributes], names: Sequence[str]) -> Level | None:
+    """Return the level of an image that the array at the path `names` is; `groups` as in `Written`."""
+    for above, attributes in enumerate(groups, 1):
+        holder = _holder(attributes)
+        path = "/".join(names[-above:])
+        for scales in dicts(holder, "multiscales"):
+            for number, dataset in enumerate(dicts(scales, "datasets")):
+                if str(dataset.get("path", "")).strip("/") == path:
+                    group = names[-above - 1] if len(names) > above else None
+                    return Level(scales, dataset, number, path, holder, group)
+    return None
+
+
+def first_level(groups: Sequence[Attributes], names: Sequence[str], rank: int) -> Axes | None:
+    """Return the axes, in C order, of the first level of the array's image; None if the array is not a level."""
+    level = level_of(groups, names)
+    if level is None:
+        return None
+    axes = _axes(level.scales, next(dicts(level.scales, "datasets")), rank, False)
+    return None if axes is None else sensible(axes)
+
+
+def axis_names(groups: Sequence[Attributes], names: Sequence[str], rank: int) -> tuple[str, ...] | None:
+    """Return the names of the axes of the array's image; None if it is no level, or some axis has no name."""
+    level = level_of(groups, names)
+    written = None if level is None else level.scales.get("axes")
+    labels = [text(axis.get("name")) for axis in written if isinstance(axis, dict)] if isinstance(written, list) else []
+    named = tuple(label for label in labels if label)
+    return named if len(named) == len(labels) == rank else None
+
+
+def _holder(attributes: Attributes) -> Attributes:
+    """Return the attributes that hold the image's metadata: those in `ome`, since version 0.5."""
+    ome = attributes.get("ome")
+    return ome if isinstance(ome, dict) else attributes
+
+
+def _array(written: Written, known: Meaning) -> Meaning:
+    level = level_of(written.groups, written.names)
+    if level is not None:
+        axes = _axes(level.scales, level.dataset, written.rank, written.x_first)
+        known = replace(known, axes=known.axes if axes is None else sensible(axes), image=_image(level))
+    if _is_labels(written.groups):
+        known = replace(known, values=replace(known.values, labels=True))
+    return known
+
+
+def _is_labels(groups: Sequence[Attributes]) -> bool:
+    """True if the array's group, or the next one above, marks it as an image of labels."""
+    return any("image-label" in holder for above in groups[:2] for holder in (above, _holder(above)))
+
+
+def _image(level: Level) -> Image | None:
+    own = text(level.scales.get("name"))
+    base = own if own not in (None, "", "/") else level.group
+    if base is None:
+        return None
+    return Image(base if level.number == 0 else f"{base} {level.path}", _channels(level.holder.get("omero")))
+
+
+def _channels(omero: JSON) -> tuple[Channel, ...]:
+    listed = omero.get("channels") if isinstance(omero, dict) else None
+    return tuple(_channel(channel) for channel in listed) if isinstance(listed, list) else ()
+
+
+def _channel(channel: JSON) -> Channel:
+    if not isinstance(channel, dict):
+        return Channel()
+    color, window = channel.get("color"), channel.get("window")
+    rgb = re.fullmatch(r"#?([0-9A-Fa-f]{6})", color) if isinstance(color, str) else None
+    ends = [window.get(end) for end in ("start", "end")] if isinstance(window, dict) else []
+    limits = [float(end) for end in ends if is_finite(end)]
+    return Channel(
+        text(channel.get("label")),
+        None if rgb is None else (int(rgb[1][:2], 16), int(rgb[1][2:4], 16), int(rgb[1][4:], 16)),
+        (limits[0], limits[1]) if len(limits) == 2 and limits[0] < limits[1] else None,
+    )
+
+
+def _axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> Axes | None:
+    """Return the axes of a level. None if nothing says anything of them, or COSEM's `transform` does."""
+    if "transform" in dataset and "coordinateTransformations" not in dataset:
+        return None
+    written = _written_axes(scales, dataset)
+    named = written if isinstance(written, list) and len(written) == rank else [None] * rank
+    factors, offsets, known = _composed(scales, dataset, rank)
+    axes = [
+        Axis(
+            text(axis.get("name")) if isinstance(axis, dict) else text(axis),
+            fold(axis.get("unit")) if isinstance(axis, dict) else None,
+            factor if known else None,
+            offset,
+            _KINDS.get(str(axis.get("type"))) if isinstance(axis, dict) else None,
+        )
+        for axis, factor, offset in zip(named, factors, offsets, strict=True)
+    ]
+    return tuple(reversed(axes)) if x_first else tuple(axes)
+
+
+def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
+    """Return the axes of OME-Zarr 0.6: those of the coordinate system that the dataset is transformed to."""
+    if "coordinateSystems" not in scales:
+        return scales.get("axes")
+    outputs = [transform.get("output") for transform in dicts(dataset, "coordinateTransformations")]
+    names = [output.get("name") if isinstance(output, dict) else output for output in outputs]
+    systems = [system for system in dicts(scales, "coordinateSystems") if system.get("name") in names]
+    return systems[0].get("axes") if systems else None
+
+
+def _composed(scales: Attributes, dataset: Attributes, rank: int) -> tuple[list[float], list[float], bool]:
+    """Return scale and offset of each axis, and True if a scale is given.
+
+    If any transformation is not a scale, a translation or the identity, all scales are 1, all offsets 0, and the flag False.
+    """
+    factors, offsets, known = [1.0] * rank, [0.0] * rank, False
+    for transform in _transformations(scales, dataset):
+        kind = transform.get("type")
+        values = numbers(transform.get(kind), rank) if kind in ("scale", "translation") else None
+        if kind == "identity":
+            continue
+        if values is None:
+            return [1.0] * rank, [0.0] * rank, False
+        if kind == "scale":
+            known = True
+            factors = [a * b for a, b in zip(factors, values, strict=True)]
+            offsets = [a * b for a, b in zip(offsets, values, strict=True)]
+        else:
+            offsets = [a + b for a, b in zip(offsets, values, strict=True)]
+    return factors, offsets, known
+
+
+def _transformations(scales: Attributes, dataset: Attributes) -> Iterator[Attributes]:
+    """Yield the transformations of a dataset, in the order in which they apply.
+
+    Before version 0.6, those of the whole image follow. In 0.6 they lead to further coordinate systems, and are left out.
+    """
+    above = () if "coordinateSystems" in scales else dicts(scales, "coordinateTransformations")
+    for transform in (*dicts(dataset, "coordinateTransformations"), *above):
+        if transform.get("type") == "sequence":
+            yield from dicts(transform, "transformations")
+        else:
+            yield transform
+
+
+def _group(attributes: Attributes, known: GroupMeaning) -> GroupMeaning:
+    holder = _holder(attributes)
+    images = tuple(_levels(holder)) or known.images
+    plate, fields = holder.get("plate"), holder.get("well")
+    return replace(
+        known,
+        images=images,
+        plate=_plate(plate) if isinstance(plate, dict) else known.plate,
+        fields=tuple(_fields(fields)) if isinstance(fields, dict) else known.fields,
+    )
+
+
+def _levels(holder: Attributes) -> Iterator[tuple[Path, ...]]:
+    """Yield the paths of the levels of each image."""
+    for scales in dicts(holder, "multiscales"):
+        paths = [text(dataset.get("path")) for dataset in dicts(scales, "datasets")]
+        split = [_path(path) for path in paths if path is not None]
+        if split and len(split) <= _MOST_LEVELS and None not in split:
+            yield tuple(path for path in split if path is not None)
+
+
+def _plate(written: Mapping[str, Any]) -> Plate | None:
+    """Return the plate; None if its metadata make no sense."""
+    rows, columns = (_sides(written.get(side)) for side in ("rows", "columns"))
+    listed = written.get("wells")
+    if not rows or not columns or not isinstance(listed, list):
+        return None
+    wells = []
+    for one in listed:
+        path = _path(one.get("path")) if isinstance(one, dict) else None
+        if path is None or not isinstance(one, dict):
+            return None
+        row, column = one.get("rowIndex"), one.get("columnIndex")
+        if row is None and column is None and len(path) == 2 and path[0] in rows and path[1] in columns:  # before 0.4
+            row, column = rows.index(path[0]), columns.index(path[1])
+        if not (_is_index(row, len(rows)) and _is_index(column, len(columns))):
+            return None
+        assert isinstance(row, int)
+        assert isinstance(column, int)
+        wells.append(Well(path, row, column))
+    places = {(well.row, well.column) for well in wells}
+    return Plate(text(written.get("name")), rows, columns, tuple(wells)) if len(places) == len(wells) else None
+
+
+def _fields(well: Mapping[str, Any]) -> Iterator[Path]:
+    for image in dicts(well, "images"):
+        path = _path(image.get("path"))
+        if path is not None:
+            yield path
+
+
+def _sides(written: JSON) -> tuple[str, ...]:
+    """Return the names of rows or columns; empty if one has no name, or if there are too many."""
+    sides = written if isinstance(written, list) else []
+    found = [text(one.get("name")) if isinstance(one, dict) else None for one in sides]
+    named = tuple(name for name in found if name is not None)
+    return named if len(named) == len(found) <= MOST_SIDE else ()
+
+
+def _path(written: JSON) -> Path | None:
+    """Split a relative path; None if it is empty or contains `.` or `..`."""
+    parts = tuple((text(written) or "").strip("/").split("/"))
+    return None if any(part in ("", ".", "..") for part in parts) else parts
+
+
+def _is_index(value: JSON, count: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < count
+
+
+def names_of_members(attributes: Attributes) -> set[str]:
+    """Return the members that lists of images name, whatever they are: the first part of each path."""
+    datasets = (dataset for scales in dicts(_holder(attributes), "multiscales") for dataset in dicts(scales, "datasets"))
+    paths = (dataset.get("path") for dataset in datasets)
+    return {path.strip("/").partition("/")[0] for path in paths if isinstance(path, str)}
+
+
+OME = Convention("OME-NGFF", _array, _group, frozenset(("multiscales", "ome")))

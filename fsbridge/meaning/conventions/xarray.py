@@ -1,0 +1,131 @@
+"""xarray: names of dimensions in Zarr v2, and how it and Zarr say which elements are missing; for the layouts, too.
+
+`_FillValue` stands for missing elements. In Zarr v3, xarray wants an integer as it is and a real number as the base64 of a
+double; it refuses the whole group if it finds anything else. In Zarr v2, xarray, netCDF-C and GDAL use the array's
+`fill_value`. netCDF and HDF5 have a number, mostly in a list of one.
+
+Not here: what fills chunks that are not stored (`layouts/json_text.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from dataclasses import replace
+
+import numpy as np
+
+from fsbridge.meaning import Attributes, Meaning
+from fsbridge.meaning.attributes import number, single
+from fsbridge.meaning.convention import Convention, Written
+from fsbridge.meaning.conventions.cf import FILL_VALUE, PACKED
+from fsbridge.metadata import JSON, ArrayMetadata
+
+DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""The names of dimensions in Zarr v2; netCDF-C and GDAL read them, too."""
+
+
+def dimension_names(attributes: Attributes, rank: int) -> tuple[str | None, ...] | None:
+    """Return the names of dimensions. The attribute itself stays."""
+    names = attributes.get(DIMENSIONS)
+    if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    return None
+
+
+def _array(written: Written, known: Meaning) -> Meaning:
+    missing = missing_value(written.metadata)
+    if missing is None or (not missing and FILL_VALUE not in written.attributes):
+        return known  # writers of Zarr v2 put a fill value of 0 there without meaning anything, and zeros would be missing
+    return replace(known, values=replace(known.values, missing=(*known.values.missing, missing)))
+
+
+def missing_value(metadata: ArrayMetadata) -> int | float | None:
+    """Return the number that xarray takes for missing elements; None if there is none, or elements are not real numbers."""
+    dtype = metadata.dtype.numpy
+    if dtype is None or dtype.kind not in "iuf":
+        return None
+    if ".zarray" in metadata.native and metadata.dimension_names is not None and isinstance(metadata.fill, bytes):
+        value = np.frombuffer(metadata.fill, dtype)[0]  # xarray opens only arrays with dimension names
+        if value == value:  # NaN counts as missing without a marker
+            return float(value) if dtype.kind == "f" else int(value)
+    return _number(metadata.attributes.get(FILL_VALUE), dtype.kind == "f")
+
+
+def _number(written: JSON, real: bool) -> int | float | None:
+    """Return the number of a `_FillValue`, also from Zarr v3's base64."""
+    plain = number(written, real)
+    return _from_zarr3(single(written)) if plain is None and real else plain
+
+
+def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
+    """The source's attributes, with numbers where xarray wants numbers."""
+    # netCDF has lists of one number, from which xarray makes arrays of objects.
+    shown = {name: single(value) if name in PACKED else value for name, value in metadata.shown_attributes().items()}
+    if isinstance(shown.get(FILL_VALUE), str) and (missing := missing_value(metadata)) is not None:
+        shown[FILL_VALUE] = missing  # the text may be Zarr v3's base64 of a double
+    return shown
+
+
+def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
+    """Return the attributes for Zarr v3, with the marker of missing elements; a source that is Zarr v3 has its own."""
+    if "zarr.json" in metadata.native:
+        return dict(metadata.attributes)
+    missing = missing_value(metadata)
+    return zarr2_attributes(metadata) | ({} if missing is None else {FILL_VALUE: _in_zarr3(missing)})
+
+
+def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
+    """Return the element that `.zarray` gives as `fill_value`; None for null.
+
+    zarr-python fills absent chunks with it, but xarray, GDAL and netCDF-C also take it for "missing". So it is the source's
+    marker of missing elements, if there is one. An array without a marker but with dimension names, which xarray opens, gets
+    null: else its zeros would be missing. Where this is not what fills the source's own absent chunks, the layout shows
+    those as files (`layouts/chunk_variants.py`). A source that is Zarr v2 itself keeps what it says.
+    """
+    own = metadata.fill if isinstance(metadata.fill, bytes) else bytes(metadata.dtype.itemsize)
+    dtype = metadata.dtype.numpy
+    if ".zarray" in metadata.native or dtype is None or dtype.kind not in "biufcSU" or metadata.dtype.serializer != "bytes":
+        return own
+    filled = np.frombuffer(own, dtype)[0]
+    marker = missing_value(metadata)
+    if marker is None:
+        return None if _nothing_missing(metadata) and filled == filled else own  # NaN counts as missing without a marker
+    try:
+        shown = np.array(marker, dtype)
+    except OverflowError:
+        return own
+    return own if shown == filled or (marker != marker and filled != filled) else shown.tobytes()
+
+
+def zarr2_text(metadata: ArrayMetadata) -> bool:
+    """True if elements are variable-length text and no element is missing: xarray would show empty text as missing.
+
+    Such an array's `fill_value` is null, and an absent chunk then has empty texts for every reader.
+    """
+    return (
+        metadata.dtype.serializer == "vlen-utf8"
+        and ".zarray" not in metadata.native
+        and not metadata.fill
+        and _nothing_missing(metadata)
+    )
+
+
+def _nothing_missing(metadata: ArrayMetadata) -> bool:
+    """True if xarray opens the array in Zarr v2, and no attribute defines missing elements."""
+    names = metadata.dimension_names if metadata.shape else ()
+    return names is not None and None not in names and FILL_VALUE not in metadata.attributes
+
+
+def _in_zarr3(missing: int | float) -> JSON:
+    return missing if isinstance(missing, int) else base64.b64encode(struct.pack("<d", missing)).decode("ascii")
+
+
+def _from_zarr3(text: JSON) -> float | None:
+    try:
+        return float(struct.unpack("<d", base64.b64decode(text, validate=True))[0]) if isinstance(text, str) else None
+    except (ValueError, struct.error):
+        return None
+
+
+XARRAY = Convention("xarray", _array)
