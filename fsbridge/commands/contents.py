@@ -22,6 +22,7 @@ from fsbridge.layouts.members import openers
 from fsbridge.links import dead_end
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.reading import read_array
+from fsbridge.meaning.units import symbol
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import Array, Child, Chunks, Group, Link, Node, OtherFile, as_array
 from fsbridge.threads.parallel import apart
@@ -244,22 +245,17 @@ def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
 
 def _axes(metadata: ArrayMetadata, above: _Above) -> list[dict[str, str | None]] | None:
     """Return names and units of an array's dimensions, as it or a group above says; None if none says either."""
-    parsed = read_array(Written(metadata, above.groups, above.names, above.x_first)).axes
-    names = metadata.dimension_names or (None,) * len(metadata.shape)
-    units = metadata.attributes.get("units")
-    listed = units if isinstance(units, list) and len(units) == len(names) else [None] * len(names)
-    axes = [
-        {"name": name or axis.name, "unit": unit if isinstance(unit, str) else axis.unit}
-        for name, unit, axis in zip(names, listed, parsed, strict=True)
-    ]
-    return axes if any(axis["name"] or axis["unit"] for axis in axes) else None
+    axes = read_array(Written(metadata, above.groups, above.names, above.x_first)).axes
+    known = any(axis.name or axis.unit for axis in axes)
+    return [{"name": axis.name, "unit": axis.unit} for axis in axes] if known else None
 
 
 def _axes_text(row: Row) -> str | None:
     if row.axes is None:
         return None
+    units = [symbol(axis["unit"]) for axis in row.axes]
     return "axes: " + ", ".join(
-        f"{axis['name'] or '?'}{' [' + axis['unit'] + ']' if axis['unit'] else ''}" for axis in row.axes
+        f"{axis['name'] or '?'}{f' [{unit}]' if unit else ''}" for axis, unit in zip(row.axes, units, strict=True)
     )
 
 

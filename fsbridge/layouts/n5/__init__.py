@@ -31,7 +31,6 @@ from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDir
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.n5.documents import (
     DOCUMENT,
-    Spacing,
     array_document,
     group_document,
     native,
@@ -41,6 +40,7 @@ from fsbridge.layouts.n5.documents import (
 )
 from fsbridge.layouts.surroundings import Look, Surroundings
 from fsbridge.lru import LRU
+from fsbridge.meaning.conventions.n5_attributes import Spacing
 from fsbridge.metadata import JSON, ArrayMetadata, Format, Index
 from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry

@@ -21,12 +21,17 @@ from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON
 
 FILL_VALUE = "_FillValue"
+UNITS = "units"
 PACKED = ("scale_factor", "add_offset")
+
+_TYPED = frozenset((FILL_VALUE, "missing_value", "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"))
+_RANGE = "actual_range"
+"""Attributes with numbers of the type of the elements. `actual_range` has the type of the unpacked quantity."""
 
 BOUNDS = ("bounds", "climatology")
 """Attributes of a coordinate that name another array with the edges of each cell (CF conventions, 7.1 and 7.4)."""
 
-OF_COORDINATES = frozenset(("units", "calendar", *BOUNDS, "standard_name", "axis", "positive", FILL_VALUE))
+OF_COORDINATES = frozenset((UNITS, "calendar", *BOUNDS, "standard_name", "axis", "positive", FILL_VALUE))
 """Attributes that change the meaning of a coordinate's values."""
 
 REGULAR_TOLERANCE = 1e-5
@@ -68,7 +73,7 @@ def _placed(written: Written, known: Meaning) -> Meaning:
 def along(axis: Axis, values: Positions | None, attributes: Attributes) -> tuple[Axis, Positions | None]:
     """Return the axis with what its coordinate says of it; and the coordinate's values, if they have no regular spacing."""
     spacing = None if values is None else regular(values)
-    unit = axis.unit or fold(attributes.get("units") or attributes.get("unit"))
+    unit = axis.unit or fold(attributes.get(UNITS) or attributes.get("unit"))
     axis = axis._replace(unit=unit, kind=axis.kind or _KINDS.get(text(attributes.get("standard_name"))))
     if spacing is None:
         return axis, values
@@ -111,8 +116,11 @@ def _each(attributes: Attributes, name: str) -> Sequence[JSON]:
 
 def _fitting(numbers: Sequence[int | float], dtype: np.dtype[Any]) -> tuple[int | float, ...]:
     """Return those numbers that elements can be, each once."""
-    ends = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    return tuple(dict.fromkeys(n for n in numbers if not math.isfinite(n) or ends.min <= n <= ends.max))
+    if dtype.kind == "f":
+        most = float(np.finfo(dtype).max)
+        return tuple(dict.fromkeys(n for n in numbers if not math.isfinite(n) or abs(n) <= most))
+    ends = np.iinfo(dtype)
+    return tuple(dict.fromkeys(n for n in numbers if ends.min <= n <= ends.max))
 
 
 def packing_of(attributes: Attributes, factor_name: str, offset_name: str) -> tuple[float, float] | None:
@@ -122,7 +130,7 @@ def packing_of(attributes: Attributes, factor_name: str, offset_name: str) -> tu
 
 
 def _unit(attributes: Attributes, x_first: bool) -> str | None:
-    written = attributes.get("units")
+    written = attributes.get(UNITS)
     return unit_of(None if x_first and isinstance(written, list) else written)  # N5 lists the units of its axes
 
 
@@ -134,11 +142,16 @@ def unit_of(written: JSON) -> str | None:
 
 def _greatest(attributes: Attributes) -> int | None:
     """Return the upper end of `actual_range`, which holds for stored numbers if nothing is packed or missing."""
-    written = attributes.get("actual_range")
+    written = attributes.get(_RANGE)
     ends = [number(end, False) for end in written] if isinstance(written, list) and len(written) == 2 else []
     if len(ends) == 2 and isinstance(ends[0], int) and isinstance(ends[1], int) and 0 <= ends[0] <= ends[1]:
         return ends[1]
     return None
+
+
+def typed(attributes: Attributes, packed: bool = False) -> list[str]:
+    """Return the names of those attributes whose numbers must have the type of the elements (CF conventions, 2.5.1)."""
+    return [name for name in attributes if name in _TYPED or (name == _RANGE and not packed)]
 
 
 # ---- grid mappings

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsbridge.meaning import Axis
+from fsbridge.meaning.conventions.cf import UNITS, typed
 from fsbridge.meaning.units import symbol
 from fsbridge.metadata import JSON
 
@@ -132,7 +133,7 @@ class _Dimensions:
 def spaced(path: str, extent: int, axis: Axis) -> dict[str, JSON]:
     """Describe the dataset of a coordinate that is made from an axis' spacing."""
     values = axis.offset + (axis.scale or 1.0) * np.arange(extent, dtype="<f8")
-    return valued(path, values, {"units": symbol(axis.unit) or axis.unit} if axis.unit else {})
+    return valued(path, values, {UNITS: symbol(axis.unit) or axis.unit} if axis.unit else {})
 
 
 def valued(
@@ -145,6 +146,7 @@ def valued(
         "shape": list(values.shape),
         "dtype": values.dtype.str,
         "attributes": dict(attributes),
+        "typed": typed(attributes),
         "characters": True,
         "items": base64.b64encode(values.tobytes()).decode(),
     }

@@ -18,6 +18,7 @@ from fsbridge.layouts.files.h5.dimensions import Labelled
 from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions import anndata, hdf5, nwb
+from fsbridge.meaning.conventions.cf import typed
 from fsbridge.metadata import JSON
 from fsbridge.tree import escape
 
@@ -101,13 +102,14 @@ def spell(dtype: np.dtype[Any]) -> JSON:
 
 def dataset(view: View, path: str) -> dict[str, JSON]:
     """Describe the dataset that shows an array."""
-    shown = stored(view)
+    shown, said = stored(view), attributes(view)
     described: dict[str, JSON] = {
         "kind": "dataset",
         "path": path,
         "shape": [view.shape[i] for i in shown.order],
         "dtype": shown.dtype,
-        "attributes": attributes(view),
+        "attributes": said,
+        "typed": typed(said, view.packing is not None),
         "characters": is_labelled(view) and characters(view.attributes),
         "labels": _labels(view, shown.order),
         "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,

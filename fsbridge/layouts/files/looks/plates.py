@@ -127,7 +127,7 @@ class PlatePicture(File):
             cell[: side - _GAP, : side - _GAP] = (0, 0, 0, 255)
             top, left = ((side - _GAP - extent) // 2 for extent in picture.shape[:2])
             cell[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
-        return png(out, {"Title": plate.name or "plate", "Software": "fsbridge"})
+        return png(out, {"Title": plate.name or "Plate", "Software": "fsbridge"})
 
 
 def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:

@@ -98,23 +98,26 @@ def _has_integers(array: NDArray[Any], items: Sequence[Any]) -> bool:
     return all(type(item) is not int or item == found for item, found in zip(items, array.reshape(-1).tolist(), strict=True))
 
 
-def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = None, characters: bool = False) -> None:
+def set_attributes(
+    owner: Any, attributes: Mapping[str, Any], described: Any = None, characters: bool = False, typed: Sequence[str] = ()
+) -> None:
     """Write all attributes. One that HDF5 cannot hold is left out, and the others are still written.
 
-    `described`: a dataset's dtype. `characters`: texts get a fixed length, as in netCDF (NC_CHAR), because some of its
-    readers fail at texts of variable length (NC_STRING), or show their addresses.
+    `described`: a dataset's dtype; `typed`: attributes that get this type, if their numbers fit. `characters`: texts get a
+    fixed length, as in netCDF (NC_CHAR), because some of its readers fail at texts of variable length (NC_STRING), or show
+    their addresses.
     """
     for name, value in attributes.items():
         try:
             found = attribute(value)
-            found = _alike(found, described) if name == "_FillValue" else found
+            found = _alike(found, described) if name in typed else found
             _set_attribute(owner, encodable(name), found, characters)
         except (ValueError, TypeError, OSError, RuntimeError, OverflowError) as error:
             print(f"attribute {name[:80]!r}: {error}", file=sys.stderr)
 
 
 def _alike(value: Any, described: Any) -> Any:
-    """Convert numbers to the dataset's type if they fit: netCDF accepts a missing value only in the type of the elements."""
+    """Convert numbers to the dataset's type if they fit: programs that read netCDF ignore them in another type."""
     dtype = np.dtype(described) if isinstance(described, str) and described not in ("text", "bytes") else None
     if dtype is None or dtype.kind not in "iuf" or isinstance(value, str) or value.dtype.kind not in "iuf":
         return value

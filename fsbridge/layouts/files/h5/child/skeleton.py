@@ -106,7 +106,8 @@ class Skeleton:
             self._file.links.create_soft(raw(item["path"]), raw(item["target"]), link_creation())
             return
         owner = self._group(item["path"]) if item["kind"] == "group" else plain.create(self._file, item)
-        plain.set_attributes(owner, item.get("attributes", {}), item.get("dtype"), bool(item.get("characters")))
+        typed = item.get("typed", ())
+        plain.set_attributes(owner, item.get("attributes", {}), item.get("dtype"), bool(item.get("characters")), typed)
 
     def _group(self, name: str) -> Any:
         self._groups.add(name)

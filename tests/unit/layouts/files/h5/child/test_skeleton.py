@@ -31,6 +31,13 @@ def dataset(path: str, **described: Any) -> dict[str, Any]:
     return {"kind": "dataset", "path": path, "shape": [3], "dtype": "<f8", **described}
 
 
+def test_attributes_that_must_have_the_type_of_the_elements_have_it_if_their_numbers_fit() -> None:
+    attributes = {"missing_value": -999, "flag_values": [0, 1, 2], "valid_min": 0.5, "other": 7}
+    file, _ = written([dataset("/d", dtype="<i2", attributes=attributes, typed=[*attributes][:3])], {})
+    types = {name: np.asarray(value).dtype for name, value in file["d"].attrs.items()}
+    assert types == {"missing_value": np.int16, "flag_values": np.int16, "valid_min": np.float64, "other": np.int64}
+
+
 def test_p3_what_cannot_be_written_is_named_in_its_own_group() -> None:
     group = {"kind": "group", "path": "/g", "attributes": {}}
     bad = [dataset(path, dtype="nonsense") for path in ("/bad", "/g/bad", "/g/worse")]
