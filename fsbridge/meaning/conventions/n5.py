@@ -65,7 +65,7 @@ def _axes(written: Written) -> Axes | None:
     for above, attributes in enumerate((own, *written.groups)):
         scale, units = _resolution(attributes, rank)
         labels = one_each(attributes.get("axes"), rank)
-        if scale is None and not any(isinstance(label, str) for label in labels):
+        if scale is None and not any(isinstance(said, str) for said in (*labels, *units)):
             continue
         level = _level(attributes, names[-1] if names else "", rank) if above else None
         reduced = factors or level
@@ -101,7 +101,8 @@ def _resolution(attributes: Attributes, rank: int) -> tuple[list[float] | None, 
     written = attributes.get("pixelResolution")
     if isinstance(written, dict):
         return numbers(written.get("dimensions"), rank), [written.get("unit")] * rank
-    return numbers(written, rank), ["um"] * rank
+    scale = numbers(written, rank)
+    return scale, units if scale is None else ["um"] * rank  # as n5-viewer defines a list without a unit
 
 
 def _level(attributes: Attributes, name: str, rank: int) -> list[float] | None:

@@ -12,6 +12,7 @@ from fsbridge.layouts.files.arrays.selection import parse_region
 from fsbridge.meaning import Axis
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.cf import regular
+from fsbridge.meaning.kinds import is_space, is_time
 from fsbridge.meaning.reading import read_array
 from fsbridge.meaning.units import converted, fold, symbol
 
@@ -118,6 +119,26 @@ def test_no_part_of_a_transformation_stored_elsewhere_is_shown() -> None:
 )  # fmt: skip
 def test_n5(own: dict[str, Any], groups: Any, expected: tuple[Axis, ...]) -> None:
     assert axes(own, *groups, names=("s1",), x_first=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "unit"),
+    [({"axes": ["x", "y", "z"]}, None), ({"axes": ["x", "y", "z"], "units": ["nm"] * 3}, "nanometer"),
+     ({"units": ["nm"] * 3}, "nanometer"), ({"units": ["nm"] * 3, "pixelResolution": "nonsense"}, "nanometer"),
+     ({"resolution": [1, 2, 3]}, None)],
+)  # fmt: skip
+def test_n5_without_a_unit_has_none(own: dict[str, Any], unit: str | None) -> None:
+    for found in (axes(own, x_first=True), axes({}, own, names=("s0",), x_first=True)):
+        assert [axis.unit for axis in found] == [unit] * 3
+        assert [axis.scale for axis in found] == own.get("resolution", [None] * 3)
+
+
+def test_an_axis_counts_what_its_image_says() -> None:
+    written = [{"name": "q", "type": "time"}, {"name": "t", "type": "space"}, {"name": "x", "type": "other"}]
+    group = {"multiscales": [{"axes": written, "datasets": [{"path": "a"}]}]}
+    found = axes({}, group)
+    assert [is_time(axis) for axis in found] == [True, False, False]
+    assert [is_space(axis) for axis in found] == [False, True, True]
 
 
 def test_names_and_coordinates_of_xarray() -> None:

@@ -114,7 +114,8 @@ def _alike(view: View) -> Hashable:
     The only attributes in headers are the packing, the unit, the missing value, and the geographic reference.
     """
     metadata, dtype, name = view.metadata, view.metadata.dtype, view.name
-    said = view.axes, view.meaning.values, georeference(view), view.image
+    uneven = [(dimension, hash(places.tobytes())) for dimension, places in view.meaning.positions.items()]
+    said = view.axes, uneven, view.meaning.values, georeference(view), view.image
     written = repr((said, dtype.name, metadata.fill_spelling))  # 1.0 and 1 are equal but are written differently
     of_type = dtype.native, dtype.numpy, dtype.itemsize, dtype.endian, dtype.serializer
     of_array = metadata.grid, metadata.order, metadata.fill, metadata.varlength, metadata.codec, metadata.refused

@@ -113,11 +113,9 @@ def _pick(item: str, length: int) -> Pick:
 
 
 def _moved(axis: Axis, pick: Pick) -> Axis:
-    if pick.whole:
+    if pick.whole or axis.scale is None:
         return axis
-    scale = 1.0 if axis.scale is None else axis.scale
-    known = axis.scale is not None or pick.step != 1
-    return axis._replace(scale=scale * pick.step if known else None, offset=axis.offset + pick.start * scale)
+    return axis._replace(scale=axis.scale * pick.step, offset=axis.offset + pick.start * axis.scale)
 
 
 Span = tuple[int, int]

@@ -11,7 +11,9 @@ from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing
 from fsbridge.meaning.kinds import is_channel, is_geographic
 
 if TYPE_CHECKING:
-    from fsbridge.meaning import Axes
+    from collections.abc import Sequence
+
+    from fsbridge.meaning import Axes, Axis
 
 _TYPES = {"u1": 1, "i2": 2, "i4": 3, "f4": 4, "f8": 5, "c8": 6, "c16": 9, "u2": 12, "u4": 13, "i8": 14, "u8": 15}
 
@@ -58,12 +60,20 @@ def _band_names(view: View, bands: int) -> list[str]:
     axis, channels = view.picture_axes[0], view.image.channels if view.image is not None else ()
     if is_channel(axis) and len(channels) == bands:
         names = [channel.label or f"Band {i + 1}" for i, channel in enumerate(channels)]
-    elif axis.name is None:
-        return []
     else:
-        step, unit = axis.scale or 1.0, f" {axis.unit}" if axis.unit and axis.scale is not None else ""
-        names = [f"{axis.name} {number(float(f'{axis.offset + i * step:.12g}'))}{unit}" for i in range(bands)]
+        places, unit = _positions(view, axis, bands), f" {axis.unit}" if axis.unit else ""
+        if axis.name is None or places is None:
+            return []
+        names = [f"{axis.name} {number(float(f'{place:.12g}'))}{unit}" for place in places]
     return ["".join(_plain(char) for char in name) for name in names]
+
+
+def _positions(view: View, axis: Axis, bands: int) -> Sequence[float] | None:
+    """Return the position of each band along its axis; None if it is unknown."""
+    if axis.scale is not None:
+        return [axis.offset + i * axis.scale for i in range(bands)]
+    uneven = view.positions(view.picture[0])
+    return None if uneven is None else uneven.tolist()
 
 
 def _plain(char: str) -> str:

@@ -33,10 +33,11 @@ def volume(view: View) -> tuple[int, ...]:
 
 
 def spacing(axis: Axis, unit: str | None) -> float:
-    """Return the axis' scale in `unit`; unconverted if its own unit is unknown, and 1 if it has no scale."""
-    scale = 1.0 if axis.scale is None else axis.scale
-    found = None if unit is None else converted(scale, axis.unit, unit)
-    return scale if found is None else found
+    """Return the axis' scale in `unit`; unconverted if its own unit is unknown. An unknown scale is 1, in no unit."""
+    if axis.scale is None:
+        return 1.0
+    scale = None if unit is None else converted(axis.scale, axis.unit, unit)
+    return axis.scale if scale is None else scale
 
 
 def offset(axis: Axis, unit: str | None) -> float:

@@ -15,6 +15,8 @@ from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
 if TYPE_CHECKING:
     import numpy as np
 
+    from fsbridge.meaning import Axis
+
 _MODES = {"i1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12, "u1": 6}
 """MRC's modes by numpy's type. Unsigned bytes have no mode and become unsigned integers of 16 bits."""
 
@@ -47,7 +49,7 @@ def _header(view: View, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> 
     record["size"] = (shape[-1], shape[-2], int(np.prod(shape[:-2])))
     record["mode"] = _MODES[f"{dtype.kind}{dtype.itemsize}"]
     record["sampling"] = sampling
-    record["cell"] = [n * (abs(spacing(axes[i], "angstrom")) if i < len(axes) else 1.0) for i, n in enumerate(sampling)]
+    record["cell"] = [n * (_edge(axes[i]) if i < len(axes) else 1.0) for i, n in enumerate(sampling)]
     record["angles"] = 90
     record["axes"] = (1, 2, 3)
     record["dmax"], record["dmean"], record["rms"] = -1, -2, -1  # not computed, by the standard's convention
@@ -56,6 +58,11 @@ def _header(view: View, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> 
     record["origin"] = [offset(axes[i], "angstrom") if i < len(axes) else 0.0 for i in range(3)]
     record["machst"] = (0x44, 0x44, 0, 0)
     return record.tobytes()
+
+
+def _edge(axis: Axis) -> float:
+    """Return the size of a voxel along an axis in Angstrom; 0 if it is unknown, as programs write it then."""
+    return 0.0 if axis.scale is None else abs(spacing(axis, "angstrom"))
 
 
 def _sections(view: View) -> int:

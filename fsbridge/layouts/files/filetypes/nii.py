@@ -35,7 +35,9 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
 
     dtype, packed = narrowed(view, *_TYPES), view.packing
     axes = [Axis() if i is None else view.axes[i] for i in order]
-    unit = _unit([view.axes[i].unit for i in order[:3] if i is not None])
+    spaces = [view.axes[i] for i in order[:3] if i is not None]
+    placed = all(axis.scale is not None for axis in spaces)
+    unit = _unit([axis.unit for axis in spaces]) if placed else None  # numbers without a unit are not calibrated
     header: Any = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")  # type: ignore[no-untyped-call]  # nibabel has no types
     header.set_data_shape([1 if i is None else view.shape[i] for i in order])
     header.set_data_dtype(dtype.newbyteorder("="))
@@ -47,7 +49,7 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
         affine[i, i] *= steps[i]
     header.set_qform(affine, code=1, strip_shears=True)
     header.set_sform(affine, code=1)
-    timed = len(axes) > 3 and (order[3] is None or seconds(axes[3].unit) is not None)
+    timed = len(axes) > 3 and (order[3] is None or (seconds(axes[3].unit) is not None and axes[3].scale is not None))
     header.set_xyzt_units({"millimeter": "mm", "micrometer": "micron"}.get(unit or ""), "sec" if timed else None)
     if len(axes) > 3 and is_time(axes[3]):
         header["toffset"] = offset(axes[3], "second")

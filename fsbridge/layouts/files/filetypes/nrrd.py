@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
     ]
     quoted = [_quoted(_UNITS.get(one or "", one or "")) for one in units]
     parts = int(dtype.kind == "c")  # the two parts of a complex number are the fastest axis
-    if all(is_space(axis) for axis in axes) and len(axes) <= MAX_SPACE:
+    if all(axis.scale is not None and is_space(axis) for axis in axes) and len(axes) <= MAX_SPACE:
         directions = [_direction(scale, row, len(axes)) for row, scale in enumerate(scales)]
         lines += [
             "space: left-posterior-superior" if len(axes) == 3 and all(lengths) else f"space dimension: {len(axes)}",
@@ -77,14 +78,18 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
         ]
         if any(units):
             lines.append("space units: " + " ".join(quoted))
-    else:  # ITK opens no file in which only some axes have directions, so each has a spacing and a start
+    elif any(axis.scale is not None for axis in axes):
+        # ITK opens no file in which only some axes have directions, so each has a spacing and a start. Positions along axes
+        # other than space are counted where they are not known, because ITK ignores all starts if one is missing.
+        unknown = [axis.scale is None and is_space(axis) for axis in axes]
+        unnamed = [axis.scale is None for axis in axes]
         lines += [
-            "spacings: " + " ".join(["nan"] * parts + [number(scale) for scale in scales]),
-            "axis mins: " + " ".join(["nan"] * parts + starts),
-            "centers: " + " ".join(["???"] * parts + ["node"] * len(axes)),
+            "spacings: " + " ".join(["nan"] * parts + _known(map(number, scales), unknown, "nan")),
+            "axis mins: " + " ".join(["nan"] * parts + _known(starts, unknown, "nan")),
+            "centers: " + " ".join(["???"] * parts + _known(["node"] * len(axes), unknown, "???")),
         ]
         if any(units):
-            lines.append("units: " + " ".join(['""'] * parts + quoted))
+            lines.append("units: " + " ".join(['""'] * parts + _known(quoted, unnamed, '""')))
     if parts:
         lines.append("kinds: " + " ".join(["complex", *(["domain"] * len(axes))]))
     if any(labels):
@@ -104,6 +109,10 @@ def _quantized(view: View, dtype: np.dtype[Any]) -> list[str]:
     least = start - factor / 2
     most = least + factor * 2 ** (8 * dtype.itemsize)
     return [f"old min: {number(least)}", f"old max: {number(most)}"] if math.isfinite(most) else []
+
+
+def _known(texts: Iterable[str], unknown: Sequence[bool], otherwise: str) -> list[str]:
+    return [otherwise if is_unknown else text for text, is_unknown in zip(texts, unknown, strict=True)]
 
 
 def _direction(scale: float, row: int, rank: int) -> str:

@@ -13,7 +13,7 @@ from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, R
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
 from fsbridge.layouts.files.filetypes.geometry import Tag, georeference, length_unit, number, spacing
 from fsbridge.meaning.kinds import is_channel, is_space, is_time
-from fsbridge.meaning.units import symbol
+from fsbridge.meaning.units import seconds, symbol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,8 +61,6 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
     color, own = color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
     unit, size = length_unit(view.picture_axes), view.selection.size * dtype.itemsize
     metadata: dict[str, Any] = {}
-    if unit is not None:
-        metadata["unit"] = {"micrometer": "um"}.get(unit) or (symbol(unit) or unit).encode("ascii", "replace").decode()
     if color is None:
         letters = letters_of(view.picture_axes)
         places = sorted(range(len(letters)), key=lambda i: "TZCYX".index(letters[i]))  # ImageJ accepts no other order
@@ -73,17 +71,21 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
     else:
         order = color_order(view, color)
         metadata["axes"], shape, rows = "YXS", tuple(view.shape[i] for i in order[-3:]), order[-3:-1]
+    across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
+    known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
+    if unit is not None and known:
+        metadata["unit"] = {"micrometer": "um"}.get(unit) or (symbol(unit) or unit).encode("ascii", "replace").decode()
     for place, letter in zip(order if color is None else order[-3:], metadata["axes"], strict=False):
         axis = view.axes[place]
         if letter == "Z" and axis.scale is not None:
             metadata["spacing"] = abs(spacing(axis, unit))
-        if letter == "T" and axis.scale is not None:
+        if letter == "Z" and axis.scale is None and "unit" in metadata:
+            metadata["zunit"] = "pixel"  # ImageJ would take the distance of planes for 1 unit
+        if letter == "T" and axis.scale is not None and seconds(axis.unit) is not None:
             metadata["finterval"] = spacing(axis, "second")
     pages = math.prod(shape[:-3])
     if color is None:
         metadata |= _looks(view, metadata["axes"], shape, pages)
-    across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
-    known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
     tags, large = [*_gdal(view), *georeference(view)], size + pages * PAGE_BYTES > CLASSIC_BYTES
     if own:
         page = {"metadata": metadata, "truncate": large or pages > MAX_PAGES, "extratags": tags}
@@ -169,8 +171,8 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
         if letter in "ZYX" and axis.scale is not None:
             metadata[f"PhysicalSize{letter}"] = abs(axis.scale)
             metadata[f"PhysicalSize{letter}Unit"] = symbol(axis.unit) or "pixel"
-        if letter == "T" and axis.scale is not None and axis.scale > 0:
-            metadata["TimeIncrement"], metadata["TimeIncrementUnit"] = axis.scale, symbol(axis.unit) or "s"
+        if letter == "T" and axis.scale is not None and axis.scale > 0 and seconds(axis.unit) is not None:
+            metadata["TimeIncrement"], metadata["TimeIncrementUnit"] = axis.scale, symbol(axis.unit)
     metadata["Name"] = xml_text(view.file_name if view.image is None else view.image.name)
     channels = view.image.channels if view.image is not None else ()
     if "C" in letters and len(channels) == shape[letters.index("C")]:

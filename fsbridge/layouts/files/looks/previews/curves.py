@@ -335,6 +335,7 @@ def _label(view: View) -> str:
     axis = view.axes[0] if view.axes else None
     if axis is None:
         return ""
-    described = axis.scale is not None or axis.unit is not None
+    if axis.scale is None and (axis.name == view.name or view.positions(0) is None):
+        return f"{axis.name} index" if axis.name else "index"
     unit = symbol(axis.unit)
-    return f"{axis.name or ('position' if described else 'index')}{f' ({unit})' if unit else ''}"
+    return f"{axis.name or 'position'}{f' ({unit})' if unit else ''}"

@@ -16,7 +16,8 @@ import tifffile
 
 from fsbridge.formats.dtypes import data_type
 from fsbridge.layouts.files.arrays.extents import FileMap, View
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.arrays.selection import parse_region, whole
+from fsbridge.layouts.files.filetypes.envi import envi_header
 from fsbridge.layouts.files.filetypes.meta import mha
 from fsbridge.layouts.files.filetypes.mrc import mrc
 from fsbridge.layouts.files.filetypes.nii import nii
@@ -303,3 +304,57 @@ def test_packed_numbers_are_described_with_factor_and_offset(dtype: str, tmp_pat
         assert (width, float(told[b"old min"]) + width / 2) == (0.25, -3.5)
     else:
         assert told == {}
+
+
+UNPLACED = Axis("z", "micrometer")
+"""An axis with a unit, but without a regular spacing: irregular depths, or an affine transformation."""
+
+
+@pytest.mark.parametrize("axes", [(UNPLACED,) * 3, (UNPLACED, Axis("y", "micrometer", 2.0), Axis("x", "micrometer", 2.0))])
+def test_unknown_spacing_is_not_one_unit(axes: Axes, tmp_path: Path) -> None:
+    values, placed = numbers((3, 4, 5), "<u2"), axes[1].scale is not None
+    image: Any = nibabel.Nifti1Image.from_bytes(content(nii(view(values, axes)), values))
+    assert image.header.get_xyzt_units()[0] == "unknown"
+    with tifffile.TiffFile(io.BytesIO(content(tif(view(values, axes)), values))) as file:
+        said = file.imagej_metadata or {}
+        units = ("um", "pixel") if placed else (None, None)
+        assert (said.get("unit"), said.get("zunit"), said.get("spacing")) == (*units, None)
+    (tmp_path / "a.mrc").write_bytes(content(mrc(view(values, axes)), values))
+    with mrcfile.open(tmp_path / "a.mrc") as volume:
+        assert volume.voxel_size.tolist() == ((20000.0, 20000.0, 0.0) if placed else (0.0, 0.0, 0.0))
+        np.testing.assert_array_equal(volume.data, values)
+    for write in (nrrd, mha):
+        path = tmp_path / f"a.{write.__name__}"
+        path.write_bytes(content(write(view(values, axes)), values))
+        read = SimpleITK.ReadImage(str(path))
+        assert read.GetSpacing() == ((0.002, 0.002, 1.0) if placed else (1.0, 1.0, 1.0))
+        np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(read), values)
+    header, _ = nrrd_header(tmp_path / "a.nrrd")
+    assert ("spacings: 0.002 0.002 nan" in header, "space" in header) == (placed, False)
+
+
+def nrrd_header(path: Path) -> tuple[str, bytes]:
+    head, _, rest = path.read_bytes().partition(b"\n\n")
+    return head.decode(), rest
+
+
+def test_bands_are_named_by_their_positions_only_if_these_are_known() -> None:
+    values = numbers((3, 4, 5), "<u2")
+    unknown = view(values, (Axis("depth", "meter"), Axis("y"), Axis("x")))
+    uneven = replace(unknown, meaning=replace(unknown.meaning, positions={0: np.array([0.5, 5.0, 500.0])}))
+    texts = [dict(envi_header(shown).pieces)[0] for shown in (unknown, uneven)]
+    assert b"band names" not in texts[0]
+    assert b"band names = {depth 0.5 meter, depth 5 meter, depth 500 meter}\n" in texts[1]
+
+
+def test_steps_of_a_region_are_no_spacing_where_none_is_known() -> None:
+    assert parse_region("1::2", (10,)).axes((UNPLACED,)) == (UNPLACED,)
+
+
+def test_frames_without_a_unit_of_time_are_not_seconds_apart() -> None:
+    values = numbers((2, 3, 4), "<u2")
+    for axis, said in ((Axis("t", None, 5.0), None), (Axis("t", "minute", 5.0), 300.0)):
+        with tifffile.TiffFile(io.BytesIO(content(tif(view(values, (axis, Axis("y"), Axis("x")))), values))) as file:
+            assert (file.imagej_metadata or {}).get("finterval") == said
+        with tifffile.TiffFile(io.BytesIO(content(ome(view(values, (axis, Axis("y"), Axis("x")))), values))) as file:
+            assert ("TimeIncrement" in (file.ome_metadata or "")) == (said is not None)
