@@ -79,13 +79,15 @@ class Values:
     """What the elements stand for.
 
     `missing`: the numbers that stand for missing elements, first the one that its format itself defines. `packing`: factor
-    and offset that turn stored numbers into the quantity. `unit`: of that quantity. `greatest`: a number that no element
-    exceeds. `labels`: each element is the number of an object. `events`: the elements are times of events.
+    and offset that turn stored numbers into the quantity. `unit`: of that quantity. `signed`: whether integers are signed,
+    if attributes say something else than the type. `greatest`: a number that no element exceeds. `labels`: each element is
+    the number of an object. `events`: the elements are times of events.
     """
 
     missing: tuple[int | float, ...] = ()
     packing: tuple[float, float] | None = None
     unit: str | None = None
+    signed: bool | None = None
     greatest: int | None = None
     labels: bool = False
     events: bool = False

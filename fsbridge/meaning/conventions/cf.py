@@ -1,4 +1,4 @@
-"""CF and netCDF: coordinates, missing and packed elements, units, grid mappings.
+"""CF and netCDF: coordinates, missing and packed elements, `_Unsigned`, units, grid mappings.
 
 Not here: how xarray and Zarr spell `_FillValue` (`xarray.py`), what netCDF-C notes in HDF5 files (`netcdf.py`).
 """
@@ -21,10 +21,11 @@ from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON
 
 FILL_VALUE = "_FillValue"
+MISSING_VALUE = "missing_value"
 UNITS = "units"
 PACKED = ("scale_factor", "add_offset")
 
-_TYPED = frozenset((FILL_VALUE, "missing_value", "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"))
+_TYPED = frozenset((FILL_VALUE, MISSING_VALUE, "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"))
 _RANGE = "actual_range"
 """Attributes with numbers of the type of the elements. `actual_range` has the type of the unpacked quantity."""
 
@@ -101,12 +102,19 @@ def _values(written: Written, known: Values) -> Values:
     unit = known.unit or _unit(attributes, written.x_first)
     if dtype is None or dtype.kind not in "iuf":
         return replace(known, unit=unit)
-    packing, greatest = known.packing or packing_of(attributes, *PACKED), known.greatest
-    listed = [number(each, dtype.kind == "f") for name in (FILL_VALUE, "missing_value") for each in _each(attributes, name)]
-    missing = _fitting((*known.missing, *(n for n in listed if n is not None)), dtype)
+    packing, greatest, signed = known.packing or packing_of(attributes, *PACKED), known.greatest, _signed(attributes, dtype)
+    listed = [number(each, dtype.kind == "f") for name in (FILL_VALUE, MISSING_VALUE) for each in _each(attributes, name)]
+    missing = _fitting((*known.missing, *(n for n in listed if n is not None)), dtype, signed)
     if greatest is None and packing is None and not missing and dtype.kind != "f":
         greatest = _greatest(attributes)
-    return replace(known, missing=missing, packing=packing, unit=unit, greatest=greatest)
+    return replace(known, missing=missing, packing=packing, unit=unit, signed=signed, greatest=greatest)
+
+
+def _signed(attributes: Attributes, dtype: np.dtype[Any]) -> bool | None:
+    """Return whether integers are signed, if `_Unsigned` says something else than their type. netCDF-3 has no others."""
+    written = str(single(attributes.get("_Unsigned"))).casefold()
+    signed = {"true": False, "false": True}.get(written)
+    return None if dtype.kind == "f" or signed == (dtype.kind == "i") else signed
 
 
 def _each(attributes: Attributes, name: str) -> Sequence[JSON]:
@@ -114,13 +122,16 @@ def _each(attributes: Attributes, name: str) -> Sequence[JSON]:
     return value if isinstance(value, list) else [value]
 
 
-def _fitting(numbers: Sequence[int | float], dtype: np.dtype[Any]) -> tuple[int | float, ...]:
-    """Return those numbers that elements can be, each once."""
+def _fitting(numbers: Sequence[int | float], dtype: np.dtype[Any], signed: bool | None) -> tuple[int | float, ...]:
+    """Return those numbers that elements can be, each once. Numbers of the stored type become those that are meant."""
     if dtype.kind == "f":
         most = float(np.finfo(dtype).max)
         return tuple(dict.fromkeys(n for n in numbers if not math.isfinite(n) or abs(n) <= most))
-    ends = np.iinfo(dtype)
-    return tuple(dict.fromkeys(n for n in numbers if ends.min <= n <= ends.max))
+    count = 1 << 8 * dtype.itemsize
+    least = -count // 2 if (dtype.kind == "i" if signed is None else signed) else 0
+    if signed is not None:
+        numbers = [n if least <= n < least + count else n - count if signed else n + count for n in numbers]
+    return tuple(dict.fromkeys(n for n in numbers if least <= n < least + count))
 
 
 def packing_of(attributes: Attributes, factor_name: str, offset_name: str) -> tuple[float, float] | None:

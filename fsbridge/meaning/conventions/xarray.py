@@ -18,7 +18,7 @@ import numpy as np
 from fsbridge.meaning import Attributes, Meaning
 from fsbridge.meaning.attributes import number, single
 from fsbridge.meaning.convention import Convention, Written
-from fsbridge.meaning.conventions.cf import FILL_VALUE, PACKED
+from fsbridge.meaning.conventions.cf import FILL_VALUE, MISSING_VALUE, PACKED
 from fsbridge.metadata import JSON, ArrayMetadata
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -89,6 +89,9 @@ def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:
         return own
     filled = np.frombuffer(own, dtype)[0]
     marker = missing_value(metadata)
+    if marker is None and dtype.kind in "iuf":  # CF's older attribute, which GDAL does not look for in Zarr
+        listed = metadata.attributes.get(MISSING_VALUE)
+        marker = number(listed[0] if isinstance(listed, list) and listed else listed, dtype.kind == "f")
     if marker is None:
         return None if _nothing_missing(metadata) and filled == filled else own  # NaN counts as missing without a marker
     try:

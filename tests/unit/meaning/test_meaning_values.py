@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from fake_model import fake_array
 
 from fsbridge.meaning import Values
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.cf import typed
+from fsbridge.meaning.conventions.xarray import zarr2_fill
 from fsbridge.meaning.reading import read_array
 
 
@@ -23,8 +25,34 @@ def test_the_range_of_packed_numbers_has_another_type() -> None:
     assert typed(attributes, packed=True) == ["missing_value"]
 
 
+@pytest.mark.parametrize(
+    ("dtype", "said", "signed", "missing"),
+    [("<i2", "true", False, (65535, 7)), (">i2", "True", False, (65535, 7)), ("u1", "false", True, (-1, 7)),
+     ("<i2", "false", None, (-1, 7)), ("u1", "true", None, (7,)), ("<i4", "perhaps", None, (-1, 7)),
+     ("<f4", "true", None, (-1.0, 7.0))],
+)  # fmt: skip
+def test_unsigned_numbers_are_what_their_attribute_says(
+    dtype: str, said: str, signed: bool | None, missing: tuple[float, ...]
+) -> None:
+    fill = 255 if dtype == "u1" and said == "false" else -1
+    values = values_of(dtype, _Unsigned=said, _FillValue=fill, missing_value=[7])
+    assert (values.signed, values.missing) == (signed, missing)
+
+
 def test_missing_elements_are_all_that_attributes_list_if_elements_can_be_them() -> None:
     assert values_of("<i2", _FillValue=[-1], missing_value=[-1, -999, 70000, "x"]).missing == (-1, -999)
     assert values_of("<f4", missing_value="NaN").missing != ()
     assert values_of("<f4", missing_value=1e300).missing == ()
     assert values_of("|S4", missing_value=1).missing == ()
+
+
+def test_zarr_v2_fills_with_a_missing_value_that_stands_alone() -> None:
+    def fill(dtype: str, **attributes: Any) -> bytes | None:
+        array = fake_array(np.zeros(3, dtype), (3,), attributes=attributes, dimension_names=("x",))
+        return zarr2_fill(array.metadata)
+
+    assert fill("<i2", missing_value=[-999, 7]) == np.int16(-999).tobytes()
+    assert fill("<i2", missing_value=-999, _FillValue=5) == np.int16(5).tobytes()
+    assert fill("<i2", missing_value="none") is None
+    assert fill("<i2", missing_value=[]) is None
+    assert fill("|b1", missing_value=1) is None

@@ -34,9 +34,8 @@ class Unfit(Exception):
 class View:
     """An array, or a region of it, as a file type is to show it.
 
-    `meaning`: of the whole array. `dtype`: of one element in the decoded bytes; None if numpy has no such type. `axes`: one
-    per dimension of the region, in the array's order. `x_first`: the array's first dimension is x (N5), else its last one
-    is. `fortran`: in memory the first dimension is the fastest.
+    `meaning`: of the whole array. `axes`: one per dimension of the region, in the array's order. `x_first`: the array's
+    first dimension is x (N5), else its last one is. `fortran`: in memory the first dimension is the fastest.
     """
 
     name: str
@@ -53,8 +52,19 @@ class View:
         return escape(self.name).decode("utf-8", "surrogateescape")
 
     @property
-    def dtype(self) -> np.dtype[Any] | None:
+    def stored_dtype(self) -> np.dtype[Any] | None:
+        """The type of one element in the decoded bytes, as the source has it; None if numpy has no such type."""
         return self.metadata.dtype.numpy if self.metadata.dtype.itemsize else None
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The type of one element as it is meant: signed or unsigned."""
+        stored, signed = self.stored_dtype, self.meaning.values.signed
+        if stored is None or signed is None:
+            return stored
+        import numpy as np
+
+        return np.dtype(f"{'i' if signed else 'u'}{stored.itemsize}").newbyteorder(stored.byteorder)
 
     @cached_property
     def axes(self) -> Axes:

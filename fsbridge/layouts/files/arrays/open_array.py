@@ -293,7 +293,7 @@ class OpenArray:
             if not self.metadata.dtype.itemsize:
                 return reader.objects(most)
             found = reader.read(0, selection.size)
-            dtype = self.metadata.dtype.numpy
+            dtype = self.view().dtype
             return found.view(dtype if dtype is not None else found.dtype).reshape(reader.shape)
         finally:
             supply.close()

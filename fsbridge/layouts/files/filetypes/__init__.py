@@ -61,7 +61,8 @@ class _Alike:
     def __init__(self, view: View) -> None:
         named = tuple([can_name(view.name) for can_name in _NAMINGS])
         self.view = view
-        self._beside = _sizes(view), view.x_first, named, color_axis(view), narrow(view)  # what matters besides metadata
+        # What matters besides metadata.
+        self._beside = _sizes(view), view.x_first, named, color_axis(view), narrow(view), view.dtype
         self._parts: tuple[object, ...] | None = None
 
     def __hash__(self) -> int:

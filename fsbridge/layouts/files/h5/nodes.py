@@ -330,7 +330,7 @@ class H5Handle(Handle):
                 array, view, version = opened
                 present = array.current(version)
                 reader, supply = array.reader(present, view.selection, part.elements.order)
-                source = ElementBytes(part.elements, reader, supply, view.dtype, array.chunks.cache)
+                source = ElementBytes(part.elements, reader, supply, view.stored_dtype, array.chunks.cache)
                 self._sources[part.start] = opened, source
                 if known is not None:
                     known.close()

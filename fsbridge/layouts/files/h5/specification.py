@@ -77,11 +77,11 @@ def stored(view: View) -> Stored:
     kind = view.metadata.dtype
     if kind.serializer != "bytes":
         return Stored("text" if kind.serializer == "vlen-utf8" else "bytes", order, True)
-    if view.dtype is None:
+    if view.stored_dtype is None:
         return Stored(f"|V{kind.itemsize}", order)
-    if view.dtype.kind == "U":
+    if view.stored_dtype.kind == "U":
         return Stored("text", order, True)
-    return Stored(spell(view.dtype), order)
+    return Stored(spell(view.stored_dtype), order)
 
 
 def spell(dtype: np.dtype[Any]) -> JSON:
@@ -115,7 +115,7 @@ def dataset(view: View, path: str) -> dict[str, JSON]:
         "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,
     }
     fill = view.metadata.fill
-    if isinstance(fill, bytes) and view.dtype is not None and not shown.items:
+    if isinstance(fill, bytes) and view.stored_dtype is not None and not shown.items:
         described["fill"] = base64.b64encode(fill).decode()
     return described
 

@@ -181,7 +181,7 @@ def written(
 
 def shown_array(view: View, opener: Callable[[], Opened]) -> Shown:
     """Return how a view's elements lie in the file."""
-    dtype = view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
+    dtype = view.stored_dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
     return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype)
 
 
