@@ -21,6 +21,7 @@ from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.members import openers
 from fsbridge.links import dead_end
 from fsbridge.meaning.convention import Written
+from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.meaning.reading import read_array
 from fsbridge.meaning.units import symbol
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
@@ -297,7 +298,7 @@ def _array(path: str, array: Array, layouts: Sequence[Layout], remote: bool, abo
         stored_bytes=stored_bytes,
         decoded_bytes=math.prod(metadata.shape) * itemsize if itemsize else None,
         axes=_axes(metadata, above),
-        attributes=dict(metadata.attributes),
+        attributes=legible(metadata) if damage is None else {},
         reason=reason,
         note=note,
         others=_counted(others),

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.errors import FsbridgeError
+from fsbridge.meaning.conventions.xarray import comparable
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group, as_array
 from fsbridge.unmounted import VirtualTree
@@ -273,9 +274,9 @@ def _attributes(one: Group | Array, other: Group | Array) -> Iterator[str]:
 
 
 def _plain(node: Group | Array) -> dict[str, JSON]:
-    """Return the attributes, with each NaN spelled as text so that it equals another one."""
+    """Return the attributes as text, so that a NaN equals another one, and in one spelling, whatever the format's is."""
     array = as_array(node)
-    found = cast(Group, node).attributes() if array is None else array.metadata.shown_attributes()
+    found = cast(Group, node).attributes() if array is None else comparable(array.metadata)
     return {name: json.dumps(value, sort_keys=True) for name, value in found.items()}
 
 

@@ -53,9 +53,10 @@ def test_p12_what_stands_for_missing_elements_as_xarray_reads_it_in_zarr_v3(dtyp
     assert json.loads(zarr3_document(array.metadata))["attributes"] == {"_FillValue": shown, "units": "K"}
 
 
-def test_attributes_of_a_zarr_v3_source_stay_as_they_are() -> None:
-    array = fake_array(np.ones(3, "<f8"), (2,), attributes={"_FillValue": [1.0]}, native={"zarr.json": {}})
-    assert json.loads(zarr3_document(array.metadata))["attributes"] == {"_FillValue": [1.0]}
+def test_other_attributes_of_a_zarr_v3_source_stay_as_they_are() -> None:
+    attributes = {"_FillValue": [1.0], "scale_factor": [0.5], "missing_value": -9.0}
+    array = fake_array(np.ones(3, "<f8"), (2,), attributes=attributes, native={"zarr.json": {}})
+    assert json.loads(zarr3_document(array.metadata))["attributes"] == {**attributes, "_FillValue": double(1.0)}
 
 
 @pytest.mark.parametrize("native", [{}, {".zarray": {}}])

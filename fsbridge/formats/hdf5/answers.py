@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fsbridge.errors import CorruptData
+from fsbridge.meaning.conventions.netcdf import without_notes
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK
 
 MAX_FILTERS = 32
@@ -150,11 +151,11 @@ def unreadable(attributes: Mapping[str, JSON]) -> Iterator[str]:
 
 
 def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
-    """Return attributes by name."""
+    """Return attributes by name, without those that netCDF's library hides."""
     found = answer.get("attributes")
     if not isinstance(found, dict):
         raise CorruptData("the HDF5 process sent no attributes")
-    return found
+    return without_notes(found)
 
 
 def dataset(answer: Mapping[str, Any]) -> Dataset:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fsbridge.meaning import Attributes
 from fsbridge.metadata import JSON
 
-_NOTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict"))
-"""Attributes in which netCDF-C notes numbers of dimensions, and the data model, of the file that it writes.
+_NOTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict", "_NCProperties"))
+"""Attributes in which netCDF-C notes numbers of dimensions, the data model, and its own version.
 
-They are wrong for another file, where dimensions have other numbers.
+netCDF's own programs do not show them, and they are wrong for another file, where dimensions have other numbers.
 """
 
 

@@ -10,15 +10,17 @@ Not here: what fills chunks that are not stored (`layouts/json_text.py`).
 from __future__ import annotations
 
 import base64
+import math
 import struct
 from dataclasses import replace
 
 import numpy as np
 
 from fsbridge.meaning import Attributes, Meaning
-from fsbridge.meaning.attributes import number, single
+from fsbridge.meaning.attributes import WORDS, number, single
 from fsbridge.meaning.convention import Convention, Written
 from fsbridge.meaning.conventions.cf import FILL_VALUE, MISSING_VALUE, PACKED
+from fsbridge.meaning.conventions.netcdf import without_notes
 from fsbridge.metadata import JSON, ArrayMetadata
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -68,11 +70,38 @@ def zarr2_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """Return the attributes for Zarr v3, with the marker of missing elements; a source that is Zarr v3 has its own."""
-    if "zarr.json" in metadata.native:
-        return dict(metadata.attributes)
+    """Return the attributes for Zarr v3, with the marker of missing elements.
+
+    A source that is Zarr v3 has its own, with a marker that is a plain number spelled as xarray reads it.
+    """
     missing = missing_value(metadata)
+    if "zarr.json" in metadata.native:
+        own = metadata.attributes
+        spelled = own.get(FILL_VALUE)
+        if missing is None or (isinstance(spelled, str) and spelled not in WORDS):
+            return dict(own)
+        return {**own, FILL_VALUE: _in_zarr3(missing)}
     return zarr2_attributes(metadata) | ({} if missing is None else {FILL_VALUE: _in_zarr3(missing)})
+
+
+def legible(metadata: ArrayMetadata) -> dict[str, JSON]:
+    """Return the attributes for people: a number that is written in base64 is a number, or the name of one."""
+    shown = without_notes(metadata.shown_attributes())
+    missing = missing_value(metadata) if isinstance(shown.get(FILL_VALUE), str) else None
+    return shown if missing is None else {**shown, FILL_VALUE: _named(missing)}
+
+
+def comparable(metadata: ArrayMetadata) -> dict[str, JSON]:
+    """Return the attributes for comparing sources of any formats: what a format says in another place is no attribute."""
+    shown, names = legible(metadata), list(metadata.dimension_names or ())
+    if shown.get(DIMENSIONS) in (names, names[::-1]):
+        del shown[DIMENSIONS]
+    missing = missing_value(metadata)
+    return shown if missing is None else {**shown, FILL_VALUE: _named(missing)}
+
+
+def _named(value: float) -> JSON:
+    return value if math.isfinite(value) else next(word for word, number in WORDS.items() if repr(number) == repr(value))
 
 
 def zarr2_fill(metadata: ArrayMetadata) -> bytes | None:

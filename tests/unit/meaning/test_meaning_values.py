@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import math
+import struct
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_model import fake_array
+from xarray.backends.zarr import FillValueCoder
 
 from fsbridge.meaning import Values
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.cf import typed
-from fsbridge.meaning.conventions.xarray import zarr2_fill
+from fsbridge.meaning.conventions.xarray import comparable, legible, zarr2_fill, zarr3_attributes
 from fsbridge.meaning.reading import read_array
+from fsbridge.metadata import ArrayMetadata
 
 
 def values_of(dtype: str, **attributes: Any) -> Values:
@@ -56,3 +62,34 @@ def test_zarr_v2_fills_with_a_missing_value_that_stands_alone() -> None:
     assert fill("<i2", missing_value="none") is None
     assert fill("<i2", missing_value=[]) is None
     assert fill("|b1", missing_value=1) is None
+
+
+IN_BASE64 = {value: base64.b64encode(struct.pack("<d", value)).decode() for value in (-9999.0, math.inf, math.nan)}
+
+
+def metadata_of(dtype: str, native: str, **attributes: Any) -> ArrayMetadata:
+    array = fake_array(np.zeros(3, dtype), (3,), attributes=attributes, dimension_names=("x",))
+    return replace(array.metadata, native={native: {}})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "written", "spelled"),
+    [("<f4", -9999.0, IN_BASE64[-9999.0]), ("<f4", [-9999], IN_BASE64[-9999.0]), ("<f8", "Infinity", IN_BASE64[math.inf]),
+     ("<f4", IN_BASE64[-9999.0], IN_BASE64[-9999.0]), ("<i2", [-1], -1), ("<i2", -1.0, -1), ("<i2", -1, -1),
+     ("<f4", "nonsense", "nonsense"), ("|b1", True, True)],
+)  # fmt: skip
+def test_p12_a_marker_of_zarr_v3_is_spelled_as_xarray_reads_it(dtype: str, written: Any, spelled: Any) -> None:
+    found = zarr3_attributes(metadata_of(dtype, "zarr.json", _FillValue=written, units="K"))
+    assert found == {"_FillValue": spelled, "units": "K"}
+    if written != "nonsense":
+        FillValueCoder.decode(found["_FillValue"], np.dtype(dtype))
+
+
+def test_a_marker_is_legible_and_equals_itself_in_any_format() -> None:
+    in_zarr3 = metadata_of("<f4", "zarr.json", _FillValue=IN_BASE64[math.nan])
+    in_netcdf = metadata_of("<f4", "hdf5", _FillValue=[math.nan], _Netcdf4Dimid=0)
+    in_zarr2 = metadata_of("<f4", ".zattrs", _FillValue="NaN", _ARRAY_DIMENSIONS=["x"])
+    assert legible(in_zarr3) == {"_FillValue": "NaN"}
+    assert comparable(in_zarr3) == comparable(in_netcdf) == comparable(in_zarr2) == {"_FillValue": "NaN"}
+    assert comparable(metadata_of("<f4", "zarr.json", _FillValue=IN_BASE64[-9999.0])) == {"_FillValue": -9999.0}
+    assert comparable(metadata_of("<f4", ".zattrs", _ARRAY_DIMENSIONS=["y"])) == {"_ARRAY_DIMENSIONS": ["y"]}

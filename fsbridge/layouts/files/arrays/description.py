@@ -13,6 +13,7 @@ import numpy as np
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.layouts.json_text import encode, spelled_fill
+from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.metadata import JSON
 
 _C_TYPES = {"i1": "int8_t", "i2": "int16_t", "i4": "int32_t", "i8": "int64_t", "u1": "uint8_t", "u2": "uint16_t",
@@ -50,7 +51,7 @@ def size_with_attributes(view: View, without: int | None) -> int:
     """Return the size of the document. `without`: what `size_without_attributes` says of the array or one like it."""
     if without is not None:
         with suppress(ValueError, TypeError):
-            return without + len(_compact(dict(view.attributes)).encode())
+            return without + len(_compact(legible(view.metadata)).encode())
     return len(description(view, ()))
 
 
@@ -73,7 +74,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
-        "attributes": dict(metadata.shown_attributes()),
+        "attributes": legible(metadata),
         "files": {suffix: f"{file}.{suffix}" for suffix in FILE_TYPES if fits[suffix] is None},
         "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
         "pictures": _pictures(view),

@@ -25,6 +25,7 @@ from fsbridge.layouts.files.looks.rows import MOST_ROWS, Rows, array_row
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.nodes import DocumentFile, file_name
 from fsbridge.layouts.surroundings import Look
+from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.meaning.reading import read_group
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
@@ -75,7 +76,7 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
 def array_page(array: OpenArray, store: str, format: str) -> bytes:
     """Return the page of a store that is one array."""
     rows = [array_row(array.name, array.view(), Neighbours())]
-    return page(WebPage(store, "the whole store", format, [], dict(array.metadata.shown_attributes()), rows))
+    return page(WebPage(store, "the whole store", format, [], legible(array.metadata), rows))
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
