@@ -12,7 +12,7 @@ from fsbridge.meaning.conventions import anndata, cf, cosem, gdal, ilastik, n5, 
 CONVENTIONS: tuple[Convention, ...] = (
     *(ome.OME, cosem.COSEM, n5.N5, ilastik.SIZES),  # each describes all axes of an array
     names.NAMES,  # names of axes that have none
-    *(xarray.XARRAY, cf.CF, nwb.NWB, gdal.GDAL),  # coordinates, elements, places
+    *(xarray.XARRAY, gdal.GDAL, cf.CF, nwb.NWB),  # coordinates, elements, places
     anndata.ANNDATA,
 )
 """All conventions, in the order in which they are asked."""

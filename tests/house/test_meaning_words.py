@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from fsbridge.meaning.reading import CONVENTIONS
 
 PACKAGE = Path(__file__).resolve().parents[2] / "fsbridge"
 
@@ -50,6 +53,12 @@ def test_words_of_a_convention_stand_only_where_meaning_is_read(convention: str)
         if word in words and (name, word) not in ALLOWED
     ]
     assert found == [], "read it in fsbridge/meaning/conventions, and look at `Meaning`"
+
+
+def test_the_page_names_all_conventions_in_their_order() -> None:
+    page = (PACKAGE.parent / "docs" / "meaning.md").read_text().partition("## What is read")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| (\w[^|]*) \|", page, re.MULTILINE)
+    assert named == ["convention", *(convention.name for convention in CONVENTIONS)]
 
 
 @cache
