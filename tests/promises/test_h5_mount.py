@@ -168,6 +168,21 @@ def test_p12_text_of_a_fixed_size_has_its_fill_value(tmp_path: Path, mount: Moun
     assert found.stdout == "['', '', '']\n"
 
 
+def test_p12_real_zeros_of_a_zarr_store_are_not_missing_for_netcdf(tmp_path: Path, mount: MountFunction) -> None:
+    """GDAL and QGIS masked them."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=3)
+    for name, attributes in (("rain", {}), ("said", {"_FillValue": 0})):
+        made = group.create_array(name, shape=(3,), dtype="i2", dimension_names=["x"], attributes=attributes)
+        made[...] = np.arange(3)
+    mounted = mount(tmp_path / "a.zarr", "--layout", "files").path
+    program = (
+        "import netCDF4, sys; file = netCDF4.Dataset(sys.argv[1]); "
+        "print(*[file[name].get_fill_value() for name in ('rain', 'said')], file['rain'][:].tolist())"
+    )
+    found = subprocess.run([sys.executable, "-c", program, mounted / "a.nc"], check=True, capture_output=True, text=True)
+    assert found.stdout == "None 0 [0, 1, 2]\n"
+
+
 def test_an_empty_list_is_an_empty_attribute(tmp_path: Path, mount: MountFunction) -> None:
     """It was the text `[]`: AnnData, which lists the columns of a table in such an attribute, looked for one called `[`."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes={"column-order": []})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions import ilastik, netcdf, xarray
 from fsbridge.meaning.conventions.cf import FILL_VALUE
@@ -26,3 +28,17 @@ def attributes(metadata: ArrayMetadata, axes: Sequence[Axis]) -> dict[str, JSON]
     if not from_hdf5:
         ilastik.write(axes, shown)
     return shown
+
+
+def is_marker(metadata: ArrayMetadata) -> bool:
+    """True if the array's fill value may be one in HDF5, where netCDF's programs take it for missing elements.
+
+    That of an HDF5 file may. Another number, which may be a mere default of the store, may if it is what stands for them.
+    """
+    dtype = metadata.dtype.numpy
+    if "hdf5" in metadata.native or dtype is None or dtype.kind not in "biufc" or not isinstance(metadata.fill, bytes):
+        return True
+    filled, missing = np.frombuffer(metadata.fill, dtype)[0], xarray.missing_value(metadata)
+    if missing is None or (not missing and FILL_VALUE not in metadata.attributes):
+        return False
+    return bool(filled == np.array(missing).astype(dtype) or (filled != filled and missing != missing))

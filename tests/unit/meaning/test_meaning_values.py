@@ -16,6 +16,7 @@ from xarray.backends.zarr import FillValueCoder
 from fsbridge.meaning import Values
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.cf import typed
+from fsbridge.meaning.conventions.hdf5 import is_marker
 from fsbridge.meaning.conventions.xarray import comparable, legible, zarr2_fill, zarr3_attributes
 from fsbridge.meaning.reading import read_array
 from fsbridge.metadata import ArrayMetadata
@@ -93,3 +94,18 @@ def test_a_marker_is_legible_and_equals_itself_in_any_format() -> None:
     assert comparable(in_zarr3) == comparable(in_netcdf) == comparable(in_zarr2) == {"_FillValue": "NaN"}
     assert comparable(metadata_of("<f4", "zarr.json", _FillValue=IN_BASE64[-9999.0])) == {"_FillValue": -9999.0}
     assert comparable(metadata_of("<f4", ".zattrs", _ARRAY_DIMENSIONS=["y"])) == {"_ARRAY_DIMENSIONS": ["y"]}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "attributes", "native", "expected"),
+    [("<i2", 0, {}, "zarr.json", False), ("<i2", 0, {"_FillValue": 0}, "zarr.json", True),
+     ("<i2", -1, {"_FillValue": 5}, "zarr.json", False), ("<f4", math.nan, {}, "zarr.json", False),
+     ("<f4", math.nan, {"_FillValue": "NaN"}, "zarr.json", True), ("<i2", -999, {}, ".zarray", True),
+     ("<i2", 0, {}, ".zarray", False), ("<i2", 0, {}, "hdf5", True), ("|S2", b"ab", {}, "zarr.json", True),
+     ("|b1", True, {}, "zarr.json", False)],
+)  # fmt: skip
+def test_a_storage_default_is_no_fill_value_of_hdf5(
+    dtype: str, fill: Any, attributes: dict[str, Any], native: str, expected: bool
+) -> None:
+    metadata = replace(metadata_of(dtype, native, **attributes), fill=np.array(fill, dtype).tobytes())
+    assert is_marker(metadata) == expected

@@ -115,7 +115,7 @@ def dataset(view: View, path: str) -> dict[str, JSON]:
         "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,
     }
     fill = view.metadata.fill
-    if isinstance(fill, bytes) and view.stored_dtype is not None and not shown.items:
+    if isinstance(fill, bytes) and view.stored_dtype is not None and not shown.items and hdf5.is_marker(view.metadata):
         described["fill"] = base64.b64encode(fill).decode()
     return described
 
