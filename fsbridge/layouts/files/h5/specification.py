@@ -110,7 +110,7 @@ def dataset(view: View, path: str) -> dict[str, JSON]:
         "dtype": shown.dtype,
         "attributes": said,
         "typed": typed(said, view.packing is not None),
-        "characters": is_labelled(view) and characters(view.attributes),
+        "characters": (is_labelled(view) or not view.shape) and characters(view.attributes),  # scalars: grid mappings
         "labels": _labels(view, shown.order),
         "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,
     }
