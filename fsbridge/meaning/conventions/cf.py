@@ -73,6 +73,9 @@ def _placed(written: Written, known: Meaning) -> Meaning:
 
 def along(axis: Axis, values: Positions | None, attributes: Attributes) -> tuple[Axis, Positions | None]:
     """Return the axis with what its coordinate says of it; and the coordinate's values, if they have no regular spacing."""
+    packing = packing_of(attributes, *PACKED)
+    if values is not None and packing is not None:
+        values = values * packing[0] + packing[1]
     spacing = None if values is None else regular(values)
     unit = axis.unit or fold(attributes.get(UNITS) or attributes.get("unit"))
     axis = axis._replace(unit=unit, kind=axis.kind or _KINDS.get(text(attributes.get("standard_name"))))

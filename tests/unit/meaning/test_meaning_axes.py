@@ -149,6 +149,8 @@ def test_names_and_coordinates_of_xarray() -> None:
     }
     found = axes(labels=("time", "lat", "lon"), beside=beside)
     assert found == (Axis("time", "second", 0.5, 10.0), Axis("lat", "degrees_north"), Axis("lon", "degrees_east"))
+    packed = {"time": (np.arange(3.0), {"units": "s", "scale_factor": [0.5], "add_offset": 10.0})}
+    assert axes(labels=("time", None, None), beside=packed)[0] == Axis("time", "second", 0.5, 10.0)
     wrong_length = {"time": (np.arange(4.0), {"units": "s"})}
     assert axes(labels=("time", None, None), beside=wrong_length)[0] == Axis("time")
 
