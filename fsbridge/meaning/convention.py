@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fsbridge.meaning import Attributes, Axes, Axis, Coordinate, GroupMeaning, Meaning, no_coordinate
+from fsbridge.meaning import Attributes, Axes, Axis, Coordinate, GroupMeaning, Kind, Meaning, no_coordinate
 from fsbridge.metadata import JSON, ArrayMetadata
 
 LEAST, MOST = 1e-20, 1e20
@@ -57,6 +57,11 @@ class Convention:
 def unknown(axes: Axes) -> bool:
     """True if nothing is known about any axis."""
     return all(axis == Axis() for axis in axes)
+
+
+def stepped(axis: Axis, step: float, first: float, kind: Kind | None = None) -> Axis:
+    """Return an axis with a step and its first element's position, if no step is known; `kind`: what it then counts."""
+    return axis if axis.scale is not None else axis._replace(scale=step, offset=first, kind=axis.kind or kind)
 
 
 def sensible(axes: Axes) -> Axes:

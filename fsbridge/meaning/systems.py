@@ -9,6 +9,9 @@ from fsbridge.metadata import JSON
 
 WGS84 = 4326
 
+_GEOGRAPHIC = frozenset((WGS84, 4258, 4267, 4269, 4283, 4490, 4612, 4674, 4979))
+"""Frequent codes of latitudes and longitudes. Of the others, only the axes tell what they are."""
+
 _LARGEST_CODE = 32766
 """Largest code of EPSG."""
 
@@ -27,3 +30,20 @@ def epsg_code(written: JSON) -> int | None:
     words = str(written) if isinstance(written, str | int) and not isinstance(written, bool) else ""
     code = re.fullmatch(r"\s*(?:(?:\S*\bepsg)?\S*[:/])?([0-9]{4,5})\s*", words, re.IGNORECASE)
     return int(code[1]) if code is not None and 1024 <= int(code[1]) <= _LARGEST_CODE else None
+
+
+def system_of(written: JSON) -> System | None:
+    """Return the system with a code of EPSG, as `epsg_code` takes it."""
+    code = epsg_code(written)
+    return None if code is None else System(code, True if code in _GEOGRAPHIC else None)
+
+
+def system_of_projjson(written: JSON) -> System | None:
+    """Return the system of a PROJJSON object; None if it is neither geographic nor projected."""
+    kind = str(written.get("type")) if isinstance(written, dict) else ""
+    geographic = {"ProjectedCRS": False, "GeographicCRS": True, "GeodeticCRS": True}.get(kind)
+    if geographic is None:
+        return None
+    identity = written.get("id")
+    is_epsg = isinstance(identity, dict) and identity.get("authority") == "EPSG"
+    return System(epsg_code(identity.get("code")) if is_epsg else None, geographic)

@@ -27,7 +27,8 @@ WORDS = {
     "NWB": "neurodata_type .specloc colnames conversion starting_time timestamps rate",
     "AnnData": "encoding-type column-order codes categories",
     "SpatialData": "spatialdata_attrs spatialdata-encoding-type",
-    "GDAL": "_CRS",
+    "GDAL": "_CRS GeoTransform",
+    "GeoZarr": "proj:code proj:wkt2 proj:projjson proj:epsg spatial:transform spatial:dimensions",
 }
 """Attributes and members of conventions. Words of formats are not among them, even where conventions use them, too."""
 

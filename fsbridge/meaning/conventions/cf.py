@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System, Values
-from fsbridge.meaning.attributes import finite, number, single, text
-from fsbridge.meaning.convention import Convention, Written, sensible
+from fsbridge.meaning import Attributes, Axes, Axis, Kind, Meaning, Positions, System, Values
+from fsbridge.meaning.attributes import finite, number, numbers, single, text
+from fsbridge.meaning.convention import Convention, Written, sensible, stepped
 from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
 from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON
@@ -47,8 +47,10 @@ _KINDS: dict[JSON, Kind] = {"projection_y_coordinate": "northing", "projection_x
 def _array(written: Written, known: Meaning) -> Meaning:
     known = _placed(written, known)
     mapping = written.attributes.get("grid_mapping")
-    if known.system is None and mapping is not None:
-        known = replace(known, system=_system(written, mapping))
+    if mapping is not None:
+        described = _mapping(written, mapping)
+        system = System(None, None) if described is None else _of_mapping(described)
+        known = replace(known, system=known.system or system, axes=_transformed(known.axes, described or {}))
     return replace(known, values=_values(written, known.values))
 
 
@@ -171,11 +173,28 @@ def typed(attributes: Attributes, packed: bool = False) -> list[str]:
 # ---- grid mappings
 
 
-def _system(written: Written, mapping: JSON) -> System:
-    """Return the system that a grid mapping's variable describes, as far as it is known."""
+def _mapping(written: Written, mapping: JSON) -> Attributes | None:
+    """Return the attributes of a grid mapping's variable; None if there is none."""
     variable = (text(mapping) or "").partition(":")[0].split()
     beside = written.coordinate(variable[0]) if variable else None
-    return System(None, None) if beside is None else _of_mapping(beside[1])
+    return None if beside is None else beside[1]
+
+
+def _transformed(axes: Axes, mapping: Attributes) -> Axes:
+    """Return axes called y and x with the spacing of GDAL's `GeoTransform`, which has the corner of the first pixel."""
+    words = (text(mapping.get("GeoTransform")) or "").split()
+    six = numbers([_float(word) for word in words], 6) if len(words) == 6 else None
+    if six is None or six[2] or six[4]:
+        return axes
+    steps = {"x": (six[1], six[0] + six[1] / 2), "y": (six[5], six[3] + six[5] / 2)}
+    return sensible(tuple([stepped(axis, *steps[axis.name]) if axis.name in steps else axis for axis in axes]))
+
+
+def _float(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
 
 
 def _of_mapping(attributes: Attributes) -> System:

@@ -1,4 +1,4 @@
-"""GDAL's Zarr driver: `_CRS`, with well-known text or with the address of a code."""
+"""GDAL's Zarr driver: `_CRS`, with well-known text, PROJJSON, or the address of a code."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from dataclasses import replace
 
 from fsbridge.meaning import Meaning, System
 from fsbridge.meaning.convention import Convention, Written
-from fsbridge.meaning.systems import epsg_code, system_of_wkt
+from fsbridge.meaning.systems import epsg_code, system_of_projjson, system_of_wkt
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
     own = written.attributes.get("_CRS")
     if known.system is not None or not isinstance(own, dict):
         return known
-    return replace(known, system=system_of_wkt(own.get("wkt")) or System(epsg_code(own.get("url")), None))
+    by_text = system_of_wkt(own.get("wkt")) or system_of_projjson(own.get("projjson"))
+    return replace(known, system=by_text or System(epsg_code(own.get("url")), None))
 
 
 GDAL = Convention("GDAL", _array)
