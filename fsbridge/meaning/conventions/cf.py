@@ -23,6 +23,7 @@ from fsbridge.metadata import JSON
 FILL_VALUE = "_FillValue"
 MISSING_VALUE = "missing_value"
 UNITS = "units"
+CALENDAR = "calendar"
 PACKED = ("scale_factor", "add_offset")
 
 _TYPED = frozenset((FILL_VALUE, MISSING_VALUE, "valid_min", "valid_max", "valid_range", "flag_values", "flag_masks"))
@@ -32,7 +33,7 @@ _RANGE = "actual_range"
 BOUNDS = ("bounds", "climatology")
 """Attributes of a coordinate that name another array with the edges of each cell (CF conventions, 7.1 and 7.4)."""
 
-OF_COORDINATES = frozenset((UNITS, "calendar", *BOUNDS, "standard_name", "axis", "positive", FILL_VALUE))
+OF_COORDINATES = frozenset((UNITS, CALENDAR, *BOUNDS, "standard_name", "axis", "positive", FILL_VALUE))
 """Attributes that change the meaning of a coordinate's values."""
 
 REGULAR_TOLERANCE = 1e-5

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions import ilastik, netcdf, xarray
-from fsbridge.meaning.conventions.cf import FILL_VALUE
+from fsbridge.meaning.conventions.cf import CALENDAR, FILL_VALUE, UNITS
 from fsbridge.metadata import JSON, ArrayMetadata
 
 
@@ -20,6 +21,8 @@ def attributes(metadata: ArrayMetadata, axes: Sequence[Axis]) -> dict[str, JSON]
         shown.pop(xarray.DIMENSIONS, None)  # the scales have the names
     if dtype is not None and dtype.kind in "mM":
         shown.setdefault("numpy_dtype", dtype.str)
+        if UNITS not in shown:
+            shown |= _times(dtype)
     missing = xarray.missing_value(metadata)
     # Zarr v2 writers put a fill value of 0 there without meaning anything, and netCDF's readers would show zeros as missing.
     has_fill = FILL_VALUE in shown or missing
@@ -28,6 +31,21 @@ def attributes(metadata: ArrayMetadata, axes: Sequence[Axis]) -> dict[str, JSON]
     if not from_hdf5:
         ilastik.write(axes, shown)
     return shown
+
+
+def _times(dtype: np.dtype[Any]) -> dict[str, JSON]:
+    """Return what CF says of dates and durations of a type; nothing if CF has no word for its unit."""
+    unit, count = np.datetime_data(dtype)
+    word = _TIMES.get(unit) if count == 1 else None
+    if word is None:
+        return {}
+    said = {UNITS: f"{word} since 1970-01-01", CALENDAR: "proleptic_gregorian"} if dtype.kind == "M" else {UNITS: word}
+    return {**said, FILL_VALUE: int(np.iinfo(np.int64).min)}  # NaT
+
+
+_TIMES = {"D": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds", "us": "microseconds",
+          "ns": "nanoseconds"}  # fmt: skip
+"""Units that CF can say, by numpy's name."""
 
 
 def is_marker(metadata: ArrayMetadata) -> bool:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 from fake_model import fake_array
 from xarray.backends.zarr import FillValueCoder
 
-from fsbridge.meaning import Values
+from fsbridge.meaning import Axis, Values
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.cf import typed
-from fsbridge.meaning.conventions.hdf5 import is_marker
+from fsbridge.meaning.conventions.hdf5 import attributes, is_marker
 from fsbridge.meaning.conventions.xarray import comparable, legible, zarr2_fill, zarr3_attributes
 from fsbridge.meaning.reading import read_array
 from fsbridge.metadata import ArrayMetadata
@@ -109,3 +110,20 @@ def test_a_storage_default_is_no_fill_value_of_hdf5(
 ) -> None:
     metadata = replace(metadata_of(dtype, native, **attributes), fill=np.array(fill, dtype).tobytes())
     assert is_marker(metadata) == expected
+
+
+@pytest.mark.parametrize("unit", ["D", "h", "m", "s", "ms", "us", "ns"])
+def test_p12_dates_in_hdf5_are_dates_for_readers_of_netcdf(unit: str) -> None:
+    dates = np.array(["2020-02-29", "NaT", "1969-12-31"], f"<M8[{unit}]")
+    said = attributes(metadata_of(f"<M8[{unit}]", "zarr.json"), [Axis("x")])
+    variable = xarray.Variable("x", dates.view("<i8"), said)
+    decoded = xarray.conventions.decode_cf_variable("t", variable)
+    np.testing.assert_array_equal(decoded.values.astype("M8[ns]"), dates.astype("M8[ns]"))
+    durations = attributes(metadata_of(f"<m8[{unit}]", "zarr.json"), [Axis("x")])
+    assert said["units"] == f"{durations['units']} since 1970-01-01"
+
+
+def test_dates_in_units_that_netcdf_lacks_or_that_have_units_get_none() -> None:
+    for dtype in ("<M8[Y]", "<M8[25s]", "<m8"):
+        assert "units" not in attributes(metadata_of(dtype, "zarr.json"), [Axis("x")])
+    assert attributes(metadata_of("<M8[s]", "zarr.json", units="mine"), [Axis("x")])["units"] == "mine"
