@@ -74,7 +74,9 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
     across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
     known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
     if unit is not None and known:
-        metadata["unit"] = {"micrometer": "um"}.get(unit) or (symbol(unit) or unit).encode("ascii", "replace").decode()
+        word = {"micrometer": "um"}.get(unit) or symbol(unit) or unit
+        # ImageJ reads the description as Java's properties, which have such escapes for all but ASCII.
+        metadata["unit"] = "".join([char if char.isascii() else f"\\u{ord(char):04X}" for char in word])
     for place, letter in zip(order if color is None else order[-3:], metadata["axes"], strict=False):
         axis = view.axes[place]
         if letter == "Z" and axis.scale is not None:

@@ -358,3 +358,9 @@ def test_frames_without_a_unit_of_time_are_not_seconds_apart() -> None:
             assert (file.imagej_metadata or {}).get("finterval") == said
         with tifffile.TiffFile(io.BytesIO(content(ome(view(values, (axis, Axis("y"), Axis("x")))), values))) as file:
             assert ("TimeIncrement" in (file.ome_metadata or "")) == (said is not None)
+
+
+def test_imagej_gets_units_beyond_ascii_as_escapes() -> None:
+    values, axis = numbers((3, 4), "<u2"), Axis("y", "angstrom", 2.0)
+    with tifffile.TiffFile(io.BytesIO(content(tif(view(values, (axis, axis._replace(name="x")))), values))) as file:
+        assert (file.imagej_metadata or {})["unit"] == "\\u00C5"
