@@ -33,7 +33,10 @@ def _axes(written: Written) -> Axes | None:
 
 
 def write(axes: Sequence[Axis], attributes: dict[str, JSON]) -> None:
-    """Add the sizes to attributes that have none, if all axes have a spacing in a unit of length. `axes`: slowest first."""
+    """Add the sizes to attributes that have none, if all axes have a spacing in a unit of length. `axes`: slowest first.
+
+    Steps backwards are no sizes, and a map has no voxels.
+    """
     sizes = [_micrometers(axis) for axis in axes]
     if sizes and None not in sizes:
         attributes.setdefault(_SIZE, sizes)
@@ -41,7 +44,9 @@ def write(axes: Sequence[Axis], attributes: dict[str, JSON]) -> None:
 
 def _micrometers(axis: Axis) -> float | None:
     unit = meters(axis.unit)
-    return None if unit is None or axis.scale is None else float(f"{axis.scale * unit * 1e6:.15g}")
+    if unit is None or axis.scale is None or axis.scale < 0 or axis.kind in ("northing", "easting"):
+        return None
+    return float(f"{axis.scale * unit * 1e6:.15g}")
 
 
 SIZES = Convention("ilastik", _array)

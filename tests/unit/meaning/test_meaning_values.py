@@ -127,3 +127,10 @@ def test_dates_in_units_that_netcdf_lacks_or_that_have_units_get_none() -> None:
     for dtype in ("<M8[Y]", "<M8[25s]", "<m8"):
         assert "units" not in attributes(metadata_of(dtype, "zarr.json"), [Axis("x")])
     assert attributes(metadata_of("<M8[s]", "zarr.json", units="mine"), [Axis("x")])["units"] == "mine"
+
+
+def test_voxels_of_known_size_have_it_in_hdf5_and_maps_have_none() -> None:
+    metadata, axis = metadata_of("<u1", "zarr.json"), Axis("x", "nanometer", 4.0)
+    assert attributes(metadata, [axis]) == {"element_size_um": [0.004]}
+    for other in (axis._replace(scale=-4.0), axis._replace(scale=None), axis._replace(kind="easting"), Axis("x", None, 4.0)):
+        assert attributes(metadata, [axis, other]) == {}
