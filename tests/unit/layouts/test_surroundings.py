@@ -18,8 +18,8 @@ from fsbridge.decoded.cache import ChunkCache
 from fsbridge.formats.open import open_source
 from fsbridge.layouts.members import Context, SourceMember
 from fsbridge.layouts.surroundings import Look, Surroundings
+from fsbridge.meaning import Axis, System
 from fsbridge.model import Group
-from fsbridge.meaning import Axis
 
 
 @pytest.fixture
@@ -81,6 +81,22 @@ def test_p9_only_what_was_used_counts_and_only_if_it_says_something_else(group: 
     assert not now.is_current()
     zarr.open_group(folder / "g", mode="r+").create_array("y", data=np.zeros(1))
     assert not other.is_current(), "there is such an array now"
+
+
+def test_p9_what_a_meaning_has_read_beside_an_array_counts(group: SourceMember, tmp_path: Path) -> None:
+    folder = tmp_path / "s/g"
+    made = zarr.open_group(folder, mode="r+")
+    made.create_array("crs", shape=(), dtype="i4", attributes={"grid_mapping_name": "mercator", "epsg_code": 3395})
+    array = fake_array(np.zeros(3, "u1"), (3,), attributes={"grid_mapping": "crs"}, dimension_names=("x",))
+    before = around(group)
+    meaning = before.meaning(array.metadata, ("g", "a"), False)
+    assert (meaning.system, meaning.axes) == (System(3395, False), (Axis("x", "second", 2.0),))
+    assert before.is_current()
+    rewrite(folder / "crs/zarr.json", {"attributes": {"grid_mapping_name": "mercator", "epsg_code": 3857}})
+    assert not before.is_current()
+    now = around(group)
+    assert now.meaning(array.metadata, ("g", "a"), False).system == System(3857, False)
+    assert now.version != before.version
 
 
 def test_a_look_reads_again_only_what_has_changed(
