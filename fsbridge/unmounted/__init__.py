@@ -6,6 +6,8 @@ fsspec (`filesystem.py`), long work over it (`units.py`).
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import threading
 import weakref
 from collections import OrderedDict
@@ -70,13 +72,26 @@ class ReadableFile:
 
     def close_when_unused(self) -> None:
         """Close the file when the last reference to it is gone, because its last user is not known."""
-        weakref.finalize(self, _close, self._handle).atexit = False
+        close_unused(self, partial(_close, self._handle))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def close_unused(owner: object, close: Callable[[], object]) -> None:
+    """Have `close` run when the last reference to `owner` is gone, but not at the interpreter's end, which frees everything.
+
+    It gets a thread of its own, because the thread that happens to collect garbage may hold a lock that `close` waits for.
+    """
+    weakref.finalize(owner, _start, close).atexit = False
+
+
+def _start(close: Callable[[], object]) -> None:
+    with contextlib.suppress(RuntimeError):  # no room for a thread, or the interpreter ends
+        _thread.start_new_thread(close, ())
 
 
 def _close(handle: PerProcess[Handle]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from fsbridge.config import Config, Remote, parse_place
 from fsbridge.errors import FsbridgeError
 from fsbridge.store.remote.urls import is_url, local_path, parse_url
 from fsbridge.tree import Attrs
-from fsbridge.unmounted import VirtualTree, decode, split
+from fsbridge.unmounted import VirtualTree, close_unused, decode, split
 
 SCHEMES = {
     "file": "",
@@ -107,7 +106,7 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
             **plain,
         )
         self.tree = VirtualTree(config)
-        self._finalizer = weakref.finalize(self, self.tree.close)
+        close_unused(self, self.tree.close)
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

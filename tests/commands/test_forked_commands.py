@@ -29,7 +29,7 @@ LINES = [
     ["mount", "a.zarr", "absent"],
     ["umount", "mnt"],
     ["list", "--help"],
-    ["status", "mnt"],
+    ["status", "--help"],
     ["config"],
     ["completion", "bash"],
     ["info", "a.zarr"],
