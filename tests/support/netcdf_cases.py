@@ -24,7 +24,7 @@ UNITS = ("store", "group", "array")
 class Case:
     """`dataset` with its encoding, and where netCDF cannot hold its attributes, what it holds instead (`in_netcdf`).
 
-    `zeros` are variables whose storage default is 0, which means nothing. `below` are variables that only `g` of a source
+    `zeros` are variables with a storage default of 0, which means nothing. `below` are variables that only `g` of a source
     has, and nothing else: all that they name lies in the root. `sources` says which can hold the data set.
     """
 
@@ -249,6 +249,7 @@ def odd(name: str, key: str, value: Any, held: Any = None) -> Case:
     )
 
 
+BYTES = of_values("bytes", np.array([b"ab", b"abcd", b""], "S4"))
 CASES: tuple[Case, ...] = (
     Case("plain", attributed(PLAIN), units=UNITS[:2]),
     odd("object", "words", {"a": [1]}, '{"a": [1]}'),

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from legacy.meaning import Field, climate, hierarchies, pages, plates, tables, volumes
+from legacy.meaning import Field, climate, hierarchies, netcdf, pages, plates, tables, volumes
 
-FIELDS: tuple[Field, ...] = (climate.FIELD, hierarchies.FIELD, pages.FIELD, plates.FIELD, tables.FIELD, volumes.FIELD)
+FIELDS: tuple[Field, ...] = (
+    climate.FIELD,
+    hierarchies.FIELD,
+    netcdf.FIELD,
+    pages.FIELD,
+    plates.FIELD,
+    tables.FIELD,
+    volumes.FIELD,
+)
