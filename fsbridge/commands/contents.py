@@ -9,16 +9,17 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable, printable
 from fsbridge.formats.open import open_source
-from fsbridge.layouts import LAYOUTS, parse_layouts
-from fsbridge.layouts.directories import Layout
-from fsbridge.layouts.members import openers
+from fsbridge.layouts import parse_layouts, root_directories
+from fsbridge.layouts.directories import Layout, PathDirectory
+from fsbridge.layouts.members import SourceMember, openers
 from fsbridge.links import dead_end
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.xarray import legible
@@ -49,7 +50,7 @@ class Row:
     """One member of a hierarchy. Fields that do not apply to its `kind`, or are not known, are None.
 
     A `directory` holds other files alone, which belong to no array or group. `others`: how many other files lie in the
-    member's directory, and their bytes.
+    member's directory, and their bytes. `hidden`: by layout, the names of those in whose place it shows files of its own.
     `reason` says why it, or its chunks, cannot be read; `note` what is not known about it although it can be read.
     `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks;
     `stored_bytes` and `decoded_bytes` are those of all stored chunks, and of all elements. `axes` have a name and a unit.
@@ -72,6 +73,7 @@ class Row:
     reason: str | None = None
     note: str | None = None
     others: dict[str, int] | None = None
+    hidden: dict[str, list[str]] | None = None
     left_out: dict[str, str] | None = None
     files: dict[str, list[str]] | None = None
 
@@ -81,12 +83,12 @@ def read(config: Config) -> tuple[str, list[Row]]:
 
     Each array's row says what the layouts of `config` leave out of it. An interrupt does not wait for a remote store.
     """
-    layouts = [LAYOUTS[name](config) for name in parse_layouts(config.layout)]
-    listed = partial(_read, config, layouts)
+    parse_layouts(config.layout)  # a mistake there is told before the store is opened
+    listed = partial(_read, config)
     return apart(listed) if config.is_remote else listed()
 
 
-def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
+def _read(config: Config) -> tuple[str, list[Row]]:
     source = config.source
     try:
         opened = open_source(source, config)
@@ -96,7 +98,8 @@ def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
         raise SetupError(f"{source}: {_reason(error)}") from None
     try:
         x_first = opened.format.first_axis_fastest
-        return opened.format.name, list(walk(opened.root, config.limits.depth, layouts, config.is_remote, x_first))
+        shown = list(root_directories(opened, config, ChunkCache(config.cache_size)).values())
+        return opened.format.name, list(walk(opened.root, config.limits.depth, shown, config.is_remote, x_first))
     finally:
         opened.close()
 
@@ -105,23 +108,29 @@ def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
 class _Above:
     """The groups above a member: their attributes, the nearest first, and the member's path below the `root`.
 
-    `x_first`: the first axis of an array is x, else its last one is.
+    `x_first`: the first axis of an array is x, else its last one is. `shown`: the roots of the trees of the layouts.
     """
 
     root: Group | Array
     x_first: bool = False
+    shown: Sequence[PathDirectory] = ()
     groups: tuple[Mapping[str, JSON], ...] = ()
     names: tuple[str, ...] = ()
 
+    @property
+    def layouts(self) -> list[Layout]:
+        return [directory.layout for directory in self.shown]
+
 
 def walk(
-    root: Group | Array, depth: int, layouts: Sequence[Layout] = (), remote: bool = False, x_first: bool = False
+    root: Group | Array, depth: int, shown: Sequence[PathDirectory] = (), remote: bool = False, x_first: bool = False
 ) -> Iterator[Row]:
     """Yield one row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
 
-    `remote`: opening a member takes requests, so many members are opened at a time.
+    `shown`: the roots of the trees of the layouts. `remote`: opening a member takes requests, so many members are opened at
+    a time.
     """
-    yield from _node("/", root, depth, layouts, remote, _Above(root, x_first))
+    yield from _node("/", root, depth, remote, _Above(root, x_first, shown))
 
 
 def table(rows: list[Row], width: int | None = None) -> str:
@@ -135,6 +144,9 @@ def table(rows: list[Row], width: int | None = None) -> str:
         for text in (row.note, row.reason, _others_text(row), _axes_text(row)):
             if text is not None:
                 lines.insert(i + 1, f"    {printable(text)}")
+        for layout, names in (row.hidden or {}).items():
+            said = f"hidden in the layout {layout}, which has files of these names: {' '.join(names)}"
+            lines.insert(i + 1, f"    {printable(said)}")
         for layout, reason in (row.left_out or {}).items():
             lines.insert(i + 1, f"    not in the layout {layout}: {printable(reason)}")
         for how, names in reversed((row.files or {}).items()):
@@ -165,17 +177,17 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - len(ELLIPSIS) - tail]}{ELLIPSIS}{text[len(text) - tail :]}"
 
 
-def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], remote: bool, above: _Above) -> Iterator[Row]:
+def _node(path: str, node: Node, depth: int, remote: bool, above: _Above) -> Iterator[Row]:
     if isinstance(node, Link):
         yield Row(path, "link", target=node.target, note=dead_end(above.root, above.names[:-1], node))
     elif (array := as_array(node)) is not None:
-        yield _array(path, array, layouts, remote, above)
+        yield _array(path, array, remote, above)
     else:
-        yield from _group(path, cast(Group, node), depth, layouts, remote, above)
+        yield from _group(path, cast(Group, node), depth, remote, above)
 
 
-def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remote: bool, above: _Above) -> Iterator[Row]:
-    reason = note = attributes = files = None
+def _group(path: str, group: Group, depth: int, remote: bool, above: _Above) -> Iterator[Row]:
+    reason = note = attributes = files = hidden = None
     kind: Kind = "group"
     children: list[Child] = []
     others: list[OtherFile] = []
@@ -188,13 +200,15 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remot
             raise TooDeep("too many nested groups")
         children = sorted(group.listing(others.append), key=lambda child: child.name)
         kind = "directory" if group.is_plain() else "group"
-        files = None if reason or kind == "directory" else _files_of(path, group, layouts)
+        files = None if reason or kind == "directory" else _files_of(path, group, above.layouts)
+        hidden = None if above.names else _hidden(others, above)  # below the root, the layout files has none of them
     except Unlistable as error:
         note = _reason(error)
     except (FsbridgeError, OSError) as error:
         reason = reason or _reason(error)
     attributes = attributes if kind == "group" else None
-    yield Row(path, kind, reason=reason, note=note, attributes=attributes, others=_counted(others), files=files)
+    counted = _counted(others)
+    yield Row(path, kind, reason=reason, note=note, attributes=attributes, others=counted, hidden=hidden, files=files)
     for child, opener in openers(group, children, remote):
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
@@ -207,12 +221,22 @@ def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], remot
             yield Row(below, "unreadable", reason=_reason(error))
             continue
         inner = replace(above, groups=(attributes or {}, *above.groups), names=(*above.names, child.name))
-        yield from _node(below, node, depth - 1, layouts, remote, inner)
+        yield from _node(below, node, depth - 1, remote, inner)
 
 
 def _counted(others: Iterable[OtherFile]) -> dict[str, int] | None:
     sizes = [file.size or 0 for file in others]
     return {"files": len(sizes), "bytes": sum(sizes)} if sizes else None
+
+
+def _hidden(others: Iterable[OtherFile], above: _Above) -> dict[str, list[str]] | None:
+    """Return the names of other files in whose place the layouts show files of their own, by layout."""
+    names, found = sorted(file.name for file in others), dict[str, list[str]]()
+    for root in above.shown if names else ():
+        member = reduce(SourceMember.child, above.names, root.member)
+        shown = PathDirectory(root.layout, member).present()
+        found[root.layout.name] = [name for name in names if shown.is_own(name)]
+    return {layout: hidden for layout, hidden in found.items() if hidden} or None
 
 
 def _others_text(row: Row) -> str | None:
@@ -271,16 +295,18 @@ def _size(count: float | None) -> str:
     return f"{count:.3g}{unit}"
 
 
-def _array(path: str, array: Array, layouts: Sequence[Layout], remote: bool, above: _Above) -> Row:
+def _array(path: str, array: Array, remote: bool, above: _Above) -> Row:
     metadata = array.metadata
-    refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
+    refusals = {layout.name: layout.refusal(metadata) for layout in above.layouts}
     damage = metadata.attributes_error
-    stored, reason, note, stored_bytes = None, metadata.refused if damage is None else _reason(damage), None, None
+    stored, reason, note = None, metadata.refused if damage is None else _reason(damage), None
+    stored_bytes = hidden = None
     others: list[OtherFile] = []
     try:
         stored = array.chunks.count()
         stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not remote else None
         others = [] if remote else list(chain.from_iterable(array.other_files()))
+        hidden = None if above.names else _hidden(others, above)  # below the root, the layout files has none of them
     except Unlistable:
         note = "the number of stored chunks is unknown, because the server does not list"
     except (FsbridgeError, OSError) as error:
@@ -302,7 +328,8 @@ def _array(path: str, array: Array, layouts: Sequence[Layout], remote: bool, abo
         reason=reason,
         note=note,
         others=_counted(others),
-        files=next(filter(None, (layout.file_names(path.rpartition("/")[2], metadata) for layout in layouts)), None),
+        hidden=hidden,
+        files=next(filter(None, (layout.file_names(path.rpartition("/")[2], metadata) for layout in above.layouts)), None),
         left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
     )
 

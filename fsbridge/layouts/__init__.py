@@ -14,7 +14,7 @@ from fsbridge.errors import SetupError
 if TYPE_CHECKING:
     from fsbridge.config import Config
     from fsbridge.decoded.cache import ChunkCache
-    from fsbridge.layouts.directories import Layout
+    from fsbridge.layouts.directories import Layout, PathDirectory
     from fsbridge.model import Source
     from fsbridge.tree import Directory
 
@@ -58,17 +58,24 @@ def parse_layouts(text: str) -> tuple[str, ...]:
     return names
 
 
-def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
-    """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
-    from fsbridge.layouts.directories import LayoutsDirectory, PathDirectory
+def root_directories(source: Source, config: Config, cache: ChunkCache) -> Mapping[str, PathDirectory]:
+    """Return the root of the tree of `source` for each of the layouts `config.layout`, by name."""
+    from fsbridge.layouts.directories import PathDirectory
     from fsbridge.layouts.members import Context, SourceMember
-    from fsbridge.model import as_array
 
     context = Context(source.format_at, config, cache)
-    roots = {
+    return {
         name: PathDirectory(LAYOUTS[name](config), SourceMember(context, lambda: source.root))
         for name in parse_layouts(config.layout)
     }
+
+
+def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
+    """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
+    from fsbridge.layouts.directories import LayoutsDirectory
+    from fsbridge.model import as_array
+
+    roots = root_directories(source, config, cache)
     array = as_array(source.root)
     reasons = [None if array is None else root.layout.refusal(array.metadata) for root in roots.values()]
     if all(reasons):

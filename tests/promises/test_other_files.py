@@ -207,6 +207,19 @@ def test_a_file_of_the_layout_wins_and_the_log_says_so(tmp_path: Path, caplog: p
         assert read(opened, "notes.txt") == b"of the array"
 
 
+def test_info_names_the_files_that_a_layout_hides(tmp_path: Path) -> None:
+    path = store(tmp_path, "zarr3")
+    hidden = ["a.npy", "a.tif", "index.html", "s.json"]
+    add(path, dict.fromkeys((*hidden, "b.npy", "a/a.npy", "points.parquet/index.html"), b"mine"))
+    line = f"    hidden in the layout files, which has files of these names: {' '.join(hidden)}\n"
+    assert line in fsbridge("info", "--layout", "zarr3,files", path).stdout
+    assert "hidden" not in fsbridge("info", path).stdout
+    rows = json.loads(fsbridge("info", "--layout", "files", "--json", path).stdout)["members"]
+    assert {row["path"]: row["hidden"] for row in rows if "hidden" in row} == {"/": {"files": hidden}}
+    (alone,) = json.loads(fsbridge("info", "--layout", "files", "--json", path / "a").stdout)["members"]
+    assert alone["hidden"] == {"files": ["a.npy"]}
+
+
 def test_patterns_choose_other_files_too(tmp_path: Path) -> None:
     path = store(tmp_path, "zarr3")
     with tree(path, exclude=("*.md", "hive")) as opened:
