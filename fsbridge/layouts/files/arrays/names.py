@@ -84,7 +84,11 @@ def full_store_name(source: str) -> str:
 
 
 def store_name(source: str) -> str:
-    """Return the name of the root's files: the store's name without its suffix (`brain.n5`, `brain.zarr.zip`: `brain`)."""
+    """Return the name of the root's files: the store's name without its suffix.
+
+    `brain.n5`, `brain.zarr.zip` and `brain.ome.zarr` are `brain`: the files of an image then are not called `.ome.ome.tif`.
+    """
     name = full_store_name(source)
     stem = name[:-4] if name.lower().endswith((".zip", ".ozx")) else name
-    return stem.rpartition(".")[0] or stem
+    stem = stem.rpartition(".")[0] or stem
+    return stem[:-4] if stem.lower().endswith(".ome") and len(stem) > 4 else stem

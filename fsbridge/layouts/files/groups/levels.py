@@ -77,4 +77,4 @@ def _is_level(coarse: View, fine: View) -> bool:
     return all(less <= more for less, more in zip(coarse.shape, fine.shape, strict=True))
 
 
-PREVIEW = GroupFile(PICTURE.suffix, group_preview, is_pyramid)
+PREVIEW = GroupFile(PICTURE.suffix, group_preview, is_pyramid, wanted="preview", opened=True)

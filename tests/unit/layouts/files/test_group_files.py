@@ -124,3 +124,23 @@ def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path, monkeypatch:
     named = cast(Any, root.layout).group_file_names("table", zarr_group(root, "table"))
     assert "table.names.txt" in named["files"]
     assert {"table/NAMES", "table.names"} <= {*named["by name"]}
+
+
+@pytest.mark.parametrize("store_name", ["cells.ome.zarr", "cells.zarr"])
+def test_the_files_of_an_image_at_the_root_are_called_after_the_store_without_its_suffixes(
+    tmp_path: Path, store_name: str
+) -> None:
+    add_image(zarr.open_group(tmp_path / store_name, mode="w", zarr_format=2))
+    root = root_of(tmp_path / store_name)
+    named = cast(Any, root.layout).group_file_names("", zarr_group(root, ""))
+    made = {"cells.ome.tif", "cells.h5", "cells.preview.png"}
+    assert made <= {*listed(root)}
+    assert made <= {*named["files"]}
+    assert not [name for name in listed(root) if ".ome.ome." in name or ".zarr." in name]
+    for name in (*made, "cells.nc", f"{store_name}.ome.tif"):
+        assert find(root, name).attrs().kind == "file"
+
+
+def test_the_picture_of_an_image_is_listed_with_the_previews(store: Path) -> None:
+    assert {"s.preview.png", "image.preview.png"} <= {*listed(root_of(store, ("preview",)))}
+    assert not [name for name in listed(root_of(store, ("npy",))) if "preview" in name]

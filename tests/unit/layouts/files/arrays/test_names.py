@@ -35,8 +35,9 @@ def test_readings(name: str, expected: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     ("source", "name"),
-    [("/data/brain.n5", "brain"), ("/data/brain.zarr.zip", "brain"), ("s3://b/x/brain.ome.zarr/", "brain.ome"),
-     ("/data/plain", "plain"), ("/data/.hidden", ".hidden")],
+    [("/data/brain.n5", "brain"), ("/data/brain.zarr.zip", "brain"), ("s3://b/x/brain.ome.zarr/", "brain"),
+     ("/data/brain.OME.zarr.zip", "brain"), ("/data/a.b.ome.ozx", "a.b"), ("/data/.ome.zarr", ".ome"),
+     ("/data/chrome.zarr", "chrome"), ("/data/plain", "plain"), ("/data/.hidden", ".hidden")],
 )  # fmt: skip
 def test_the_store_s_name(source: str, name: str) -> None:
     assert store_name(source) == name
