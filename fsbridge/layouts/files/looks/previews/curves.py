@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.looks.previews.picture import Preview, markers, real_numbers, spelled
-from fsbridge.layouts.files.looks.previews.sampling import MOST_COLUMNS, Sample, Wish, drawable, is_number, sampled
+from fsbridge.layouts.files.looks.previews.sampling import MOST_COLUMNS, Sample, Wish, along, drawable, is_number, sampled
 from fsbridge.meaning.units import symbol
 
 POINTS = 2000
@@ -108,25 +108,25 @@ class Figure:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 12, 22, 40
+LEFT, RIGHT, TOP, BOTTOM = 76, 12, 22, 40
 """Margins in pixels: left for the vertical axis, right for half a number, top for the title, bottom for the axis."""
 
 
 def height_of(figure: Figure, most: int) -> int:
     """Return the height in pixels that the panels need, at most `most`."""
-    return min(most, _TOP + _BOTTOM + len(figure.panels) * (150 if len(figure.panels) < 3 else 80))
+    return min(most, TOP + BOTTOM + len(figure.panels) * (150 if len(figure.panels) < 3 else 80))
 
 
 def shapes(figure: Figure, width: int, height: int) -> list[Shape]:
     """Return all that is drawn, in pixels from the upper left corner."""
     found: list[Shape] = [Letters(4, 14, _titled(figure))]
     x_ends = _ends([panel.times if isinstance(panel, Events) else panel.x for panel in figure.panels])
-    left, right = _LEFT, width - _RIGHT
-    room = (height - _TOP - _BOTTOM) / len(figure.panels)
+    left, right = LEFT, width - RIGHT
+    room = (height - TOP - BOTTOM) / len(figure.panels)
     for number, panel in enumerate(figure.panels):
-        top = _TOP + number * room + (8 if len(figure.panels) > 1 else 0)
-        found += _panel(panel, x_ends, (left, right, top, _TOP + (number + 1) * room - 4))
-    bottom = _TOP + len(figure.panels) * room - 4
+        top = TOP + number * room + (8 if len(figure.panels) > 1 else 0)
+        found += _panel(panel, x_ends, (left, right, top, TOP + (number + 1) * room - 4))
+    bottom = TOP + len(figure.panels) * room - 4
     for tick in ticks(*x_ends, 5):
         x = _placed(tick, x_ends, left, right)
         found += [Line(x, bottom, x, bottom + 4, "axis"), Letters(x, bottom + 15, number_text(tick, x_ends), "middle")]
@@ -237,16 +237,21 @@ _MOST_UNITS = 64
 def curves(view: View, drawn: Callable[[Figure], bytes]) -> Preview:
     """Return the plan of a figure of an array with one dimension or few columns; Unfit if nothing can be drawn."""
     drawable(view)
-    kept = {1: min(view.shape[1], MOST_COLUMNS)} if len(view.shape) == 2 else {}
-    shown = {0: Wish(None)} if view.shape else {}
+    long = along(view) or 0
+    kept = {i: min(view.shape[i], MOST_COLUMNS) for i in range(len(view.shape)) if i != long}
+    shown = {long: Wish(None)} if view.shape else {}
     sample = sampled(view.metadata, view.selection, shown, {}, kept)
-    how = _DrawnTable(view, sample, drawn)
-    return Preview(sample.selection, tuple(range(len(view.shape))), sample.middle, partial(_draw, how))
+    how = _DrawnTable(view, long, sample, drawn)
+    order = (long, *kept) if view.shape else ()
+    return Preview(sample.selection, order, sample.middle, partial(_draw, how))
 
 
 @dataclass(frozen=True, slots=True)
 class _DrawnTable:
+    """How elements become curves. `along`: the dimension of the region along which they are drawn."""
+
     view: View
+    along: int
     sample: Sample
     drawn: Callable[[Figure], bytes]
 
@@ -257,7 +262,7 @@ def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
     first = _begin(how)
     note = None
     if how.sample.middle:
-        note = f"elements {first:,} to {first + len(elements) - 1:,} of {view.shape[0]:,}"
+        note = f"elements {first:,} to {first + len(elements) - 1:,} of {view.shape[how.along]:,}"
     texts = {"Elements": spelled(how.sample.selection)}
     ends = _units(how, elements)
     if ends is not None:
@@ -271,7 +276,7 @@ def _draw(how: _DrawnTable, elements: NDArray[Any]) -> bytes:
     for title, column, real in _columns(view, elements):
         x, low, high = envelope(column, real)
         panels.append(Curve(title, positions(x), low, high))
-    return how.drawn(Figure(view.name, panels, _label(view), view.unit, note, texts))
+    return how.drawn(Figure(view.name, panels, _label(how), view.unit, note, texts))
 
 
 def _columns(view: View, elements: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any], Real]]:
@@ -307,7 +312,7 @@ def _begin(how: _DrawnTable) -> int:
     """Return the position in the region of the first element that is shown."""
     if not how.view.shape:
         return 0
-    place = how.view.selection.kept[0]
+    place = how.view.selection.kept[how.along]
     region, shown = how.view.selection.picks[place], how.sample.selection.picks[place]
     return (shown.start - region.start) // region.step
 
@@ -320,22 +325,23 @@ def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], 
     view = how.view
     if not view.shape:
         return lambda x: x
-    axis, place = view.axes[0], view.selection.kept[0]
+    axis, place = view.axes[how.along], view.selection.kept[how.along]
     region = view.selection.picks[place]
     if axis.scale is not None:
         scale, offset = axis.scale, axis.offset
         return lambda x: offset + (x + first) * scale
-    values = None if axis.name == view.name else view.positions(0)
+    values = None if axis.name == view.name else view.positions(how.along)
     if values is not None:
         return lambda x: values[np.rint(x).astype(np.int64) + first]
     return lambda x: region.start + (x + first) * region.step
 
 
-def _label(view: View) -> str:
-    axis = view.axes[0] if view.axes else None
+def _label(how: _DrawnTable) -> str:
+    view = how.view
+    axis = view.axes[how.along] if view.axes else None
     if axis is None:
         return ""
-    if axis.scale is None and (axis.name == view.name or view.positions(0) is None):
+    if axis.scale is None and (axis.name == view.name or view.positions(how.along) is None):
         return f"{axis.name} index" if axis.name else "index"
     unit = symbol(axis.unit)
     return f"{axis.name or 'position'}{f' ({unit})' if unit else ''}"

@@ -12,15 +12,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.errors import printable
-from fsbridge.layouts.files.looks.previews.curves import Band, Figure, Letters, Line, Marks, height_of, shapes
+from fsbridge.layouts.files.looks.previews.curves import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    TOP,
+    Band,
+    Figure,
+    Letters,
+    Line,
+    Marks,
+    height_of,
+    shapes,
+)
 from fsbridge.layouts.files.looks.previews.png import lettered, png
 from fsbridge.layouts.files.looks.previews.sampling import PIXELS
 
 _WIDTH, _HEIGHT = 720, 1400
+_SMALL_WIDTH = 240
+"""Pixels of width up to which a drawing has no letters, and thicker curves: thumbnails on a page and in a file manager."""
+
+SMALL = "small"
+"""Name of the part with the curves alone, which fills a thumbnail: `NAME.preview.svg#small`."""
+
+_AROUND = 4
+"""Pixels around the curves in that part."""
 _STYLE = (
     "text{font:11px sans-serif;fill:#222}.axis{stroke:#666}.grid{stroke:#ddd}.curve{fill:#2a6fb0;stroke:#2a6fb0;"
     "stroke-linejoin:round}.paper{fill:#fff}@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#999}"
     ".grid{stroke:#3a3a40}.curve{fill:#7ab8f0;stroke:#7ab8f0}.paper{fill:#1b1b1f}}"
+    f"@media(max-width:{_SMALL_WIDTH}px){{text,.grid,.axis{{display:none}}"
+    ".curve{stroke-width:1.6px;vector-effect:non-scaling-stroke}}"
 )
 
 
@@ -28,7 +50,9 @@ def svg(figure: Figure) -> bytes:
     """Return the file."""
     height = height_of(figure, _HEIGHT)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">'
+    box = f"{LEFT} {TOP - _AROUND} {_WIDTH - LEFT - RIGHT} {height - TOP - BOTTOM + 2 * _AROUND}"
     parts = [head, f"<title>{_text(figure.title)}</title><style>{_STYLE}</style>"]
+    parts.append(f'<view id="{SMALL}" viewBox="{box}" preserveAspectRatio="none"/>')
     parts += [f"<desc>{_text(f'{name}: {text}')}</desc>" for name, text in figure.texts.items()]
     parts.append(f'<rect class="paper" width="{_WIDTH}" height="{height}"/>')
     for shape in shapes(figure, _WIDTH, height):

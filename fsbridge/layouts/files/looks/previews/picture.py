@@ -25,6 +25,7 @@ from fsbridge.layouts.files.looks.previews.sampling import (
     Wish,
     aspect,
     drawable,
+    enlarged,
     plane,
     sampled,
     step_of,
@@ -151,7 +152,7 @@ def picture(view: View) -> Preview:
     chosen = plane(view)
     steps = step_of(view, chosen.rows), step_of(view, chosen.columns)
     ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], steps)
-    height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
+    height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio or 1.0)
     colors = view.image.channels if view.image is not None else ()
     count = 1 if chosen.channels is None else view.shape[chosen.channels]
     single = chosen.channels is not None and not chosen.color and count > _MOST_CHANNELS and not colors
@@ -162,7 +163,7 @@ def picture(view: View) -> Preview:
     wanted = [*kept, chosen.rows, chosen.columns]
     remaining = sorted(wanted)
     flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
-    size = _fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio)
+    size = enlarged(_fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio or 1.0), ratio)
     labels = view.meaning.values.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
     drawn = _Drawn(view, chosen, sample, size, flips, labels)
     return Preview(sample.selection, tuple(remaining.index(i) for i in wanted), sample.middle, partial(_draw, drawn))

@@ -30,6 +30,9 @@ MOST_COLUMNS = 16
 _TABLE_ROWS = 8
 """Rows per column from which on a 2-D array without dimension names counts as a table."""
 
+_FEW_COLUMNS = 4
+"""Most columns of a 2-D array that is a table, and no picture, whatever its dimensions are called: bounds of cells, say."""
+
 _KINDS = "biufcmM"
 """Kinds of elements that can be drawn, as numpy calls them."""
 
@@ -64,14 +67,25 @@ def is_number(dtype: np.dtype[Any]) -> bool:
 
 def is_table(view: View) -> bool:
     """True if the array is drawn as curves: it has one dimension, or few columns that are no picture."""
+    return along(view) is not None
+
+
+def along(view: View) -> int | None:
+    """Return the dimension along which an array is drawn as curves, one for each column; None if it is a picture."""
     if len(view.shape) < 2:
-        return True
-    if len(view.shape) > 2 or view.shape[1] > MOST_COLUMNS or view.x_first:
-        return False
-    if is_time(view.axes[0]):
-        return True
+        return 0
+    if len(view.shape) > 2 or view.x_first:
+        return None
     named = any(axis.name is not None for axis in view.axes)
-    return not named and view.shape[0] >= _TABLE_ROWS * max(_TABLE_ROWS, view.shape[1])
+    for long, across in ((0, 1), (1, 0)):
+        rows, columns = view.shape[long], view.shape[across]
+        if columns > MOST_COLUMNS:
+            continue
+        if is_time(view.axes[long]) or (columns <= _FEW_COLUMNS and rows >= _TABLE_ROWS * columns):
+            return long
+        if (not named or is_channel(view.axes[across])) and rows >= _TABLE_ROWS * max(_TABLE_ROWS, columns):
+            return long
+    return None
 
 
 def plane(view: View) -> Plane:
@@ -104,16 +118,27 @@ def step_of(view: View, dimension: int) -> float | None:
     return step if math.isfinite(step) and step else None
 
 
-def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) -> float:
-    """Return the ratio of an element's height to its width; 1 if it is unknown, or too extreme to draw."""
+def aspect(rows: Axis, columns: Axis, steps: tuple[float | None, float | None]) -> float | None:
+    """Return the ratio of an element's height to its width; None if it is unknown, or too extreme to draw."""
     row, column = steps
     if row is None or column is None:
-        return 1.0
+        return 1.0 if {rows.name, columns.name} == {"y", "x"} else None
     same = row if rows.unit == columns.unit else None if columns.unit is None else converted(row, rows.unit, columns.unit)
     if same is None and is_geographic(rows) and is_geographic(columns):
         same = row  # `degrees_north` and `degrees_east`
-    found = 1.0 if same is None else abs(same / column)
-    return found if 1 / 64 <= found <= 64 else 1.0
+    found = None if same is None else abs(same / column)
+    return found if found is not None and 1 / 64 <= found <= 64 else None
+
+
+def enlarged(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
+    """Return the pixels of a picture whose elements are made larger by whole numbers, so that all of them look alike.
+
+    `ratio`: of the height of an element to its width; if it is None, a thin picture is made less thin.
+    """
+    times = -(-LEAST_PIXELS // max(size))
+    thin = times if ratio is not None else max(times, -(-_THIN_PIXELS // min(size)))
+    height, width = size
+    return (height * times, width * thin) if height > width else (height * thin, width * times)
 
 
 def _only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int | None:
@@ -123,6 +148,12 @@ def _only(view: View, among: list[int], wanted: Callable[[Axis], bool]) -> int |
 
 PIXELS = 512
 """Width and height of a preview, at most."""
+
+LEAST_PIXELS = 256
+"""Pixels of the longer side of a preview, at least: each element is several pixels wide and high in a smaller array."""
+
+_THIN_PIXELS = 64
+"""Pixels of the shorter side, at least, if nothing tells the proportions of elements: thinner is a line, and no picture."""
 
 _LEAST_PIXELS, _FEWEST_PIXELS = 128, 32
 """Least pixels of the longer side for a coarse sample of a whole array. Below, a fine sample of its middle is better.

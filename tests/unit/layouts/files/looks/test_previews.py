@@ -73,6 +73,17 @@ def image(tree: Tree, path: str) -> Image.Image:
     return found
 
 
+def each(pixels: Any, shape: tuple[int, ...]) -> Any:
+    """One pixel for each element. All pixels of an element are alike, and a small picture is not small."""
+    found = np.asarray(pixels)
+    times = found.shape[0] // shape[0]
+    single = found[::times, ::times]
+    assert (np.repeat(np.repeat(single, times, 0), times, 1) == found).all()
+    assert single.shape[:2] == shape
+    assert max(found.shape[:2]) >= 256
+    return single
+
+
 def group(path: Path, **attributes: Any) -> zarr.Group:
     return zarr.open_group(path, mode="w", zarr_format=3, attributes=attributes)
 
@@ -105,8 +116,8 @@ def test_p12_the_middle_plane_of_a_volume_is_what_zarr_python_reads_between_perc
     plane = zarr.open_group(tmp_path / "s", mode="r")["a"][4]  # type: ignore[index]
     expected, (low, high) = grey(np.asarray(plane))
     assert found.mode == "L"
-    assert found.size == (50, 40)
-    assert np.abs(np.asarray(found).astype(int) - expected).max() <= 1
+    assert found.size == (300, 240)
+    assert np.abs(each(found, (40, 50)).astype(int) - expected).max() <= 1
     assert [float(end) for end in found.info["Limits"].split()] == pytest.approx([low, high])
     assert found.info["Elements"] == "[4,0:40:1,0:50:1]"
 
@@ -140,12 +151,12 @@ def test_p12_climate_fields_of_xarray_are_north_up_coloured_and_transparent_wher
     pixels = np.asarray(found)
     assert found.mode == "RGBA"
     assert found.info["Unit"] == "degC"
-    assert found.size[0] == len(lon)
-    drawn = pixels[: len(lat)]
+    assert found.size[0] == 2 * len(lon)
+    drawn = each(pixels[: 2 * len(lat)], (len(lat), len(lon)))
     assert (drawn[..., 3] == np.where(np.isnan(field), 0, 255)[::-1]).all()
     assert tuple(drawn[0, 0, :3]) == (253, 231, 37)  # viridis ends in yellow, in the north
     assert tuple(drawn[-1, -1, :3]) == (68, 1, 84)
-    legend = pixels[len(lat) :]
+    legend = pixels[2 * len(lat) :]
     assert (legend[..., 3] == 255).all()
     assert (legend[..., :3].sum(axis=-1) == 0).sum() > 20  # the letters
 
@@ -174,7 +185,7 @@ def test_missing_numbers_of_hdf5_are_transparent_and_infinite_ones_are_drawn(tmp
     with h5py.File(tmp_path / "s.h5", "w") as file:
         made = file.create_dataset("a", data=values, chunks=(10, 10))
         made.attrs["_FillValue"] = np.array([1e20], "f4")
-    pixels = np.asarray(image(tree_of(tmp_path / "s.h5"), "a.preview.png"))
+    pixels = each(image(tree_of(tmp_path / "s.h5"), "a.preview.png"), values.shape)
     assert {tuple(map(int, place)) for place in np.argwhere(pixels[..., 1] == 0)} == {(3, 4), (9, 9)}
     assert pixels[5, 6, 0] == 255
     assert pixels[7, 8, 0] == 0
@@ -185,7 +196,7 @@ def test_p12_labels_have_a_colour_each_and_none_where_there_is_nothing(tmp_path:
     labels = np.repeat(np.repeat(np.arange(64).reshape(8, 8), 5, 0), 5, 1).astype(dtype)
     labels[labels == 63] = 2**63 + 63
     array(group(tmp_path / "s"), "a", labels, (16, 16))
-    pixels = np.asarray(image(tree_of(tmp_path / "s"), "a.preview.png")).reshape(-1, 4)
+    pixels = each(image(tree_of(tmp_path / "s"), "a.preview.png"), labels.shape).reshape(-1, 4)
     colors = [np.unique(pixels[labels.reshape(-1) == label], axis=0) for label in np.unique(labels)]
     assert all(len(found) == 1 for found in colors)
     assert len({tuple(found[0]) for found in colors}) == 64
@@ -235,7 +246,7 @@ def test_p12_channels_shine_upon_each_other_in_the_colours_and_windows_of_omero(
         level[..., None] * np.array(color) for level, color in zip(levels, [(255, 0, 0), (0, 255, 128)], strict=True)
     )
     assert found.mode == "RGB"
-    assert np.abs(np.asarray(found).astype(int) - np.minimum(255, expected / 255)).max() <= 1
+    assert np.abs(each(found, (30, 20)).astype(int) - np.minimum(255, expected / 255)).max() <= 1
     assert found.info["Limits"] == "0 100; 50 250"
 
 
@@ -299,7 +310,29 @@ def test_p9_a_preview_of_changed_chunks_is_stale_and_the_next_look_is_another(tm
 def test_elements_are_as_high_and_wide_as_they_are(tmp_path: Path) -> None:
     made = group(tmp_path / "s").create_group("i", attributes={"ome": ome(["0"], "zyx", {"y": 3.0, "x": 1.5})})
     array(made, "0", np.arange(2 * 40 * 50, dtype="u2").reshape(2, 40, 50), (1, 40, 50))
-    assert image(tree_of(tmp_path / "s"), "i/0.preview.png").size == (50, 80)
+    assert image(tree_of(tmp_path / "s"), "i/0.preview.png").size == (200, 320)
+
+
+@pytest.mark.parametrize(
+    ("shape", "names", "size"),
+    [
+        ((64, 5000), None, (512, 70)),  # of unknown proportions: a line of 7 pixels shows nothing
+        ((5000, 20), None, (64, 512)),
+        ((40, 5000), ("y", "x"), (512, 4)),  # an image is as thin as it is
+        ((3, 3), None, (258, 258)),
+        ((1, 1), ("y", "x"), (256, 256)),
+        ((300, 200), None, (200, 300)),
+    ],
+)
+def test_small_and_thin_pictures_are_large_enough_to_be_seen(
+    shape: tuple[int, int], names: tuple[str, str] | None, size: tuple[int, int]
+) -> None:
+    values = np.arange(math.prod(shape), dtype="f4").reshape(shape)
+    made = picture(view_of(values, tuple(map(Axis, names or (None, None)))))
+    assert made.order == (0, 1)
+    picks = made.selection.picks
+    part = values[tuple(slice(one.start, one.start + one.length * one.step, one.step) for one in picks)]
+    assert Image.open(io.BytesIO(made.draw(part))).size == size
 
 
 def test_p12_n5_shows_its_first_dimension_from_left_to_right(tmp_path: Path) -> None:
@@ -307,8 +340,7 @@ def test_p12_n5_shows_its_first_dimension_from_left_to_right(tmp_path: Path) -> 
     with z5py.File(str(tmp_path / "s.n5"), "w", use_zarr_format=False) as file:
         file.create_dataset("a", shape=values.shape, chunks=(8, 8), dtype="uint8", compression="gzip")[:] = values
     found = image(tree_of(tmp_path / "s.n5"), "a.preview.png")
-    assert found.size == (20, 30)
-    assert np.abs(np.asarray(found).astype(int) - grey(values)[0]).max() <= 1
+    assert np.abs(each(found, (30, 20)).astype(int) - grey(values)[0]).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -330,11 +362,11 @@ def test_every_kind_of_number_has_a_preview(values: Any, mode: str) -> None:
     found.load()
     assert found.mode == mode
     if values.dtype.kind == "b":
-        assert (np.asarray(found) == values * 255).all()
+        assert (each(found, values.shape) == values * 255).all()
     if values.dtype.kind == "c":
-        assert np.abs(np.asarray(found).astype(int) - grey(np.abs(values))[0]).max() <= 1
+        assert np.abs(each(found, values.shape).astype(int) - grey(np.abs(values))[0]).max() <= 1
     if values.dtype == np.uint8:
-        assert (np.asarray(found) == values).all()
+        assert (each(found, values.shape[:2]) == values).all()
 
 
 @pytest.mark.parametrize("name", ["_FillValue", "missing_value", "maxId", "actual_range", "scale_factor", "valid_min"])
@@ -343,7 +375,7 @@ def test_p8_a_number_that_no_element_can_be_is_ignored(tmp_path: Path, name: str
     made, values = group(tmp_path / "s"), np.arange(256, dtype="u1").reshape(16, 16)
     array(made, "a", values, values.shape, attributes={name: [0, 10**400] if name == "actual_range" else 10**400})
     found = image(tree_of(tmp_path / "s"), "a.preview.png")
-    assert np.abs(np.asarray(found).astype(int) - grey(values)[0]).max() <= 1
+    assert np.abs(each(found, (16, 16)).astype(int) - grey(values)[0]).max() <= 1
     tree = tree_of(tmp_path / "s", files=("npy", "tif", "nii", "png", "csv", "h5", "preview", "html"))
     for batch in tree.root.entries():
         for entry in batch:
@@ -507,6 +539,39 @@ def test_gaps_are_not_drawn_over_and_columns_and_fields_are_panels_of_their_own(
     assert "time" in texts
     assert "count" in texts
     assert "label" not in texts
+
+
+def test_channels_first_are_a_curve_each(tmp_path: Path) -> None:
+    """2 x 5000 was a picture of one line of pixels."""
+    made = group(tmp_path / "s")
+    both = np.stack([np.linspace(0, 1, 5000), np.linspace(3, 2, 5000)])
+    array(made, "unnamed", both, (1, 1000))
+    array(made, "timed", both, (1, 1000), dimension_names=["electrode", "time"])
+    array(made, "channels", np.tile(both, (4, 1)), (8, 1000), dimension_names=["channel", "wavelength"])
+    array(made, "bounds", both.T[::100].copy(), (50, 2), dimension_names=["lat", "bnds"])
+    tree = tree_of(tmp_path / "s")
+    for name, count in (("unnamed", 2), ("timed", 2), ("channels", 8), ("bounds", 2)):
+        found = path_points(content(tree, f"{name}.preview.svg"))
+        assert len(found) == count
+        rising, falling = found[0], found[1]
+        assert rising[0][1] > rising[len(rising) // 2 - 1][1]  # y grows downwards
+        assert falling[0][1] < falling[len(falling) // 2 - 1][1]
+    assert b"time index" in content(tree, "timed.preview.svg")
+    part = [found.text for found in ElementTree.fromstring(content(tree, "unnamed[:,1000:].preview.svg")).iter(f"{SVG}text")]
+    assert {"2000", "4000", "index"} <= {*part}
+
+
+def test_a_thumbnail_of_curves_has_the_curves_and_no_letters(tmp_path: Path) -> None:
+    array(group(tmp_path / "s"), "a", np.sin(np.arange(500) / 20), (500,))
+    svg = content(tree_of(tmp_path / "s"), "a.preview.svg")
+    (view,) = ElementTree.fromstring(svg).iter(f"{SVG}view")
+    assert view.attrib["id"] == "small"
+    assert view.attrib["preserveAspectRatio"] == "none"  # fills its place, whatever that is
+    left, top, width, height = map(float, view.attrib["viewBox"].split())
+    (outline,) = path_points(svg)
+    assert all(left <= x <= left + width and top < y < top + height for x, y in outline)
+    assert max(x for x, _ in outline) - min(x for x, _ in outline) == pytest.approx(width)
+    assert b"@media(max-width:240px){text,.grid,.axis{display:none}" in svg
 
 
 def test_times_of_spikes_are_a_raster_with_a_row_for_each_unit(tmp_path: Path) -> None:
