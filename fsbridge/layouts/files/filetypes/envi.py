@@ -101,5 +101,5 @@ def _map_info(axes: Axes) -> str | None:
     return f"Arbitrary, 1.5, 1.5, {place}, 0, North{unit}"
 
 
-ENVI = FileType("envi", envi, types=tuple(_TYPES), ranks=(1, 3), beside=("envi.hdr",))
+ENVI = FileType("envi", envi, types=tuple(_TYPES), ranks=(2, 3), beside=("envi.hdr",))
 HEADER = replace(ENVI, suffix="envi.hdr", plan=envi_header, beside=(), chosen=False)

@@ -59,5 +59,5 @@ def _header(view: View, data: str, skip: int = 0) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-MHA = FileType("mha", mha, types=tuple(_TYPES), ranks=(1, 10))  # the library MetaObject has room for ten
+MHA = FileType("mha", mha, types=tuple(_TYPES), ranks=(2, 10))  # the library MetaObject has room for ten
 MHD = replace(MHA, suffix="raw.mhd", plan=mhd, can_name=nameable, names_array=True, beside=("raw",))

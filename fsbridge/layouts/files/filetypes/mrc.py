@@ -74,7 +74,7 @@ MRC = FileType(
     "mrc",
     mrc,
     types=tuple(_MODES),
-    ranks=(1, 4),
+    ranks=(2, 4),
     narrows=True,
     limits=(
         Limit(extent, MAX_EXTENT, _TOO_LONG),

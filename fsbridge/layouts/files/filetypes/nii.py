@@ -88,7 +88,7 @@ NII = FileType(
     "nii",
     nii,
     types=_TYPES,
-    ranks=(1, MAX_RANK),
+    ranks=(2, MAX_RANK),
     limits=(Limit(extent, MAX_EXTENT, f"NIfTI-1 has at most {MAX_EXTENT} elements along a dimension"),),
     narrows=True,
 )

@@ -75,8 +75,17 @@ def test_formats_are_asked_once_for_arrays_that_differ_in_shape_only() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "fits"),
-    [((46341, 3, 3), True), ((2**31 - 1, 1, 1), True), ((2**31, 1, 1), False), ((2, 2**30, 1, 1), False), ((9,), True)],
+    [((46341, 3, 3), True), ((2**31 - 1, 1, 1), True), ((2**31, 1, 1), False), ((2, 2**30, 1, 1), False), ((1, 9), True)],
 )
 def test_mrc_holds_as_many_sections_as_its_header_can_say(shape: tuple[int, ...], fits: bool) -> None:
     """The square of a volume's sections was taken: 46,341 of them were too many."""
     assert (reasons(view(shape, data_type(np.dtype("<i2"))))["mrc"] is None) == fits
+
+
+def test_a_row_of_numbers_is_no_image() -> None:
+    """Latitudes had `.nii`, `.mha` and `.envi`, which nobody looks for among the two that matter."""
+    images = ("nii", "mha", "raw.mhd", "mrc", "envi", "envi.hdr", "tif", "ome.tif")
+    for shape, fits in (((36,), False), ((36, 3), True)):
+        found = reasons(view(shape, data_type(np.dtype("<f4"))))
+        assert [found[suffix] is None for suffix in images] == [fits] * len(images)
+        assert found["csv"] is found["npy"] is found["nrrd"] is None
