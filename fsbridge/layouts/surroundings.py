@@ -12,22 +12,22 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.asking import holding
 from fsbridge.decoded import ArrayVersion
-from fsbridge.errors import PASSING, FsbridgeError
-from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.errors import PASSING, FsbridgeError, Unsupported
+from fsbridge.layouts.files.arrays.selection import Pick, Selection, whole
 from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember
 from fsbridge.lru import LRU
-from fsbridge.meaning import Attributes, Meaning
+from fsbridge.meaning import Attributes, Meaning, Values
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.xarray import zarr2_attributes
 from fsbridge.meaning.reading import PARTICULAR, read_array
@@ -40,6 +40,9 @@ T = TypeVar("T")
 
 COORDINATE_VALUES = 65536
 """Most elements of a coordinate that is read. A longer coordinate gives its unit, but no spacing."""
+
+LABEL_BYTES = 16 << 20
+"""Most bytes of labels of variable length, which are Python objects while a table is made."""
 
 _ALIKE = 256
 """Most results of one look that arrays with the same metadata share."""
@@ -173,11 +176,39 @@ class Look:
             return None, None
         if len(shape) > 2 or math.prod(shape) > 2 * COORDINATE_VALUES:
             return None, None
+        return self._elements(array, whole(shape))
+
+    def label(self, name: str, length: int, pick: Pick) -> tuple[NDArray[Any], Values] | None:
+        """Return the elements of an array beside that are picked, and what they mean; None if it has not `length`.
+
+        They are read anew, so they have no part in the version.
+        """
+        try:
+            array = None if self._member is None else as_array(self._member.group().child(name))
+            if array is None or array.metadata.shape[:1] != (length,):
+                return None
+            metadata = array.metadata
+            meaning = read_array(Written(metadata)).values
+            if len(metadata.shape) != (2 if meaning.characters else 1) or metadata.dtype.serializer == "vlen-bytes":
+                return None
+            rest = (Pick(0, 1, extent) for extent in metadata.shape[1:])
+            return self._elements(array, Selection((pick._replace(dropped=False), *rest)))[0], meaning
+        except PASSING:
+            raise  # else a table would lack the column
+        except FsbridgeError:
+            return None  # an unreadable coordinate is an error only where it is shown itself
+
+    def _elements(self, array: Array, selection: Selection) -> tuple[NDArray[Any], ArrayVersion]:
+        """Return elements of an array, and the version read."""
+        metadata, order = array.metadata, range(len(selection.picks))
         version = self._context.decoded(array).whole()
-        selection, order = whole(shape), range(len(shape))
         supply = ChunkSupply(FoundChunks(version), selection, order, Workers("helper", 0), Spill("/", 0))
         reader = ElementReader(metadata, selection, order, supply, self._context.cache.budget)
-        return reader.read(0, selection.size).view(dtype).reshape(shape), version
+        if not metadata.dtype.itemsize:
+            return reader.objects(LABEL_BYTES), version
+        if metadata.dtype.numpy is None:
+            raise Unsupported(f"numpy has no type for {metadata.dtype.native}")
+        return reader.read(0, selection.size).view(metadata.dtype.numpy).reshape(selection.shape), version
 
 
 class Surroundings:
@@ -223,6 +254,10 @@ class Surroundings:
         if beside is None or beside.values is None or not beside.values.ndim:
             return None
         return Variable(beside.values, zarr2_attributes(beside.array.metadata))
+
+    def label(self, name: str, length: int, pick: Pick) -> tuple[NDArray[Any], Values] | None:
+        """Return what `Look.label` finds just now."""
+        return self._look.label(name, length, pick)
 
     def meaning(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Meaning:
         """Return what the array at the path `names` means."""

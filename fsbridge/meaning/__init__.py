@@ -39,6 +39,7 @@ class Axis(NamedTuple):
 
     `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None if none is given.
     `kind`: what the source says that the axis counts, whatever its name and its unit are; None if it does not say it.
+    `calendar`: of dates, whose unit is "days since 2000-01-01" or the like (`dates.py`); None if the source names none.
     """
 
     name: str | None = None
@@ -46,6 +47,7 @@ class Axis(NamedTuple):
     scale: float | None = None
     offset: float = 0.0
     kind: Kind | None = None
+    calendar: str | None = None
 
 
 Axes: TypeAlias = tuple[Axis, ...]
@@ -74,6 +76,13 @@ class System(NamedTuple):
     geographic: bool | None
 
 
+Path: TypeAlias = tuple[str, ...]
+"""Names that lead from a group to what is below it, or from a compound to a field."""
+
+Names: TypeAlias = Mapping[int, str]
+"""What whole numbers are called."""
+
+
 @dataclass(frozen=True, slots=True)
 class Values:
     """What the elements stand for.
@@ -81,7 +90,13 @@ class Values:
     `missing`: the numbers that stand for missing elements, first the one that its format itself defines. `packing`: factor
     and offset that turn stored numbers into the quantity. `unit`: of that quantity. `signed`: whether integers are signed,
     if attributes say something else than the type. `greatest`: a number that no element exceeds. `labels`: each element is
-    the number of an object. `events`: the elements are times of events.
+    the number of an object. `events`: the elements are times of events. `calendar`: of dates, as that of an axis.
+
+    `names`: of the numbers in the field of a compound at each path; without fields the path is empty. `words`: where
+    the array with the word for each number is: whether its path begins at the root, else at the array's group, and the
+    path; -1 has no word. `padding`:
+    fields that are no data. `lists`: each element is a list of numbers, of this type as numpy spells it. `characters`: the
+    last dimension has the letters of each text.
     """
 
     missing: tuple[int | float, ...] = ()
@@ -91,6 +106,12 @@ class Values:
     greatest: int | None = None
     labels: bool = False
     events: bool = False
+    calendar: str | None = None
+    names: Mapping[Path, Names] = field(default_factory=dict)
+    words: tuple[bool, Path] | None = None
+    padding: frozenset[Path] = frozenset()
+    lists: str | None = None
+    characters: bool = False
 
 
 Positions: TypeAlias = "NDArray[np.float64]"
@@ -103,7 +124,8 @@ class Meaning:
 
     `positions`: by dimension, where the elements lie along an axis without a regular spacing. `system`: of a map; None if
     nothing says that there is one. `image`: the image that the array is a level of. `ends`: of events that belong to several
-    units, the number of the element after the last one of each unit.
+    units, the number of the element after the last one of each unit. `coordinates`: by dimension, the name of the array
+    beside that has the position of each element, if it is not called like the axis.
     """
 
     axes: Axes = ()
@@ -112,10 +134,7 @@ class Meaning:
     system: System | None = None
     image: Image | None = None
     ends: NDArray[np.int64] | None = field(default=None, compare=False)
-
-
-Path: TypeAlias = tuple[str, ...]
-"""Names that lead from a group to what is below it."""
+    coordinates: Mapping[int, str] = field(default_factory=dict)
 
 
 class Well(NamedTuple):
@@ -157,13 +176,27 @@ class Encoded(NamedTuple):
     coded: bool
 
 
+class Sparse(NamedTuple):
+    """A matrix of which only some elements are stored, row by row, or else column by column (`by_columns`).
+
+    `parts`: names of its arrays: the elements; the column (or row) of each; where each row (or column) ends in these two,
+    with a 0 in front. `shape`: None if the arrays must tell it. `tables`: names of the tables, in a group above, that
+    describe rows and columns.
+    """
+
+    by_columns: bool
+    shape: tuple[int, int] | None
+    parts: tuple[str, str, str]
+    tables: tuple[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupMeaning:
     """What a group means.
 
     `images`: the paths of the levels of each of its images, the finest first. `numbered`: members that are called `s0`, `s1`
     and so on are levels of one image. `plate`: the plate that the group is. `fields`: the paths of the images of a well.
-    `columns`: of the table that the group is. `encoded`: the column that the group is.
+    `columns`: of the table that the group is. `encoded`: the column that the group is. `sparse`: the matrix that it is.
     """
 
     images: tuple[tuple[Path, ...], ...] = ()
@@ -172,3 +205,4 @@ class GroupMeaning:
     fields: tuple[Path, ...] = ()
     columns: Columns | None = None
     encoded: Encoded | None = None
+    sparse: Sparse | None = None

@@ -77,3 +77,17 @@ def number(written: JSON, real: bool) -> int | float | None:
 def _element(value: int) -> int | None:
     """Return a whole number if an element of some type can hold it. JSON may have hundreds of digits."""
     return value if -(2**63) <= value < 2**64 else None
+
+
+def place(value: JSON) -> tuple[bool, tuple[str, ...]] | None:
+    """Return where a reference, or a text that is a path, leads: whether from the root, and the names; None if it is none.
+
+    References are objects with a path, as the HDF5 format and hdmf-zarr write them.
+    """
+    for name in ("_REFERENCE", "value"):
+        value = value.get(name, value) if isinstance(value, Mapping) else value
+    written = text(value.get("path")) if isinstance(value, Mapping) else text(value)
+    names = tuple([name for name in (written or "").split("/") if name])
+    if written is None or not names or ".." in names:
+        return None
+    return written.startswith("/"), names

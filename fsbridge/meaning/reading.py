@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from fsbridge.meaning import Attributes, Axis, GroupMeaning, Meaning
 from fsbridge.meaning.convention import Convention, Written
-from fsbridge.meaning.conventions import anndata, cf, cosem, gdal, geozarr, ilastik, n5, names, nwb, ome, xarray
+from fsbridge.meaning.conventions import (
+    anndata,
+    cf,
+    cosem,
+    gdal,
+    geozarr,
+    ilastik,
+    n5,
+    names,
+    nwb,
+    ome,
+    types,
+    xarray,
+)
 
 CONVENTIONS: tuple[Convention, ...] = (
     *(ome.OME, cosem.COSEM, n5.N5, ilastik.SIZES),  # each describes all axes of an array
     names.NAMES,  # names of axes that have none
     *(xarray.XARRAY, gdal.GDAL, cf.CF, geozarr.GEOZARR, nwb.NWB),  # coordinates, elements, places
     anndata.ANNDATA,
+    types.TYPES,  # what the formats themselves say of elements
 )
 """All conventions, in the order in which they are asked."""
 

@@ -1,12 +1,17 @@
-"""AnnData: data frames, and columns that are groups (categories with codes, values with a mask)."""
+"""AnnData: data frames, columns that are groups (categories with codes, values with a mask), and sparse matrices.
+
+Before AnnData 0.8, the attribute `categories` of codes leads to the array with the words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fsbridge.meaning import Attributes, Columns, Encoded, GroupMeaning
-from fsbridge.meaning.convention import Convention
+from fsbridge.meaning import Attributes, Columns, Encoded, GroupMeaning, Meaning, Sparse
+from fsbridge.meaning.attributes import place, text
+from fsbridge.meaning.convention import Convention, Written
+from fsbridge.metadata import JSON
 
 _ENCODING = "encoding-type"
 
@@ -20,11 +25,31 @@ _COLUMNS: Mapping[str, Encoded] = {
 }
 
 
+_SPARSE = {"csr_matrix": False, "csc_matrix": True, "csr": False, "csc": True}
+_PARTS, _TABLES = ("data", "indices", "indptr"), ("obs", "var")
+
+
+def _array(written: Written, known: Meaning) -> Meaning:
+    found = place(written.attributes.get("categories"))
+    if found is None or known.values.words is not None:
+        return known
+    return replace(known, values=replace(known.values, words=found))
+
+
 def _group(attributes: Attributes, known: GroupMeaning) -> GroupMeaning:
     columns, names, index = known.columns, attributes.get("column-order"), attributes.get("_index")
     if columns is None and isinstance(names, list) and all(isinstance(name, str) for name in names):
         columns = Columns(tuple(names), index if isinstance(index, str) else None, True)
-    return replace(known, columns=columns, encoded=known.encoded or _COLUMNS.get(str(attributes.get(_ENCODING))))
+    encoded = known.encoded or _COLUMNS.get(str(attributes.get(_ENCODING)))
+    return replace(known, columns=columns, encoded=encoded, sparse=known.sparse or _sparse(attributes))
 
 
-ANNDATA = Convention("AnnData", group=_group)
+def _sparse(attributes: Attributes) -> Sparse | None:
+    """Return the matrix that a group is; None if it is none. `h5sparse_format` is that of AnnData before 0.7."""
+    by_columns = _SPARSE.get(text(attributes.get(_ENCODING)) or text(attributes.get("h5sparse_format")) or "")
+    shape: JSON = attributes.get("shape", attributes.get("h5sparse_shape"))
+    whole = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n >= 0 for n in shape)
+    return None if by_columns is None else Sparse(by_columns, (shape[0], shape[1]) if whole else None, _PARTS, _TABLES)
+
+
+ANNDATA = Convention("AnnData", _array, _group)

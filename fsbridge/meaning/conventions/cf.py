@@ -81,7 +81,8 @@ def along(axis: Axis, values: Positions | None, attributes: Attributes) -> tuple
         values = values * packing[0] + packing[1]
     spacing = None if values is None else regular(values)
     unit = axis.unit or fold(attributes.get(UNITS) or attributes.get("unit"))
-    axis = axis._replace(unit=unit, kind=axis.kind or _KINDS.get(text(attributes.get("standard_name"))))
+    kind = axis.kind or _KINDS.get(text(attributes.get("standard_name")))
+    axis = axis._replace(unit=unit, kind=kind, calendar=axis.calendar or text(single(attributes.get(CALENDAR))))
     if spacing is None:
         return axis, values
     return axis._replace(scale=spacing[0], offset=spacing[1]), None
@@ -106,6 +107,7 @@ def regular(values: NDArray[np.float64]) -> tuple[float, float] | None:
 def _values(written: Written, known: Values) -> Values:
     dtype, attributes = written.metadata.dtype.numpy, written.attributes
     unit = known.unit or _unit(attributes, written.x_first)
+    known = replace(known, calendar=known.calendar or text(single(attributes.get(CALENDAR))))
     if dtype is None or dtype.kind not in "iuf":
         return replace(known, unit=unit)
     packing, greatest, signed = known.packing or packing_of(attributes, *PACKED), known.greatest, _signed(attributes, dtype)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from fsbridge.meaning import Attributes, Axis, Columns, GroupMeaning, Meaning
-from fsbridge.meaning.attributes import is_finite
+from fsbridge.meaning.attributes import is_finite, place
 from fsbridge.meaning.convention import Convention, Written, sensible
 from fsbridge.meaning.conventions.cf import along, packing_of, unit_of
 
@@ -31,7 +31,8 @@ def _array(written: Written, known: Meaning) -> Meaning:
     name = written.names[-1] if written.names and written.groups and TYPE in written.groups[0] else ""
     if name == "data" and known.axes and known.axes[0].scale is None:
         known = _timed(written, known)
-    ends = known.ends
+    ends, words = known.ends, place(attributes.get("elements")) if attributes.get(TYPE) == "EnumData" else None
+    values = replace(values, words=values.words or words)
     if name.endswith("spike_times") and dtype is not None and dtype.kind == "f" and written.rank == 1:
         beside = written.coordinate(f"{name}{_INDEX}")
         ends = None if beside is None or beside[0] is None else beside[0].astype(np.int64)
@@ -53,7 +54,8 @@ def _timed(written: Written, known: Meaning) -> Meaning:
     axis, uneven = along(time, stamps[0], {})
     fits = uneven is not None and len(uneven) == written.metadata.shape[0]
     positions = {**known.positions, 0: uneven} if uneven is not None and fits else known.positions
-    return replace(known, axes=sensible((axis, *known.axes[1:])), positions=positions)
+    coordinates = {**known.coordinates, 0: "timestamps"}
+    return replace(known, axes=sensible((axis, *known.axes[1:])), positions=positions, coordinates=coordinates)
 
 
 def _group(attributes: Attributes, known: GroupMeaning) -> GroupMeaning:

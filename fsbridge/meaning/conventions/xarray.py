@@ -27,6 +27,10 @@ DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The names of dimensions in Zarr v2; netCDF-C and GDAL read them, too."""
 
 
+_TRUTH = {0: "FALSE", 1: "TRUE"}
+"""What xarray means by the numbers of an array that it marks as boolean: netCDF has no such type."""
+
+
 def dimension_names(attributes: Attributes, rank: int) -> tuple[str | None, ...] | None:
     """Return the names of dimensions. The attribute itself stays."""
     names = attributes.get(DIMENSIONS)
@@ -36,6 +40,9 @@ def dimension_names(attributes: Attributes, rank: int) -> tuple[str | None, ...]
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
+    dtype = written.metadata.dtype.numpy
+    if single(written.attributes.get("dtype")) == "bool" and dtype is not None and dtype.kind in "iu":
+        known = replace(known, values=replace(known.values, names={(): _TRUTH, **known.values.names}))
     missing = missing_value(written.metadata)
     if missing is None or (not missing and FILL_VALUE not in written.attributes):
         return known  # writers of Zarr v2 put a fill value of 0 there without meaning anything, and zeros would be missing

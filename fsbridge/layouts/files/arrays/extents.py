@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsbridge.layouts.files.arrays.selection import Selection
-    from fsbridge.meaning import Axes, Image, Meaning
+    from fsbridge.meaning import Axes, Image, Meaning, Values
     from fsbridge.metadata import JSON, ArrayMetadata
 
 MAX_SIZE = 2**63 - 1
@@ -157,14 +157,20 @@ class FileMap:
     pieces: tuple[tuple[int, bytes], ...] = ()
 
 
-class Labels(NamedTuple):
-    """The labels of a table: the array's name, and coordinates by dimension of the region.
-
-    `values` has one coordinate for each index of a dimension; dimensions without a coordinate array are not in it.
-    """
+class Label(NamedTuple):
+    """What the indices of one dimension are called. `values`: of each index; `unit`: to be written after the name."""
 
     name: str
-    values: Mapping[int, NDArray[Any]]
+    values: NDArray[Any]
+    meaning: Values
+    unit: str | None = None
+
+
+class Labels(NamedTuple):
+    """The labels of a table: the array's name, and those of dimensions of the region that have any."""
+
+    name: str
+    along: Mapping[int, Label]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 
+import numpy as np
+
 from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays.description import description
 from fsbridge.layouts.files.arrays.element_bytes import ElementBytes
-from fsbridge.layouts.files.arrays.extents import FileMap, Generated, Plan, Unfit, View
+from fsbridge.layouts.files.arrays.extents import FileMap, Generated, Labels, Plan, Unfit, View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.layouts.files.filetypes import FILE_TYPES
@@ -158,13 +160,12 @@ class ArrayFile(File):
         present, itemsize = array.check(self._array_version), self.view.metadata.dtype.itemsize
         selection = self.view.selection if plan.sample is None else plan.sample
         labels = array.labels(self.view, plan.labelled)
-        beside = [(dimension, values.dtype.str, values.tobytes()) for dimension, values in labels.values.items()]
-        digest = blake2b(repr(beside).encode()).digest() if beside else b""
+        digest = _digest(labels)
         key = present, self.version, self.view.name, digest  # the version tells of what is around it, too
         found = cache.peek(key)
         if found is not None:
             return found, digest
-        taken = selection.size * max(1, itemsize)
+        taken = selection.size * max(1, itemsize) + sum(label.values.nbytes for label in labels.along.values())
         if taken > limit:
             raise TooLarge(f"{self.view.name}.{self.suffix} needs over {limit} bytes of memory; take a region")
 
@@ -182,6 +183,16 @@ class ArrayFile(File):
                 elements = [array.elements(present, selection, plan.order, limit)]
                 found = cache.get_all(key, make, min(most, cache.budget // 2))
             return found, digest
+
+
+def _digest(labels: Labels) -> bytes:
+    """Return what identifies labels; empty if there are none."""
+    found = blake2b()
+    for dimension, label in labels.along.items():
+        values = label.values
+        found.update(repr((dimension, label.name, label.unit, label.meaning, values.dtype.str, values.shape)).encode())
+        found.update(repr(values.tolist()).encode() if values.dtype.kind == "O" else np.ascontiguousarray(values).tobytes())
+    return found.digest() if labels.along else b""
 
 
 class MapHandle(Handle):

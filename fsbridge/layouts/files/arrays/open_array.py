@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, UsedChunks
 from fsbridge.errors import FsbridgeError, Stale, TooLarge
-from fsbridge.layouts.files.arrays.extents import Labels, View
+from fsbridge.layouts.files.arrays.extents import Label, Labels, View
 from fsbridge.layouts.files.arrays.made import MadeFiles
 from fsbridge.layouts.files.arrays.selection import Selection, whole
 from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
@@ -27,9 +27,12 @@ from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.members import Context
-from fsbridge.layouts.surroundings import COORDINATE_VALUES, Look, Surroundings, is_as_used
+from fsbridge.layouts.surroundings import Look, Surroundings, is_as_used
 from fsbridge.lru import LRU
-from fsbridge.meaning import Axes, Meaning
+from fsbridge.meaning import Axes, Meaning, Values
+from fsbridge.meaning.dates import is_since
+from fsbridge.meaning.kinds import is_time
+from fsbridge.meaning.units import symbol
 from fsbridge.model import Array
 from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
@@ -252,16 +255,23 @@ class OpenArray:
         return view
 
     def labels(self, view: View, dimensions: Sequence[int]) -> Labels:
-        """Return the coordinates of the given dimensions of a view, where another array of numbers has them."""
-        found: dict[int, NDArray[np.generic]] = {}
+        """Return what the indices of the given dimensions of a view are called.
+
+        An array beside has the labels, or the rows of a series have times at a rate.
+        """
+        found: dict[int, Label] = {}
         for dimension in dimensions:
-            name, number = view.axes[dimension].name, view.selection.kept[dimension]
-            if name is None or "/" in name or name == self.name or self.metadata.shape[number] > COORDINATE_VALUES:
+            axis, number = view.axes[dimension], view.selection.kept[dimension]
+            name, pick = self.meaning.coordinates.get(number, axis.name), view.selection.picks[number]
+            if name is None or "/" in name or name == self.name:
                 continue
-            variable = self.surroundings.variable(name)
-            if variable is not None and variable.values.shape == (self.metadata.shape[number],):
-                pick = view.selection.picks[number]
-                found[dimension] = variable.values[[pick.start + pick.step * i for i in range(pick.length)]]
+            beside = self.surroundings.label(name, self.metadata.shape[number], pick)
+            unit = None if is_since(axis.unit) else symbol(axis.unit)
+            if beside is not None:
+                found[dimension] = Label(axis.name or name, *beside, None if name == axis.name else unit)
+            elif not dimension and axis.scale is not None and axis.unit is not None and is_time(axis):
+                times = axis.offset + axis.scale * np.arange(pick.length)
+                found[dimension] = Label(name, times, Values(unit=axis.unit, calendar=axis.calendar), unit)
         return Labels(self.name, found)
 
     def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:

@@ -13,6 +13,7 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import images
 from fsbridge.layouts.files.groups.pyramids import pyramid_of
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
+from fsbridge.layouts.files.groups.tables import columns_of, has_order
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.meaning.reading import read_group
@@ -38,7 +39,22 @@ def _describe(shown: OpenGroup) -> bytes:
         "format": member.context.format_at(member.names).name,
         "attributes": dict(shown.group.attributes()),
     }
-    return encode(document if pyramid is None else {**document, "pyramid": pyramid})
+    table = _describe_table(shown)
+    found = {name: about for name, about in (("pyramid", pyramid), ("table", table)) if about is not None}
+    return encode({**document, **found})
+
+
+def _describe_table(shown: OpenGroup) -> JSON:
+    """Describe which columns `GROUP.csv` has, and why others are left out; None if the group names no columns."""
+    if not has_order(shown.group):
+        return None
+    try:
+        columns, left_out = columns_of(shown)
+    except PASSING:
+        raise
+    except FsbridgeError as error:  # the error of one column must not hide the group's description
+        return {"not_possible": str(error)}
+    return {"columns": [column.name for column in columns], "left_out": left_out}
 
 
 def _describe_pyramid(shown: OpenGroup) -> JSON:

@@ -99,6 +99,12 @@ class OpenGroup(GroupDirectory):
             raise NotFound(f"there is no array {'/'.join(('', *self.path.member.names, *path))}") from None
         return here.opened(path[-1], array)
 
+    @property
+    def root(self) -> OpenGroup:
+        """The root of the source."""
+        assert self._tree.root is not None
+        return cast(OpenGroup, self._tree.root.present())
+
     def at(self, path: Sequence[str]) -> OpenGroup:
         """The group at a path below this one; NotFound if there is none."""
         here = self

@@ -1,13 +1,12 @@
 """`GROUP.csv`: the one-dimensional arrays of a group that share a dimension, as the columns of one table.
 
 The group says which columns there are (tables of NWB, frames of AnnData); else they are the arrays along the dimension that
-most of them have. No column is left out: one that a table cannot hold makes the file an error that names it. Not here:
-`NAME.csv` of one array (`filetypes/text.py`), names of files (`layout.py`).
+most of them have. A column that a table cannot hold is left out, and `GROUP.json` says why. Not here: `NAME.csv` of one
+array (`filetypes/text.py`), how cells are written (`filetypes/cells.py`), names of files (`layout.py`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -17,13 +16,16 @@ from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
+from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.filetypes.cells import cells_of, fields_of, header_of, joined, list_of, spelling
 from fsbridge.layouts.files.filetypes.filetype import elements, texts
-from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, cells_of, rows_of
+from fsbridge.layouts.files.filetypes.text import CSV, MAX_TEXTS, rows_of
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
 from fsbridge.layouts.surroundings import Look
+from fsbridge.meaning import Path, Values
 from fsbridge.meaning.conventions.nwb import index_name
 from fsbridge.meaning.reading import read_group
 from fsbridge.model import Array, Group, Link, Node, as_array
@@ -79,7 +81,7 @@ def has_order(group: Group) -> bool:
 
 def table_of(directory: OpenGroup) -> TableFile:
     """Return the table of a group; NotFound if it has none, with the reason."""
-    return TableFile(directory, _columns(directory))
+    return TableFile(directory, columns_of(directory)[0])
 
 
 class TableFile(File):
@@ -132,7 +134,7 @@ class TableFile(File):
         lengths = {cells.rows for cells in read}
         if len(lengths) != 1:
             raise CorruptData(f"{self._directory.path.member}: columns have different lengths: {sorted(lengths)}")
-        content, step = bytearray(rows_of([[cells.name for cells in read]])), max(1, _BATCH_CELLS // len(read))
+        content, step = bytearray(rows_of([header_of([cells.name for cells in read])])), max(1, _BATCH_CELLS // len(read))
         for start in range(0, read[0].rows, step):
             content += rows_of(zip(*(cells.of(slice(start, start + step)) for cells in read), strict=True))
             if len(content) > limit:
@@ -140,26 +142,45 @@ class TableFile(File):
         return content
 
 
-def _columns(directory: OpenGroup) -> list[Column]:
-    """Return the columns of a group's table, the index first."""
+def columns_of(directory: OpenGroup) -> tuple[list[Column], dict[str, str]]:
+    """Return the columns of a group's table, the index first; and why others are left out, by name."""
     group, place, listed = directory.group, directory.path.member, read_group(directory.group.attributes()).columns
+    index = None if listed is None else listed.row_names
     if listed is None:
         wanted = _along_one_dimension(directory)
-    elif listed.row_names is None or (not listed.required and _child(group, listed.row_names) is None):
-        wanted = list(listed.names)
+    elif index is None or (not listed.required and _child(group, index) is None):
+        index, wanted = None, list(listed.names)
     else:
-        wanted = [listed.row_names, *listed.names]
+        wanted = [index, *listed.names]
     if not wanted:
         raise NotFound(f"{place}: the group has no one-dimensional arrays that form a table")
     if len(wanted) > MAX_COLUMNS:
         raise NotFound(f"{place}: the table would have more than {MAX_COLUMNS} columns")
-    look = directory.look()
-    columns = [_column(directory, name, look) for name in dict.fromkeys(wanted)]
-    views = [array.view() for column in columns for array in column.arrays]
+    look, columns, left_out = directory.look(), list[Column](), dict[str, str]()
+    for name in dict.fromkeys(wanted):
+        try:
+            columns.append(_column(directory, name, look))
+        except NotFound as error:
+            if name == index:
+                raise
+            left_out[name] = str(error)
+    if not [column for column in columns if column.name != index] and left_out:
+        raise NotFound(next(iter(left_out.values())))
     for most, kind, count in ((MAX_CELLS, "cells", elements), (MAX_TEXTS, "texts", texts)):
-        if sum(map(count, views)) > most:
-            raise NotFound(f"{place}: the table would have more than {most} {kind}; read the arrays one by one")
-    return columns
+        while sum(_counted(column, count) for column in columns) > most:
+            wide = [column for column in columns if column.name != index and len(column.arrays[0].metadata.shape) > 1]
+            if not wide:
+                raise NotFound(f"{place}: the table would have more than {most} {kind}; read the arrays one by one")
+            largest = max(wide, key=lambda column: _counted(column, count))
+            columns.remove(largest)
+            left_out[largest.name] = (
+                f"{place}/{largest.name}: the table would have more than {most} {kind}; read it by itself"
+            )
+    return columns, left_out
+
+
+def _counted(column: Column, count: Callable[[View], int]) -> int:
+    return sum(count(array.view()) for array in column.arrays)
 
 
 def _along_one_dimension(directory: OpenGroup) -> list[str]:
@@ -175,8 +196,11 @@ def _along_one_dimension(directory: OpenGroup) -> list[str]:
         node = None if child.link is not None else directory.group.child(child.name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         arrays += array is not None
-        if array is not None and len(array.metadata.shape) == 1:
-            axis = directory.opened(child.name, array, look).axes[0].name
+        if array is None or not 1 <= len(array.metadata.shape) <= 2:
+            continue
+        opened = directory.opened(child.name, array, look)
+        if len(array.metadata.shape) == 1 or opened.meaning.values.characters:
+            axis = opened.axes[0].name
             found.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
     (axis, _), names = cast(
         "tuple[tuple[str | None, int], list[str]]",
@@ -195,41 +219,82 @@ def _child(group: Group, name: str) -> Node | None:
 
 
 def _column(directory: OpenGroup, name: str, look: Look) -> Column:
-    """Return the column that the member `name` is: an array, a ragged one with its index, or a group of AnnData's."""
+    """Return the column that the member `name` is: an array, a ragged one with its index, or a group of AnnData's.
+
+    Older AnnData put a column with a "/" in its name into a group.
+    """
     place = f"{directory.path.member}/{name}"
+    here, last = directory, name
     node = _child(directory.group, name)
+    if node is None and "/" in name.strip("/"):
+        *groups, last = name.strip("/").split("/")
+        try:
+            here = directory.at(groups)
+        except NotFound:
+            raise NotFound(f"{place}: the group lists this column, but does not have it") from None
+        node, look = _child(here.group, last), here.look()
     if node is None:
         raise NotFound(f"{place}: the group lists this column, but does not have it")
     if isinstance(node, Link):
         raise NotFound(f"{place}: the column is a link; read it by itself")
     array = as_array(node)
     if array is None:
-        return _encoded(directory, name, cast(Group, node), place)
-    opened = directory.opened(name, array, look)
-    index = _child(directory.group, index_name(name))
+        return _encoded(here, last, name, cast(Group, node), place)
+    opened = here.opened(last, array, look)
+    index = _child(here.group, index_name(last))
     ends = None if index is None or isinstance(index, Link) else as_array(index)
+    words = _words(here, opened, place)
     if ends is not None:
-        return _ragged(name, opened, directory.opened(index_name(name), ends, look), directory.group, place)
+        return _ragged(name, opened, here.opened(index_name(last), ends, look), words, here.group, place)
     _fits(array, place, 2)
 
     def read(values_of: Reader) -> list[Cells]:
-        values, missing = values_of(opened), opened.meaning.values.missing
+        values, meaning = values_of(opened), opened.meaning.values
         if values.dtype.names is not None:
-            return [_cells(f"{name}.{field}", values[field]) for field in values.dtype.names]
+            fields = fields_of(values.dtype, meaning.padding)
+            return [_cells(f"{name}.{field.name}", field.of(values), meaning, field.path) for field in fields]
+        if words is not None:
+            return [Cells(name, len(values), _picking(values, values_of(words), place))]
+        if meaning.characters:
+            values = joined(values)
         if values.ndim == 1:
-            return [_cells(name, values, missing)]
-        return [_cells(f"{name}.{i}", values[:, i], missing) for i in range(values.shape[1])]
+            return [_cells(name, values, meaning)]
+        return [_cells(f"{name}.{i}", values[:, i], meaning) for i in range(values.shape[1])]
 
-    return Column(name, (opened,), read)
-
-
-def _cells(name: str, values: NDArray[Any], missing: Sequence[int | float] = ()) -> Cells:
-    return Cells(name, len(values), lambda rows: cells_of(values[rows], missing))
+    return Column(name, (opened,) if words is None else (opened, words), read)
 
 
-def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: str) -> Column:
+def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
+    """Return the array with the words that the elements of `numbers` stand for; None if they are numbers."""
+    found, dtype = numbers.meaning.values.words, numbers.metadata.dtype.numpy
+    if found is None or dtype is None or dtype.kind not in "iu" or len(numbers.metadata.shape) != 1:
+        return None
+    from_root, path = found
+    try:
+        words = (here.root if from_root else here).below(path)
+    except NotFound as error:
+        raise NotFound(f"{place}: the words that its numbers stand for are not there: {error}") from None
+    _fits(words.array, place, 1)
+    return words
+
+
+def _picking(numbers: NDArray[Any], words: NDArray[Any], place: str) -> Callable[[slice], list[str]]:
+    """Return the texts of rows: the word for each number. CorruptData for numbers without one; -1 is missing."""
+    codes = numbers.astype(np.int64)
+    if ((codes < -1) | (codes >= len(words))).any():
+        raise CorruptData(f"{place}: the codes name a category that does not exist")
+    texts = [*cells_of(words), ""]  # -1 picks the last one
+    return lambda rows: [texts[code] for code in codes[rows].tolist()]
+
+
+def _cells(name: str, values: NDArray[Any], meaning: Values, path: Path = ()) -> Cells:
+    found = spelling(meaning, values, path=path)
+    return Cells(found.headed(name), len(values), lambda rows: found.cells(values[rows]))
+
+
+def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | None, group: Group, place: str) -> Column:
     """Return a column with a list in each cell: `NAME_index` has the end of each row's elements (hdmf's VectorIndex)."""
-    if _child(group, index_name(index_name(name))) is not None:
+    if _child(group, index_name(index_name(name.rpartition("/")[2]))) is not None:
         raise NotFound(f"{place}: the column has lists of lists; read it by itself")
     _fits(data.array, place, 1)
     _fits(index.array, index_name(place), 1)
@@ -241,22 +306,25 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, group: Group, place: s
                 f"{index_name(place)}: the ends of rows do not ascend, or are beyond the {len(elements)} elements"
             )
 
+        found = _cells(name, elements, data.meaning.values).of
+        if words is not None:
+            found = _picking(elements, values_of(words), place)
+        is_text = words is not None or () in data.meaning.values.names or elements.dtype.kind not in "iufb"
+
         def lists(rows: slice) -> list[str]:
             bounds = ends[rows.start : rows.stop + 1].tolist()
-            values = cells_of(elements[bounds[0] : bounds[-1]])
-            if elements.dtype.kind not in "iufb":
-                values = [json.dumps(value, ensure_ascii=False) for value in values]
-            first = bounds[0]
-            return ["[" + ", ".join(values[low - first : high - first]) + "]" for low, high in pairwise(bounds)]
+            first, values = bounds[0], found(slice(bounds[0], bounds[-1]))
+            values = [value.lower() for value in values] if elements.dtype.kind == "b" else values  # as JSON has them
+            return [list_of(values[low - first : high - first], is_text) for low, high in pairwise(bounds)]
 
         return [Cells(name, len(ends) - 1, lists)]
 
-    return Column(name, (data, index), read)
+    return Column(name, (data, index) if words is None else (data, index, words), read)
 
 
-def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Column:
+def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: str) -> Column:
     """Return a column that AnnData keeps as a group: categories with codes (-1: missing), or values with a mask."""
-    below = cast(OpenGroup, directory.directory(name, group).present())
+    below = cast(OpenGroup, directory.directory(member, group).present())
     encoded = read_group(group.attributes()).encoded
     if encoded is None:
         raise NotFound(f"{place}: the group is no column of a known encoding")
@@ -276,10 +344,7 @@ def _encoded(directory: OpenGroup, name: str, group: Group, place: str) -> Colum
                 ]
 
             return [Cells(name, len(first), masked)]
-        words, codes = [*cells_of(second), ""], first.astype(np.int64)  # -1 (missing) picks the last word, which is empty
-        if ((codes < -1) | (codes >= len(second))).any():
-            raise CorruptData(f"{place}: the codes name a category that does not exist")
-        return [Cells(name, len(codes), lambda rows: [words[code] for code in codes[rows].tolist()])]
+        return [Cells(name, len(first), _picking(first, second, place))]
 
     return Column(name, arrays, read)
 

@@ -50,8 +50,8 @@ def test_p7_files_that_are_made_leave_room_and_one_too_many_is_refused_at_once(t
         file(tree, "c.csv")
     again.close()
     third = file(tree, "c.csv")
-    assert bytes(third.read(0, 22)) == b"0,1\n10000002,10000002\n"
-    assert bytes(second.read(0, 22)) == b"0,1\n10000001,10000001\n"
+    assert bytes(third.read(0, 24)) == b"c0,c1\n10000002,10000002\n"
+    assert bytes(second.read(0, 24)) == b"c0,c1\n10000001,10000001\n"
 
 
 @pytest.mark.parametrize("name", ["a.csv", "s.csv"])

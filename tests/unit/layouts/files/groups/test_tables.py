@@ -59,7 +59,7 @@ def test_p12_tables_have_names_and_coordinates(weather: Path) -> None:
     with opened(weather) as root:
         assert content(root, "temp.csv") == b"time,temp\n10,1.5\n20,2.5\n30,3.5\n"
         assert content(root, "temp[1:3].csv") == b"time,temp\n20,2.5\n30,3.5\n"
-        assert content(root, "grid.csv") == b"time,0.5,1.5\n10,0.0,1.0\n20,2.0,3.0\n30,4.0,5.0\n"
+        assert content(root, "grid.csv") == b"time,x=0.5,x=1.5\n10,0.0,1.0\n20,2.0,3.0\n30,4.0,5.0\n"
         assert content(root, "time.csv") == b"time\n10\n20\n30\n"
 
 
@@ -90,7 +90,7 @@ def test_p12_missing_elements_are_empty_cells(kind: str, tmp_path: Path) -> None
     with opened(place) as root:
         table = frame(content(root, "s.csv")).set_index("time")
         alone = frame(content(root, "temp.csv")).set_index("time")
-        assert content(root, "grid.csv") == b"time,0,1\n" + b"".join(b"%d,1,\n" % time for time in (10, 20, 30))
+        assert content(root, "grid.csv") == b"time,c0,c1\n" + b"".join(b"%d,1,\n" % time for time in (10, 20, 30))
     masked = xarray.open_dataset(place) if kind == "netcdf" else xarray.open_zarr(place, consolidated=False)
     names = ["temp", "depth", "old", "count"]
     pd.testing.assert_frame_equal(table[names], masked[names].to_dataframe()[names], check_dtype=False)
@@ -181,13 +181,29 @@ def test_p12_a_frame_of_anndata_has_its_categories(tmp_path: Path) -> None:
         assert content(root, "obs.csv") == b"cell,kind,n\nk1,v,5\nk2,,\nk3,u,7\n"
 
 
-def test_p3_a_column_that_a_table_cannot_hold_is_named(tmp_path: Path) -> None:
+def test_p3_a_column_that_a_table_cannot_hold_is_left_out_with_a_sentence(tmp_path: Path) -> None:
     path = nwb_table(tmp_path)
     with h5py.File(path, "r+") as file:
         del file["trials/stim"]
         file["trials/stim"] = np.zeros((3, 2, 2))
-    with opened(path) as root, pytest.raises(NotFound, match=r"trials/stim: the column has 3 dimensions"):
-        root.lookup(b"trials.csv")
+        file["trials/tags_index_index"] = np.array([1, 2, 3], "u1")
+    with opened(path) as root:
+        assert content(root, "trials.csv") == b"id,start\n0,0.0\n1,1.0\n2,2.0\n"
+        said = json.loads(content(root, "trials.json"))["table"]
+    assert said["columns"] == ["id", "start"]
+    assert said["left_out"]["stim"].endswith("trials/stim: the column has 3 dimensions; read it by itself")
+    assert said["left_out"]["tags"].endswith("trials/tags: the column has lists of lists; read it by itself")
+
+
+def test_p3_a_table_without_any_column_that_it_can_hold_is_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "t.nwb", "w") as file:
+        group = file.create_group("trials")
+        group.attrs["colnames"] = np.array(["stim"], dtype=object)
+        group["id"], group["stim"] = np.arange(3), np.zeros((3, 2, 2))
+    with opened(tmp_path / "t.nwb") as root:
+        with pytest.raises(NotFound, match=r"trials/stim: the column has 3 dimensions"):
+            root.lookup(b"trials.csv")
+        assert "3 dimensions" in json.loads(content(root, "trials.json"))["table"]["not_possible"]
 
 
 def test_p12_attributes_of_groups_are_documents(tmp_path: Path) -> None:

@@ -1,0 +1,258 @@
+"""The cells of tables: how the elements of one column are written, by what they mean, and what the first line says.
+
+Not here: which columns a table has (`text.py` for one array, `groups/tables.py` for a group), meaning itself (`meaning/`).
+Imports no library at first, because `fsbridge --help` names the file types.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from fsbridge.errors import CorruptData
+from fsbridge.meaning import Names, Path, Values
+from fsbridge.meaning.dates import Dates, dates_of, described, iso_dates, unit_of_dates
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
+
+
+class Spelling(NamedTuple):
+    """How the elements of a column are written. `unit`: what the first line says of them besides their name, if anything."""
+
+    cells: Callable[[NDArray[Any]], list[str]]
+    unit: str | None = None
+
+    def headed(self, name: str) -> str:
+        """Return the column's cell in the first line."""
+        return f"{name} ({self.unit})" if self.unit else name
+
+
+def spelling(meaning: Values, elements: NDArray[Any], absent: str = "", path: Path = ()) -> Spelling:
+    """Return how elements are written: dates, names, lists, or plainly. `absent` is written for those that are missing.
+
+    `elements`: all of the column, because dates are written as such only if all of them can be. `path`: of the field.
+    """
+    missing = meaning.missing if not path else ()
+    if path in meaning.names:
+        return Spelling(partial(_named, meaning.names[path], missing, absent))
+    if path:
+        return Spelling(cells_of)
+    if meaning.lists is not None:
+        return Spelling(partial(_lists, _parsed(meaning.lists), meaning.names.get((), {})))
+    unit = described(meaning.unit, meaning.calendar) if meaning.packing is None else None
+    if unit is None or elements.dtype.kind not in "iuf":
+        return Spelling(partial(cells_of, missing=missing, absent=absent))
+    dates = dates_of(meaning.unit, meaning.calendar)
+    moments = None if dates is None else _moments(elements, missing, dates)
+    if dates is None or moments is None:
+        return Spelling(partial(cells_of, missing=missing, absent=absent), unit)
+    return Spelling(partial(_dated, dates, missing, unit_of_dates(moments)))
+
+
+def header_of(names: Sequence[str]) -> list[str]:
+    """Return the first line. Names that are all numbers get a letter: many readers would take them for a row of numbers."""
+    return [f"c{name}" for name in names] if all(map(_is_number, names)) else list(names)
+
+
+def column_names(name: str, labels: NDArray[Any], meaning: Values) -> list[str]:
+    """Return the names of columns by the coordinates of a dimension: texts as they are, others as `NAME=VALUE`."""
+    found = spelling(meaning, labels)
+    cells, isolated = found.cells(labels), labels.dtype.kind in "OSU"
+    return cells if isolated else [f"{found.headed(name)}={cell}" for cell in cells]
+
+
+def joined(letters: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of letters without its last dimension, which has the letters of each text."""
+    import numpy as np
+
+    length = letters.shape[-1]
+    if not length:
+        return np.zeros(letters.shape[:-1], "S1")
+    return np.ascontiguousarray(letters).view(f"S{length}")[..., 0]
+
+
+def _is_number(name: str) -> bool:
+    try:
+        return not name or float(name) is not None
+    except ValueError:
+        return False
+
+
+def _named(names: Names, missing: Sequence[int | float], absent: str, values: NDArray[Any]) -> list[str]:
+    cells = [names.get(number) or str(number) for number in values.tolist()]
+    return _blanked(cells, values, missing, absent)
+
+
+def _dated(dates: Dates, missing: Sequence[int | float], unit: str, values: NDArray[Any]) -> list[str]:
+    import numpy as np
+
+    moments = _moments(values, missing, dates)
+    if moments is None:
+        return cells_of(values, missing)
+    cells = [str(cell) for cell in np.datetime_as_string(moments, unit=unit, casting="unsafe")]  # type: ignore[call-overload]
+    for place in np.flatnonzero(np.isnat(moments)).tolist():
+        cells[place] = ""
+    return cells
+
+
+def _moments(values: NDArray[Any], missing: Sequence[int | float], dates: Dates) -> NDArray[Any] | None:
+    """Return the dates of numbers, NaT for missing ones; None if ISO 8601 cannot write all of them."""
+    import numpy as np
+
+    places = _missing(values, missing)
+    known = values if places is None else values[~places]
+    moments = iso_dates(known, dates)
+    if moments is None or places is None:
+        return moments
+    found = np.full(values.shape, "NaT", moments.dtype)
+    found[~places] = moments
+    return found
+
+
+def _parsed(spelled: str) -> np.dtype[Any]:
+    """Return the type that numpy spells so: `<i4`, or a list of fields."""
+    import numpy as np
+
+    try:
+        return np.dtype(ast.literal_eval(spelled) if spelled.startswith("[") else spelled)
+    except (TypeError, ValueError, SyntaxError):
+        raise CorruptData(f"{spelled[:60]!r} is no type of numbers") from None
+
+
+def _lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> list[str]:
+    """Return lists of numbers, or of their names, as JSON, with `NaN` for numbers that are none."""
+    import numpy as np
+
+    cells = []
+    for value in values.reshape(-1).tolist():
+        if len(value) % dtype.itemsize:
+            raise CorruptData(f"a list has {len(value)} bytes, which are no elements of {dtype.itemsize}")
+        items = np.frombuffer(value, dtype).tolist()
+        cells.append(json.dumps([names.get(item, item) for item in items] if names else items, default=_word))
+    return cells
+
+
+def list_of(cells: Sequence[str], is_text: bool) -> str:
+    """Return cells as one list, in JSON's spelling."""
+    return "[" + ", ".join(json.dumps(cell, ensure_ascii=False) if is_text else cell for cell in cells) + "]"
+
+
+def cells_of(values: NDArray[Any], missing: Sequence[int | float] = (), absent: str = "") -> list[str]:
+    """Each value as text that reads back as the same value, `absent` for those that the source calls missing.
+
+    `missing`: numbers that stand for such elements, as the element type has them.
+    """
+    return _blanked(_spelled(values), values, missing, absent)
+
+
+def _blanked(cells: list[str], values: NDArray[Any], missing: Sequence[int | float], absent: str) -> list[str]:
+    """Write `absent` in the cells of missing elements."""
+    import numpy as np
+
+    places = _missing(values, missing)
+    for place in () if places is None else np.flatnonzero(places).tolist():
+        cells[place] = absent
+    return cells
+
+
+def _missing(values: NDArray[Any], missing: Sequence[int | float]) -> NDArray[np.bool_] | None:
+    """Return which elements are missing; None if none can be."""
+    import numpy as np
+
+    if values.dtype.kind in "mM":
+        return np.asarray(np.isnat(values))
+    if not missing:
+        return None
+    markers = np.array(missing, values.dtype)
+    places: NDArray[np.bool_] = np.isin(values, markers)
+    if values.dtype.kind == "f" and np.isnan(markers).any():
+        places |= np.isnan(values)
+    return places
+
+
+def _spelled(values: NDArray[Any]) -> list[str]:
+    import numpy as np
+
+    kind = values.dtype.kind
+    if kind in "iu":
+        return list(map(str, values.tolist()))
+    if kind == "f" and values.dtype.itemsize == 8:
+        return _numbers(map(repr, values.tolist()))
+    if kind == "f" and values.dtype.itemsize < 8:
+        # Numpy writes no more digits than the type needs: float32's 2**31 is 2147483600, and readers would read that number.
+        exact = values.astype(np.float64).tolist()
+        return _numbers(repr(n) if n.is_integer() else str(value) for n, value in zip(exact, values, strict=True))
+    if kind == "b":
+        return ["TRUE" if value else "FALSE" for value in values.tolist()]  # logical for R, pandas, polars and DuckDB
+    if kind == "M" and np.datetime_data(values.dtype)[0] == "generic":  # without a unit, numpy cannot write it as a date
+        return list(map(str, values.astype(np.int64).tolist()))
+    return words(values)
+
+
+def _numbers(texts: Iterable[str]) -> list[str]:
+    """Return texts of numbers, with `NaN` for `nan`: polars reads `nan` as text, and pandas and DuckDB read either."""
+    return ["NaN" if text == "nan" else text for text in texts]
+
+
+def words(values: NDArray[Any]) -> list[str]:
+    """Return each value as text. CorruptData for code points that are not in Unicode."""
+    import numpy as np
+
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
+        if ((codes > _LAST_CHARACTER) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
+            raise CorruptData("a text has a code point that is not in Unicode")
+    return [_word(value) for value in values]
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return str(value)
+
+
+def width(dtype: np.dtype[Any]) -> int:
+    """Return the number of columns of a compound, at least."""
+    if dtype.subdtype is not None:
+        return math.prod(dtype.shape)
+    return sum(width(dtype[field]) for field in dtype.names or ()) or 1
+
+
+class Field(NamedTuple):
+    """A column of a compound: its name, its path of fields, and its number within the last one if that is an array."""
+
+    name: str
+    path: Path
+    number: int | None = None
+
+    def of(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Return the column of some elements."""
+        for field in self.path:
+            elements = elements[field]
+        return elements if self.number is None else elements.reshape(len(elements), -1)[:, self.number]
+
+
+def fields_of(dtype: np.dtype[Any], padding: frozenset[Path], path: Path = ()) -> list[Field]:
+    """Return the columns of a compound, without its padding."""
+    found: list[Field] = []
+    for field in dtype.names or ():
+        below, here = dtype[field], (*path, field)
+        if here in padding and below.kind == "V" and below.names is None:
+            continue
+        if below.names is not None:
+            found += fields_of(below, padding, here)
+        elif below.subdtype is not None:
+            found += [Field(f"{'.'.join(here)}.{i}", here, i) for i in range(math.prod(below.shape))]
+        else:
+            found.append(Field(".".join(here), here))
+    return found

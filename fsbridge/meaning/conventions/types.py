@@ -1,0 +1,71 @@
+"""What formats say of types that numpy lacks: names of numbers, lists of numbers, padding, and netCDF's texts of letters.
+
+The daemon shows such elements as numbers or bytes (`formats/hdf5/types.py`). Not here: decoding them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from fsbridge.meaning import Meaning, Names, Path
+from fsbridge.meaning.attributes import dicts, text
+from fsbridge.meaning.convention import Convention, Written
+from fsbridge.metadata import JSON, ArrayMetadata
+
+_SEQUENCES = "_VLEN"
+"""The attribute with the type of the numbers in each element, which the HDF5 format adds."""
+
+
+def _array(written: Written, known: Meaning) -> Meaning:
+    metadata, values = written.metadata, known.values
+    native = metadata.native.get("hdf5")
+    described = native.get("datatype") if isinstance(native, Mapping) else None
+    dtype = metadata.dtype.numpy
+    if isinstance(described, Mapping):
+        names = dict(_names(described))
+        padding = frozenset(_padding(described)) if dtype is not None and dtype.names is not None else frozenset[Path]()
+        values = replace(values, names={**names, **values.names}, padding=padding)
+    if metadata.dtype.serializer == "vlen-bytes":
+        values = replace(values, lists=_lists(metadata))
+    return replace(known, values=replace(values, characters=_has_letters(metadata)))
+
+
+def _names(described: Mapping[str, JSON], path: Path = ()) -> Iterator[tuple[Path, Names]]:
+    """Yield the names of an enumeration, also in the fields of compounds and in the elements of lists and array types."""
+    if described.get("class") == "enum":
+        yield path, {int(number): str(name) for name, number in described.get("members", ())}
+    elif described.get("class") in ("array", "vlen"):
+        yield from _names(described["base"], path)
+    for name, _, inner in described.get("fields", ()):
+        yield from _names(inner, (*path, name))
+
+
+def _padding(described: Mapping[str, JSON], path: Path = ()) -> Iterator[Path]:
+    """Yield fields that the HDF5 format makes of gaps: they are called `_gap` and a number that is free."""
+    while described.get("class") == "array":
+        described = described["base"]
+    fields = described.get("fields", ())
+    taken = {name for name, _, _ in fields}
+    yield from ((*path, f"_gap{number}") for number in range(2 * len(fields) + 1) if f"_gap{number}" not in taken)
+    for name, _, inner in fields:
+        if "fields" in inner:
+            yield from _padding(inner, (*path, name))
+
+
+def _lists(metadata: ArrayMetadata) -> str | None:
+    """Return the type of the numbers in each element; None if the elements are bytes."""
+    if "hdf5" in metadata.native:
+        return text(metadata.attributes.get(_SEQUENCES))
+    filters = dicts(metadata.native.get(".zarray"), "filters")
+    return next((text(each.get("dtype")) for each in filters if each.get("id") == "vlen-array"), None)
+
+
+def _has_letters(metadata: ArrayMetadata) -> bool:
+    """True if the last dimension has the letters of texts, as xarray reads arrays with names of dimensions."""
+    dtype, names = metadata.dtype.numpy, metadata.dimension_names
+    is_letter = dtype is not None and dtype.kind == "S" and dtype.itemsize == 1
+    return is_letter and len(metadata.shape) > 1 and names is not None and names[-1] is not None
+
+
+TYPES = Convention("types of formats", _array)

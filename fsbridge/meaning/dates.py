@@ -1,0 +1,145 @@
+"""Numbers that are dates, by a unit such as "days since 2000-01-01" and a calendar (CF conventions, 4.4), as ISO 8601.
+
+Pure. Not here: which arrays have such a unit (`conventions/cf.py`), numpy's own dates, which need no unit.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_MICROSECONDS = {
+    name: count
+    for count, names in (
+        (86_400_000_000, "d day days"),
+        (3_600_000_000, "h hr hrs hour hours"),
+        (60_000_000, "min mins minute minutes"),
+        (1_000_000, "s sec secs second seconds"),
+        (1_000, "ms msec msecs millisec millisecs millisecond milliseconds"),
+        (1, "us microsec microsecs microsecond microseconds"),
+    )
+    for name in names.split()
+}
+"""Microseconds of a unit. Years and months are none: their lengths are a matter of opinion."""
+_NANOSECONDS = frozenset(("ns", "nanosec", "nanosecs", "nanosecond", "nanoseconds"))
+
+_SINCE = re.compile(r"\s*([A-Za-z]+)\s+since\s+(.*?)\s*", re.IGNORECASE | re.DOTALL)
+_MOMENT = re.compile(
+    r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
+    r"(?:(?:\s+|[Tt])(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?)?"
+    r"\s*(?:Z|UTC|GMT|([+-])(\d{1,2}):?(\d{2})?)?"
+)
+_SWITCH = date(1582, 10, 15)
+"""The first day of the Gregorian calendar. The standard calendar is the Julian one before."""
+_EPOCH = date(1970, 1, 1)
+_DAY = 86_400_000_000
+_YEARS = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""Microseconds from 1970 to the beginning of the year 1 and to the end of the year 9999, which ISO 8601 can write."""
+
+
+class Dates(NamedTuple):
+    """How numbers of one unit become dates. `step`: nanoseconds of 1; `first`: microseconds from 1970 to 0."""
+
+    step: int
+    first: int
+    least: int
+    """Microseconds from 1970 to the first date that ISO 8601 can write in this calendar."""
+
+
+def is_since(unit: str | None) -> bool:
+    """True if a unit is one of dates."""
+    return unit is not None and _SINCE.fullmatch(unit) is not None
+
+
+def described(unit: str | None, calendar: str | None) -> str | None:
+    """Return a unit of dates with its calendar, for people; None for any other unit."""
+    return None if unit is None or not is_since(unit) else f"{unit}, {calendar}" if calendar else unit
+
+
+def dates_of(unit: str | None, calendar: str | None) -> Dates | None:
+    """Return how to make dates of numbers; None if the unit is none of dates, or ISO 8601 lacks those of the calendar."""
+    match = None if unit is None else _SINCE.fullmatch(unit)
+    moment = None if match is None else _MOMENT.fullmatch(match[2])
+    name = (calendar or "standard").casefold()
+    if match is None or moment is None or name not in ("standard", "gregorian", "proleptic_gregorian"):
+        return None
+    unit = match[1] if match[1] == "M" else match[1].casefold()
+    step = 1 if unit in _NANOSECONDS else 1000 * _MICROSECONDS.get(unit, 0)
+    year, month, day = map(int, moment.group(1, 2, 3))
+    days = _days(year, month, day, name != "proleptic_gregorian")
+    hour, minute, second = (int(part or 0) for part in moment.group(4, 5, 6))
+    if not step or days is None or hour > 24 or minute > 59 or second > 60:
+        return None
+    away = (int(moment[9] or 0) * 60 + int(moment[10] or 0)) * (-1 if moment[8] == "-" else 1)
+    fraction = int((moment[7] or "").ljust(6, "0")[:6])
+    first = days * _DAY + ((hour * 60 + minute - away) * 60 + second) * 1_000_000 + fraction
+    least = _YEARS[0] if name == "proleptic_gregorian" else (_SWITCH - _EPOCH).days * _DAY
+    return Dates(step, first, least)
+
+
+def _days(year: int, month: int, day: int, mixed: bool) -> int | None:
+    """Return the days from 1970 to a date; None if there is no such date. `mixed`: Julian before the switch."""
+    try:
+        if not mixed or (year, month, day) >= (_SWITCH.year, _SWITCH.month, _SWITCH.day):
+            return (date(year, month, day) - _EPOCH).days
+        if not year or (year, month, day) > (1582, 10, 4):
+            return None
+        date(2000 if year % 4 == 0 else 2001, month, day)  # the Julian calendar has the same lengths of months
+    except ValueError:
+        return None
+    before = (month < 3, year - (month < 3))
+    months = month + 12 * before[0] - 3
+    return 365 * before[1] + before[1] // 4 + (153 * months + 2) // 5 + day - 1 + 60 - 719_530
+
+
+def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]] | None:
+    """Return the dates of numbers, NaT for those that are not finite; None if ISO 8601 cannot write one of them.
+
+    Real numbers are rounded to microseconds, as cftime does.
+    """
+    import numpy as np
+
+    if numbers.dtype.kind == "f":
+        known = np.isfinite(numbers)
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = np.rint(np.where(known, numbers, 0).astype(np.float64) * (dates.step / 1000))
+        micro = np.where(np.abs(away) < 2.0**62, away, 2.0**62).astype(np.int64)
+        parts = None
+    else:
+        known = np.ones(numbers.shape, np.bool_)
+        if numbers.dtype.kind not in "iu":
+            return None
+        if dates.step < 1000:
+            whole = numbers.astype(np.int64)
+            if numbers.dtype.kind == "u" and (whole < 0).any():
+                return None
+            micro, parts = whole // 1000, whole % 1000
+        else:
+            most = 2**62 // (dates.step // 1000)
+            if numbers.size and (int(numbers.max()) > most or int(numbers.min()) < -most):
+                return None
+            micro, parts = numbers.astype(np.int64) * (dates.step // 1000), None
+    if micro.size and (int(micro.max()) > 2**62 or int(micro.min()) < -(2**62)):
+        return None
+    micro = micro + dates.first
+    if ((micro < dates.least) | (micro >= _YEARS[1]))[known].any():
+        return None
+    found = micro.astype("M8[us]")
+    if parts is not None and parts.any():
+        found = found.astype("M8[ns]") + parts.astype("m8[ns]")
+        if (np.abs(micro) > 2**63 // 1000).any():
+            return None
+    return np.where(known, found, np.array("NaT", found.dtype))
+
+
+def unit_of_dates(moments: NDArray[np.datetime64[Any]]) -> str:
+    """Return the coarsest unit, by numpy's name, in which dates can be written: "D" if all are at midnight."""
+    import numpy as np
+
+    known = moments[~np.isnat(moments)]
+    return next((unit for unit in ("D", "s", "ms", "us") if (known.astype(f"M8[{unit}]") == known).all()), "ns")
