@@ -125,7 +125,8 @@ class Meaning:
     `positions`: by dimension, where the elements lie along an axis without a regular spacing. `system`: of a map; None if
     nothing says that there is one. `image`: the image that the array is a level of. `ends`: of events that belong to several
     units, the number of the element after the last one of each unit. `coordinates`: by dimension, the name of the array
-    beside that has the position of each element, if it is not called like the axis.
+    beside that has the position of each element, if it is not called like the axis. `long_name`: what the elements are,
+    in words.
     """
 
     axes: Axes = ()
@@ -135,6 +136,7 @@ class Meaning:
     image: Image | None = None
     ends: NDArray[np.int64] | None = field(default=None, compare=False)
     coordinates: Mapping[int, str] = field(default_factory=dict)
+    long_name: str | None = None
 
 
 class Well(NamedTuple):

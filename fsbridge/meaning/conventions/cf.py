@@ -52,7 +52,9 @@ def _array(written: Written, known: Meaning) -> Meaning:
         described = _mapping(written, mapping)
         system = System(None, None) if described is None else _of_mapping(described)
         known = replace(known, system=known.system or system, axes=_transformed(known.axes, described or {}))
-    return replace(known, values=_values(written, known.values))
+    words = (text(single(written.attributes.get(name))) for name in ("long_name", "standard_name"))
+    long_name = known.long_name or next((word for word in words if word is not None), None)
+    return replace(known, values=_values(written, known.values), long_name=long_name)
 
 
 # ---- axes

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from fsbridge.meaning import Attributes, Axis, Columns, GroupMeaning, Meaning
-from fsbridge.meaning.attributes import is_finite, place
+from fsbridge.meaning.attributes import is_finite, place, text
 from fsbridge.meaning.convention import Convention, Written, sensible
 from fsbridge.meaning.conventions.cf import along, packing_of, unit_of
 
@@ -37,7 +37,15 @@ def _array(written: Written, known: Meaning) -> Meaning:
         beside = written.coordinate(f"{name}{_INDEX}")
         ends = None if beside is None or beside[0] is None else beside[0].astype(np.int64)
         values = replace(values, events=True, unit=values.unit or "s")
-    return replace(known, values=replace(values, unit=values.unit or unit_of(attributes.get("unit"))), ends=ends)
+    values = replace(values, unit=values.unit or unit_of(attributes.get("unit")))
+    return replace(known, values=values, ends=ends, long_name=known.long_name or _described(written, name))
+
+
+def _described(written: Written, name: str) -> str | None:
+    """Return the description of an array, or of the series whose `data` it is; None for the text that stands for none."""
+    holder = written.groups[0] if name == "data" else written.attributes if TYPE in written.attributes else {}
+    described = text(holder.get("description"))
+    return None if described in ("no description", "") else described
 
 
 def _timed(written: Written, known: Meaning) -> Meaning:

@@ -134,3 +134,19 @@ def test_voxels_of_known_size_have_it_in_hdf5_and_maps_have_none() -> None:
     assert attributes(metadata, [axis]) == {"element_size_um": [0.004]}
     for other in (axis._replace(scale=-4.0), axis._replace(scale=None), axis._replace(kind="easting"), Axis("x", None, 4.0)):
         assert attributes(metadata, [axis, other]) == {}
+
+
+def test_what_elements_are_in_words_is_what_climate_files_and_sessions_say() -> None:
+    def said(names: tuple[str, ...] = (), group: dict[str, Any] | None = None, **attributes: Any) -> str | None:
+        metadata = fake_array(np.zeros(3), (3,), attributes=attributes).metadata
+        return read_array(Written(metadata, [group or {}], names)).long_name
+
+    assert said(long_name="Air Temperature", standard_name="air_temperature") == "Air Temperature"
+    assert said(standard_name="air_temperature", long_name="") == "air_temperature"
+    assert said(long_name=["of one"], units="K") == "of one"
+    assert said(long_name=3, description="of no convention") is None
+    assert said(neurodata_type="VectorData", description="when a trial began") == "when a trial began"
+    assert said(neurodata_type="VectorData", description="no description") is None
+    series = {"neurodata_type": "TimeSeries", "description": "position of the animal"}
+    assert said(("pos", "data"), series) == "position of the animal"
+    assert said(("pos", "timestamps"), series) is None

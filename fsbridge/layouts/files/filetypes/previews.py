@@ -50,15 +50,21 @@ def _is_picture(view: View) -> int:
     return not is_table(view)
 
 
+def _is_point(view: View) -> int:
+    """Return 1 for a single element, which a page shows as a number, else 0."""
+    return view.selection.size == 1 and is_table(view)
+
+
+_POINT = Limit(_is_point, 0, "a single element is no curve")
 _CHUNKS = Limit(
     _chunk_bytes, DECODED_BYTES, f"a chunk has more than {DECODED_BYTES // MIB} MiB, and a preview decodes no more"
 )
 
-PICTURE = FileType("preview.png", preview_png, limits=(_CHUNKS,), check=_check, chosen=False)
+PICTURE = FileType("preview.png", preview_png, limits=(_CHUNKS, _POINT), check=_check, chosen=False)
 CURVES = FileType(
     "preview.svg",
     preview_svg,
-    limits=(_CHUNKS, Limit(_is_picture, 0, "the array is drawn as a picture (preview.png), not as curves")),
+    limits=(_CHUNKS, _POINT, Limit(_is_picture, 0, "the array is drawn as a picture (preview.png), not as curves")),
     check=_check,
     chosen=False,
 )

@@ -18,7 +18,7 @@ from fsbridge.layouts.files.arrays.names import NO_NEIGHBOURS, Neighbours, full_
 from fsbridge.layouts.files.arrays.nodes import DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
 from fsbridge.layouts.files.groups.images import level_names
-from fsbridge.layouts.members import child_or_none
+from fsbridge.layouts.members import child_or_none, has_child
 from fsbridge.layouts.surroundings import Look
 from fsbridge.links import follow
 from fsbridge.meaning import GroupMeaning
@@ -63,6 +63,12 @@ class OpenGroup(GroupDirectory):
         """What the group's files are called: as the group, or as the store without its suffix."""
         names = self.path.member.names
         return names[-1] if names else store_name(self._tree.config.place)
+
+    @property
+    def listed_as(self) -> str:
+        """What a listing calls the group's files: a member of the root that is called like the store has its own files."""
+        root = not self.path.member.names
+        return self.store if root and has_child(self.group, self.called) else self.called
 
     def path_of(self, suffix: str) -> str:
         """Return the path of the group's file with that suffix, for people."""
@@ -186,10 +192,14 @@ _MOST_MEMBERS = 1000
 
 def names_of_levels(group: Group) -> list[str]:
     """Return the names of the members that are levels, finest first, as attributes or names say. Opens none of them."""
-    members = islice(group.children(), _MOST_MEMBERS)
-    return level_names(known_meaning(group), lambda: (child.name for child in members))
+    return _names_of_levels(group, known_meaning(group))
+
+
+def _names_of_levels(group: Group, meaning: GroupMeaning) -> list[str]:
+    return level_names(meaning, lambda: (child.name for child in islice(group.children(), _MOST_MEMBERS)))
 
 
 def is_pyramid(group: Group) -> bool:
     """True if attributes or names of members say that the group is an image of several levels. Opens none of them."""
-    return bool(names_of_levels(group) or known_meaning(group).images)
+    meaning = known_meaning(group)
+    return bool(meaning.images or _names_of_levels(group, meaning))

@@ -1,6 +1,7 @@
-"""The content of `index.html` for a group, or for a store that is one array: its present members, from metadata alone.
+"""The content of `index.html` for a group, or for a store that is one array: its present members, and few values.
 
-Not here: the HTML (`page.py`), the rows of members that a listing has come across (`rows.py`).
+Not here: the HTML (`page.py`), rows of members that a listing has come across (`rows.py`), what is linked of a group as a
+whole (`group_links.py`).
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.names import Neighbours
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.groups.group_file import GroupFile
-from fsbridge.layouts.files.groups.images import level_names
-from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
-from fsbridge.layouts.files.looks.page import MemberRow, WebPage, page
-from fsbridge.layouts.files.looks.plates import PICTURE
+from fsbridge.layouts.files.groups.surroundings import OpenGroup
+from fsbridge.layouts.files.looks.group_links import IMAGE, PICTURES, own_files, suffixes_of
+from fsbridge.layouts.files.looks.page import MemberRow, WebPage, link, page
 from fsbridge.layouts.files.looks.rows import MOST_ROWS, Rows, array_row
-from fsbridge.layouts.members import Opener, openers
+from fsbridge.layouts.files.looks.values import Values
+from fsbridge.layouts.members import Opener, has_child, openers
 from fsbridge.layouts.nodes import DocumentFile, file_name
 from fsbridge.layouts.surroundings import Look
 from fsbridge.meaning.conventions.xarray import legible
-from fsbridge.meaning.reading import read_group
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.tree import MAX_NAME
@@ -59,15 +59,19 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
     members = sorted(members[:MOST_ROWS], key=lambda child: _in_order(child.name))
     names = member.names
     rows = list(_rows(shown, group, members, neighbours, seen or Rows()))
+    present = {child.name for child in members}
+    files = dict(own_files(shown, partial(has_child, group) if more else present.__contains__))
+    picture = next((href for name, href in files.items() if name.endswith(PICTURES)), None)
     content = WebPage(
         title=names[-1] if names else store,
-        store=f"/{'/'.join(names)} in {store}" if names else "the whole store",
+        store=f"/{'/'.join(names)} in {store}" if names else "",
         format=member.context.format_at(names).name,
         above=[store, *names[:-1]] if names else [],
         attributes=attributes,
         rows=rows,
         more=bool(more),
-        picture=None if read_group(attributes).plate is None else PICTURE.suffix,
+        files=list(files.items()),
+        picture=picture,
         damage=damage,
     )
     return page(content)
@@ -75,8 +79,11 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
 
 def array_page(array: OpenArray, store: str, format: str) -> bytes:
     """Return the page of a store that is one array."""
-    rows = [array_row(array.name, array.view(), Neighbours())]
-    return page(WebPage(store, "the whole store", format, [], legible(array.metadata), rows))
+    row = array_row(array.name, array.view(), Neighbours(), Values().of(array))
+    picture = None
+    if row.preview is not None and row.path is not None and row.value is None:
+        picture = link(row.path + b"." + row.preview.encode())
+    return page(WebPage(store, "", format, [], legible(array.metadata), [row], picture=picture))
 
 
 def _in_order(name: str) -> list[tuple[int, str]]:
@@ -85,11 +92,11 @@ def _in_order(name: str) -> list[tuple[int, str]]:
 
 
 def _rows(shown: OpenGroup, group: Group, members: list[Child], neighbours: Neighbours, seen: Rows) -> Iterator[MemberRow]:
-    look = shown.look()
+    look, values = shown.look(), Values()
     for child, opener in openers(group, members, shown.path.member.context.config.is_remote):
         try:
-            known = None if child.link is not None else seen.row(child.name, neighbours)
-            yield known or _row(shown, group, child, seen.opener(child.name) or opener, look, neighbours)
+            known = None if child.link is not None else seen.row(child.name, neighbours, values)
+            yield known or _row(shown, group, child, seen.opener(child.name) or opener, look, neighbours, values)
         except NotFound:
             continue  # removed meanwhile
         except (FsbridgeError, OSError) as error:
@@ -98,7 +105,9 @@ def _rows(shown: OpenGroup, group: Group, members: list[Child], neighbours: Neig
             yield MemberRow(child.name, "error", remark=str(error))
 
 
-def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, look: Look, neighbours: Neighbours) -> MemberRow:
+def _row(
+    shown: OpenGroup, group: Group, child: Child, opener: Opener, look: Look, neighbours: Neighbours, values: Values
+) -> MemberRow:
     path = file_name(child.name, frozenset())
     node: Node = Link(child.link) if child.link is not None else opener()
     remark = None
@@ -109,14 +118,18 @@ def _row(shown: OpenGroup, group: Group, child: Child, opener: Opener, look: Loo
         node = resolved
     array = as_array(node)
     if array is not None:
-        return array_row(child.name, shown.opened(child.name, array, look).view(), neighbours, remark)
-    if cast(Group, node).is_plain():
+        opened = shown.opened(child.name, array, look)
+        return array_row(child.name, opened.view(), neighbours, values.of(opened), remark)
+    member = cast(Group, node)
+    if member.is_plain():
         return MemberRow(child.name, "directory", path)
-    pyramid = level_names(known_meaning(cast(Group, node)))
-    leave = partial(neighbours.leave, child.name)
-    preview = "preview.png" if pyramid and leave("preview.png") else None
-    suffixes = [suffix for suffix in ("h5",) if leave(suffix) and len(path) + 3 <= MAX_NAME]
-    return MemberRow(child.name, "group", path, suffixes, preview, remark="pyramid" if pyramid else remark)
+    suffixes = [
+        suffix
+        for suffix in suffixes_of(member)
+        if neighbours.leave(child.name, suffix) and len(path) + 1 + len(suffix) <= MAX_NAME
+    ]
+    preview = IMAGE if IMAGE in suffixes else None
+    return MemberRow(child.name, "group", path, suffixes, suffixes, preview, remark=remark)
 
 
 PAGE = GroupFile("index.html", page_file, wanted="html", named=False, inside=True, opened=True, of_rows=page_file)

@@ -13,15 +13,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import quote
-
-import numpy as np
 
 from fsbridge.errors import printable
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.meaning import Axes, Axis
-from fsbridge.meaning.units import symbol
+from fsbridge.layouts.files.looks.previews import SMALL
+from fsbridge.meaning import Axis
+from fsbridge.meaning.kinds import is_channel, is_geographic, is_time
+from fsbridge.meaning.units import fold, symbol
 from fsbridge.metadata import JSON
 
 _STYLE = """
@@ -33,10 +33,14 @@ p.facts,small,td.dim,summary{color:var(--dim)}
 table{border-collapse:collapse;width:100%;margin:1rem 0}
 td,th{border-top:1px solid var(--line);padding:.45rem .6rem;text-align:left;vertical-align:top}
 th{border:0;font-weight:600;color:var(--dim)}
-td.look{width:100px}
-img{display:block;width:96px;height:96px;object-fit:contain;image-rendering:auto;background:var(--back)}
-img.all{width:auto;height:auto;max-width:100%;background:none}
+td.look{width:112px}
+img{display:block;width:112px;height:112px;object-fit:contain;object-position:left top}
+img.curve{height:64px;object-fit:fill}
+img.all{width:auto;height:auto;max-width:100%}
+span.value{overflow-wrap:anywhere}
+span.axis{display:block}
 td.name a.main{font-weight:600}
+td.name pre{white-space:pre-wrap;overflow-wrap:anywhere}
 pre{background:var(--back);padding:.6rem;overflow:auto;max-height:24rem;margin:.4rem 0}
 .number{white-space:nowrap}
 @media(max-width:700px){thead{display:none}tr{display:block;border-top:1px solid var(--line);padding:.5rem 0}
@@ -47,8 +51,8 @@ _POLICY = (
     f"{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
 )
 
-_LONGEST_TEXT, _LONGEST_PRE = 300, 65536
-"""Most characters that are shown of a name, and of the attributes."""
+_LONGEST_TEXT, _LONGEST_PRE, _LONGEST_VALUE = 300, 65536, 120
+"""Most characters that are shown of a name, of the attributes, and of a value."""
 
 _UNBROKEN = 24
 """Most characters of a shape or a size that are kept on one line."""
@@ -61,18 +65,19 @@ _OPEN_LINES = 12
 class MemberRow:
     """A member of the group. `path`: the beginning of its files' names, or its directory's name; None: there are none.
 
-    `suffixes`: of its files; `preview`: suffix of its picture; `lines`: code that reads it, by language; `remark`: about a
-    link, a pyramid, or an error; `html`: the finished row, if it has been made already.
+    `suffixes`: of its files, those that are wanted most in `first`; `preview`: suffix of its picture; `value`: shown instead
+    of a picture; `lines`: code that reads it, by language; `remark`: about a link, a pyramid, or an error; `html`: the
+    finished row, if it has been made already.
     """
 
     name: str
     kind: Literal["group", "array", "directory", "link", "error"]
     path: bytes | None = None
     suffixes: Sequence[str] = ()
+    first: Sequence[str] = ()
     preview: str | None = None
+    value: str | None = None
     view: View | None = None
-    axes: str = ""
-    codec: str = ""
     lines: Mapping[str, JSON] = field(default_factory=dict)
     remark: str | None = None
     html: str | None = None
@@ -82,8 +87,8 @@ class MemberRow:
 class WebPage:
     """The content of a page. `above`: the store, and names of the groups down to the one above.
 
-    `more`: some members are left out. `picture`: name of the file with a picture of the whole group. `damage`: why the
-    attributes cannot be read.
+    `more`: some members are left out. `files`: of all that the page shows, names and relative links; `picture`: the link of
+    that with a picture of it. `damage`: why the attributes cannot be read.
     """
 
     title: str
@@ -93,6 +98,7 @@ class WebPage:
     attributes: Mapping[str, JSON]
     rows: Sequence[MemberRow]
     more: bool = False
+    files: Sequence[tuple[str, str]] = ()
     picture: str | None = None
     damage: str | None = None
 
@@ -119,9 +125,12 @@ def _parts(content: WebPage) -> Iterator[str]:
         yield f"<nav>{' / '.join(links)} /</nav>\n"
     arrays, groups = (sum(row.kind == kind for row in content.rows) for kind in ("array", "group"))
     yield f'<h1>{title}</h1>\n<p class="facts">{shown(content.format)} · {_counts(arrays, groups)}'
-    yield f" · {shown(content.store)}</p>\n"
+    yield f" · {shown(content.store)}</p>\n" if content.store else "</p>\n"
+    if content.files:
+        named = " · ".join(f'<a href="{href}">{shown(name)}</a>' for name, href in content.files)
+        yield f"<p>All of it: {named}</p>\n"
     if content.picture is not None:
-        yield f'<p><a href="./{content.picture}"><img class="all" loading="lazy" alt="" src="./{content.picture}"></a></p>\n'
+        yield f'<p><a href="{content.picture}"><img class="all" loading="lazy" alt="" src="{content.picture}"></a></p>\n'
     yield from _attributes(content.attributes)
     if content.damage is not None:
         yield f"<p>The attributes cannot be read: {shown(content.damage)}</p>\n"
@@ -154,6 +163,11 @@ def shown(text: str, longest: int = _LONGEST_TEXT) -> str:
 def link(name: bytes) -> str:
     """Return a relative link to a file in the same directory. It can never have a scheme or lead upwards."""
     return "./" + quote(name, safe="")
+
+
+def link_above(name: bytes) -> str:
+    """Return a relative link to a file in the directory above."""
+    return "../" + quote(name, safe="")
 
 
 def _attributes(attributes: Mapping[str, JSON]) -> Iterator[str]:
@@ -192,36 +206,71 @@ def row_html(row: MemberRow) -> str:
         name = f'<a class="main" href="{href}/">{name}/</a>'
     elif "json" in row.suffixes:
         name = f'<a class="main" href="{href}.json">{name}</a>'
-    look = ""
-    if row.preview is not None:
-        look = f'<a href="{href}.{row.preview}"><img loading="lazy" alt="" src="{href}.{row.preview}"></a>'
-    beside = f"<br><small>{shown(row.remark)}</small>" if row.remark else ""
-    if row.suffixes:
-        files = " ".join([f'<a href="{href}.{suffix}">{suffix}</a>' for suffix in row.suffixes])
-        beside += f"<br><small>{files}</small>"
-    if row.lines:
-        code = "\n".join(f"{language}: {text}" for language, text in row.lines.items())
-        beside += f"<details><summary>read it</summary><pre>{_lines(code)}</pre></details>"
-    cells = f'<td class="look">{look}</td><td class="name">{name}{beside}</td>'
+    beside = "".join(f"<br><small>{shown(text)}</small>" for text in (_described(row.view), row.remark) if text)
+    beside += _files(href, row)
+    cells = f'<td class="look">{_look(href, row)}</td><td class="name">{name}{beside}</td>'
     if row.view is None:
         word = "cannot be read" if row.kind == "error" else row.kind
         return f'<tr>{cells}<td class="dim" colspan="5">{word}</td></tr>\n'
     view = row.view
     grid, dtype = view.metadata.grid, view.metadata.dtype
+    codec = "" if view.metadata.codec == "none" else view.metadata.codec
     facts = {
         "Shape": " \u00d7 ".join(map(str, view.shape)) or "scalar",
-        "Axes": row.axes,
-        "Type": dtype.native if view.dtype is None else _dtype(view.dtype),
-        "Chunks": ", ".join(part for part in (" \u00d7 ".join(map(_edge, grid.edges)), row.codec) if part),
+        "Type": _dtype(view),
+        "Chunks": ", ".join(part for part in (" \u00d7 ".join(map(_edge, grid.edges)), codec) if part),
         "Size": _bytes(view.selection.size * dtype.itemsize) if dtype.itemsize else "varying",
     }
     for name, text in facts.items():
         kept = " number" if name in ("Shape", "Size") and len(text) < _UNBROKEN else ""
         cells += f'<td class="fact{kept}" data-is="{name}">{shown(text)}</td>'
+        if name == "Shape":
+            lines = [f'<span class="axis">{shown(line)}</span>' for line in axes_lines(view)]
+            cells += f'<td class="fact" data-is="Axes">{" ".join(lines)}</td>'
     return f"<tr>{cells}</tr>\n"
 
 
-def _dtype(dtype: np.dtype[Any]) -> str:
+def _look(href: str, row: MemberRow) -> str:
+    """Return the first cell of a row: a value, or a picture with a link to it."""
+    if row.value is not None:
+        return f'<span class="value">{shown(row.value, _LONGEST_VALUE)}</span>'
+    if row.preview is None:
+        return ""
+    kind, part = (' class="curve"', f"#{SMALL}") if row.preview.endswith("svg") else ("", "")
+    file = f"{href}.{row.preview}"
+    return f'<a href="{file}"><img{kind} loading="lazy" alt="" src="{file}{part}"></a>'
+
+
+def _described(view: View | None) -> str:
+    """Return what the elements are, and their unit, as far as it is known."""
+    if view is None:
+        return ""
+    words, unit = view.meaning.long_name or "", symbol(fold(view.unit)) or ""
+    return f"{words} ({unit})" if words and unit else words or (f"in {unit}" if unit else "")
+
+
+def _files(href: str, row: MemberRow) -> str:
+    """Return the links to a member's files. The ones that few people want are folded, with the code that reads the array."""
+    first, others = (
+        " ".join([f'<a href="{href}.{suffix}">{suffix}</a>' for suffix in suffixes])
+        for suffixes in (row.first, [suffix for suffix in row.suffixes if suffix not in row.first])
+    )
+    made = f"<br><small>{first}</small>" if first else ""
+    if others or row.lines:
+        code = "\n".join(f"{language}: {text}" for language, text in row.lines.items())
+        read = f"<pre>{_lines(code)}</pre>" if code else ""
+        made += f"<details><summary>more</summary><small>{others}</small>{read}</details>"
+    return made
+
+
+def _dtype(view: View) -> str:
+    """Return the type of the elements: fields by their names, texts with their length, which numpy gives in bits."""
+    dtype, stored = view.dtype, view.metadata.dtype
+    if dtype is None:
+        return "text" if stored.serializer == "vlen-utf8" else stored.native
+    if dtype.kind in "SU" and dtype.subdtype is None:
+        of, size = ("characters", 4) if dtype.kind == "U" else ("bytes", 1)
+        return f"text, up to {dtype.itemsize // size} {of}"
     return dtype.name if dtype.names is None else f"{len(dtype.names)} fields: {', '.join(dtype.names)}"
 
 
@@ -229,16 +278,38 @@ def _edge(edge: int | tuple[int, ...]) -> str:
     return str(edge) if isinstance(edge, int) else f"({', '.join(map(str, edge[:4]))}{', …' if len(edge) > 4 else ''})"
 
 
-def axes_text(axes: Axes) -> str:
-    """Return a row's text about axes; empty if nothing is known about them."""
-    known = any(axis != Axis() for axis in axes)
-    return "; ".join([_axis(axis, number) for number, axis in enumerate(axes)]) if known else ""
+def axes_lines(view: View) -> list[str]:
+    """Return one text for each axis of a whole array of which anything is known."""
+    lines = [_axis(view, dimension) for dimension, axis in enumerate(view.axes) if axis != Axis()]
+    return [*(f"{line};" for line in lines[:-1]), *lines[-1:]]
 
 
-def _axis(axis: Axis, number: int) -> str:
-    unit = symbol(axis.unit)
-    step = None if axis.scale is None else f"{axis.scale:.6g}{f' {unit}' if unit else ''}"
-    return f"{axis.name or number}{f' ({step or unit})' if step or unit else ''}"
+def _axis(view: View, dimension: int) -> str:
+    """Return an axis' name, with the first and the last position on it if these tell where it lies, and its step."""
+    axis, count = view.axes[dimension], view.shape[dimension]
+    unit, places = symbol(axis.unit), view.meaning.positions.get(dimension)
+    ends: list[float] = []
+    if places is not None and count:
+        ends = [float(places[0]), float(places[-1])]
+    elif axis.scale is not None and count and (axis.offset or is_time(axis) or is_geographic(axis)):
+        ends = [axis.offset, axis.offset + (count - 1) * axis.scale]
+    parts = []
+    if ends:
+        parts.append(_united(" \u2026 ".join(map(_number, ends[:count])), unit))
+    if axis.scale is not None and not is_channel(axis):
+        parts.append(f"step {_united(_number(axis.scale), None if ends else unit)}")
+    elif unit and not ends:
+        parts.append(f"in {unit}")
+    return f"{axis.name or dimension}{': ' if parts else ''}{', '.join(parts)}"
+
+
+def _united(text: str, unit: str | None) -> str:
+    return f"{text} {unit}" if unit else text
+
+
+def _number(value: float) -> str:
+    """Return a number for people: a large one, such as a time since long ago, has all digits before the point."""
+    return f"{value:.12g}" if 1e6 <= abs(value) < 1e12 else f"{value:.6g}"
 
 
 def _bytes(count: int) -> str:

@@ -5,17 +5,21 @@ The row of arrays that are alike is made once, and each array's name is put in. 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 from fsbridge.layouts.files.arrays.description import is_plain, reading_lines
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.names import Neighbours
 from fsbridge.layouts.files.arrays.open_array import OpenArray
-from fsbridge.layouts.files.filetypes import reasons
-from fsbridge.layouts.files.looks.page import MemberRow, axes_text, row_html
+from fsbridge.layouts.files.filetypes import ALIASES, reasons
+from fsbridge.layouts.files.looks.page import MemberRow, row_html
+from fsbridge.layouts.files.looks.previews.sampling import is_table
+from fsbridge.layouts.files.looks.values import Values, has_value
 from fsbridge.layouts.members import Opener
 from fsbridge.layouts.nodes import file_name
+from fsbridge.meaning import Axis
+from fsbridge.meaning.kinds import is_geographic, is_time
 from fsbridge.model import Child, Group
 from fsbridge.tree import MAX_NAME
 
@@ -59,28 +63,47 @@ class Rows:
         group = self._groups.get(name)
         return None if group is None else lambda: group
 
-    def row(self, name: str, neighbours: Neighbours) -> MemberRow | None:
+    def row(self, name: str, neighbours: Neighbours, values: Values) -> MemberRow | None:
         """The row of an array; None if the array is not remembered and must be opened for it."""
         if name not in self._arrays:
             return None
         array, alike = self._arrays[name]
-        if not is_plain(name) or len(name) > _LONGEST or neighbours.names:
-            return array_row(name, array.view(), neighbours)
-        if alike not in self._alike:
-            self._alike[alike] = row_html(array_row(_NAME, replace(array.view(), name=_NAME), neighbours))
-        return MemberRow(name, "array", html=self._alike[alike].replace(_NAME, name))
+        view = array.view()
+        if not is_plain(name) or len(name) > _LONGEST or neighbours.names or has_value(view):
+            return array_row(name, view, neighbours, values.of(array))
+        key = alike, view.meaning.long_name
+        if key not in self._alike:
+            self._alike[key] = row_html(array_row(_NAME, replace(view, name=_NAME), neighbours))
+        return MemberRow(name, "array", html=self._alike[key].replace(_NAME, name))
 
 
-def array_row(name: str, view: View, neighbours: Neighbours, remark: str | None = None) -> MemberRow:
-    """Return the row of an array that is called `name`."""
+def array_row(
+    name: str, view: View, neighbours: Neighbours, value: str | None = None, remark: str | None = None
+) -> MemberRow:
+    """Return the row of an array that is called `name`. `value`: of an array that is shown in words."""
     fits, stem, leave = reasons(view), file_name(name, frozenset()), neighbours.leave
-    suffixes = [
-        suffix
-        for suffix in ("json", *(suffix for suffix, reason in fits.items() if reason is None))
-        if leave(name, suffix) and len(stem) + 1 + len(suffix) <= MAX_NAME
-    ]
+    possible = [suffix for suffix, reason in fits.items() if reason is None]
+    possible += [alias for alias, suffix in ALIASES.items() if suffix in possible]
+    suffixes = [suffix for suffix in ("json", *possible) if leave(name, suffix) and len(stem) + 1 + len(suffix) <= MAX_NAME]
     preview = next((suffix for suffix in ("preview.svg", "preview.png") if suffix in suffixes), None)
+    wanted = next((suffix for suffix in _wanted(view) if suffix in suffixes), None)
+    first = [suffix for suffix in (wanted, "npy", preview) if suffix in suffixes]
     lines = reading_lines(view) if "raw" in suffixes else {}
     lines = {language: text for language, text in lines.items() if language != "c"}
-    codec, axes = view.metadata.codec, axes_text(view.axes)
-    return MemberRow(name, "array", stem, suffixes, preview, view, axes, codec, lines, remark)
+    return MemberRow(name, "array", stem, suffixes, first, preview, value, view, lines, remark)
+
+
+def _wanted(view: View) -> Sequence[str]:
+    """Return the suffixes of the files that people open first, the best first: of a table, of a field, of an image."""
+    if is_table(view) or view.dtype is None or view.dtype.kind not in "biufc":
+        return "csv", "txt", "nc"
+    if any(is_geographic(axis) or _is_dated(axis) for axis in view.axes):
+        return "nc", "h5"
+    if view.image is not None and view.image.channels:
+        return "ome.tif", "tif", "h5"
+    return "tif", "h5"
+
+
+def _is_dated(axis: Axis) -> bool:
+    """True if an axis is time since a date, which netCDF can say and pictures cannot."""
+    return is_time(axis) and " since " in (axis.unit or "")

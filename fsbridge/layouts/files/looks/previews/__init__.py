@@ -5,3 +5,6 @@ DECODED_BYTES = 64 * 2**20
 
 CHUNKS = 4096
 """Chunks that are looked up for one preview, stored or not: each takes time and memory beside that for its bytes."""
+
+SMALL = "small"
+"""Name of the part of an SVG with the curves alone, which fills a thumbnail: `NAME.preview.svg#small`."""

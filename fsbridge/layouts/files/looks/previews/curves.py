@@ -320,17 +320,19 @@ def _begin(how: _DrawnTable) -> int:
 def _positions(how: _DrawnTable, first: int) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
     """Return a function that turns drawn positions into values on the axis of positions.
 
-    They come from the axis's spacing, else from a coordinate's values, else they are positions in the array.
+    They come from the axis's spacing, else from a coordinate's values, else they are positions in the array. So they are
+    for a coordinate itself, which over itself would be a straight line.
     """
     view = how.view
     if not view.shape:
         return lambda x: x
     axis, place = view.axes[how.along], view.selection.kept[how.along]
     region = view.selection.picks[place]
-    if axis.scale is not None:
+    own = axis.name == view.name
+    if axis.scale is not None and not own:
         scale, offset = axis.scale, axis.offset
         return lambda x: offset + (x + first) * scale
-    values = None if axis.name == view.name else view.positions(how.along)
+    values = None if own else view.positions(how.along)
     if values is not None:
         return lambda x: values[np.rint(x).astype(np.int64) + first]
     return lambda x: region.start + (x + first) * region.step
@@ -341,7 +343,7 @@ def _label(how: _DrawnTable) -> str:
     axis = view.axes[how.along] if view.axes else None
     if axis is None:
         return ""
-    if axis.scale is None and (axis.name == view.name or view.positions(how.along) is None):
+    if axis.name == view.name or (axis.scale is None and view.positions(how.along) is None):
         return f"{axis.name} index" if axis.name else "index"
     unit = symbol(axis.unit)
     return f"{axis.name or 'position'}{f' ({unit})' if unit else ''}"

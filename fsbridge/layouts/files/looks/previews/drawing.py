@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.errors import printable
+from fsbridge.layouts.files.looks.previews import SMALL
 from fsbridge.layouts.files.looks.previews.curves import (
     BOTTOM,
     LEFT,
@@ -31,9 +32,6 @@ from fsbridge.layouts.files.looks.previews.sampling import PIXELS
 _WIDTH, _HEIGHT = 720, 1400
 _SMALL_WIDTH = 240
 """Pixels of width up to which a drawing has no letters, and thicker curves: thumbnails on a page and in a file manager."""
-
-SMALL = "small"
-"""Name of the part with the curves alone, which fills a thumbnail: `NAME.preview.svg#small`."""
 
 _AROUND = 4
 """Pixels around the curves in that part."""

@@ -20,6 +20,7 @@ from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.layouts.files.looks.previews.png import HEIGHT, lettered, png
 from fsbridge.layouts.files.looks.previews.sampling import (
     PIXELS,
+    THIN_PIXELS,
     Plane,
     Sample,
     Wish,
@@ -152,7 +153,7 @@ def picture(view: View) -> Preview:
     chosen = plane(view)
     steps = step_of(view, chosen.rows), step_of(view, chosen.columns)
     ratio = aspect(view.axes[chosen.rows], view.axes[chosen.columns], steps)
-    height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio or 1.0)
+    height, width = _fitted(view.shape[chosen.rows], view.shape[chosen.columns], ratio)
     colors = view.image.channels if view.image is not None else ()
     count = 1 if chosen.channels is None else view.shape[chosen.channels]
     single = chosen.channels is not None and not chosen.color and count > _MOST_CHANNELS and not colors
@@ -163,17 +164,20 @@ def picture(view: View) -> Preview:
     wanted = [*kept, chosen.rows, chosen.columns]
     remaining = sorted(wanted)
     flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
-    size = enlarged(_fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio or 1.0), ratio)
+    size = enlarged(_fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio), ratio)
     labels = view.meaning.values.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
     drawn = _Drawn(view, chosen, sample, size, flips, labels)
     return Preview(sample.selection, tuple(remaining.index(i) for i in wanted), sample.middle, partial(_draw, drawn))
 
 
-def _fitted(rows: int, columns: int, ratio: float) -> tuple[int, int]:
-    """Return height and width, at most `PIXELS`, of a picture of elements that are `ratio` times as high as wide."""
-    height, width = rows * max(1.0, ratio), columns * max(1.0, 1 / ratio)
-    scale = max(1.0, max(height, width) / PIXELS)
-    return max(1, round(height / scale)), max(1, round(width / scale))
+def _fitted(rows: int, columns: int, ratio: float | None) -> tuple[int, int]:
+    """Return height and width, at most `PIXELS`, of a picture of elements that are `ratio` times as high as wide.
+
+    If that is not known, a side does not become shorter than `THIN_PIXELS`.
+    """
+    height, width = rows * max(1.0, ratio or 1.0), columns * max(1.0, 1 / (ratio or 1.0))
+    scale, thin = max(1.0, max(height, width) / PIXELS), THIN_PIXELS if ratio is None else 1
+    return max(min(rows, thin), round(height / scale)), max(min(columns, thin), round(width / scale))
 
 
 def _length(sample: Sample, view: View, dimension: int) -> int:

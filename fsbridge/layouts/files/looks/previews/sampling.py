@@ -91,6 +91,8 @@ def along(view: View) -> int | None:
 def plane(view: View) -> Plane:
     """Return the dimensions of the picture of an array of two dimensions or more."""
     color = color_axis(view)
+    if color is None and _is_stack_of_colors(view):
+        color = len(view.shape) - 1
     channels = color
     if channels is None:
         channels = next((i for i in view.picture if is_channel(view.axes[i]) and view.shape[i] > 1), None)
@@ -107,6 +109,13 @@ def plane(view: View) -> Plane:
     spaces = [i for i in extended if is_space(view.axes[i])]
     chosen = next(found for found in (spaces, extended, others) if len(found) >= 2 or found is others)
     return Plane(chosen[-2], chosen[-1], channels, False, color is not None)
+
+
+def _is_stack_of_colors(view: View) -> bool:
+    """True if the last axis of an array without names looks like the colours of many pictures, as for machine learning."""
+    unnamed = not view.x_first and all(axis.name is None for axis in view.axes)
+    shape = view.shape
+    return unnamed and view.dtype == "u1" and len(shape) > 3 and shape[-1] in (3, 4) and min(shape[-3:-1]) > shape[-1]
 
 
 def step_of(view: View, dimension: int) -> float | None:
@@ -136,7 +145,7 @@ def enlarged(size: tuple[int, int], ratio: float | None) -> tuple[int, int]:
     `ratio`: of the height of an element to its width; if it is None, a thin picture is made less thin.
     """
     times = -(-LEAST_PIXELS // max(size))
-    thin = times if ratio is not None else max(times, -(-_THIN_PIXELS // min(size)))
+    thin = times if ratio is not None else max(times, -(-THIN_PIXELS // min(size)))
     height, width = size
     return (height * times, width * thin) if height > width else (height * thin, width * times)
 
@@ -152,7 +161,7 @@ PIXELS = 512
 LEAST_PIXELS = 256
 """Pixels of the longer side of a preview, at least: each element is several pixels wide and high in a smaller array."""
 
-_THIN_PIXELS = 64
+THIN_PIXELS = 64
 """Pixels of the shorter side, at least, if nothing tells the proportions of elements: thinner is a line, and no picture."""
 
 _LEAST_PIXELS, _FEWEST_PIXELS = 128, 32

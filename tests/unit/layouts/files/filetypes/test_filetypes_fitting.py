@@ -83,7 +83,7 @@ def test_mrc_holds_as_many_sections_as_its_header_can_say(shape: tuple[int, ...]
 
 
 def test_a_row_of_numbers_is_no_image() -> None:
-    """Latitudes had `.nii`, `.mha` and `.envi`, which nobody looks for among the two that matter."""
+    """Latitudes had `.nii`, `.mha` and `.envi` beside the two files that matter."""
     images = ("nii", "mha", "raw.mhd", "mrc", "envi", "envi.hdr", "tif", "ome.tif")
     for shape, fits in (((36,), False), ((36, 3), True)):
         found = reasons(view(shape, data_type(np.dtype("<f4"))))

@@ -11,13 +11,14 @@ import h5py
 import html5lib
 import numpy as np
 import pytest
+import xarray
 import zarr
 from fake_model import FakeGroup, fake_array
 from fake_model import tree as fake_tree
 
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, Stale
-from fsbridge.layouts.files.looks import group_page
+from fsbridge.layouts.files.looks import group_page, values
 from fsbridge.layouts.files.looks.page import MemberRow, WebPage, link, page
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import Directory, File
@@ -88,8 +89,9 @@ def is_harmless(document: Any) -> bool:
 
 
 def is_above(target: str) -> bool:
-    """Tell if it is the page of a group above, as the navigation has it."""
-    return target.endswith("/index.html") and set(target.removesuffix("index.html").split("/")) <= {"..", ""}
+    """Tell if it is the page of a group above, as the navigation has it, or a file of the group, which lies beside it."""
+    beside = target.startswith("../") and target.count("/") == 1 and target[3:] not in ("", ".", "..")
+    return beside or (target.endswith("/index.html") and set(target.removesuffix("index.html").split("/")) <= {"..", ""})
 
 
 def text(element: Any) -> str:
@@ -128,7 +130,7 @@ def test_a_page_links_its_members_to_their_files(store: Path) -> None:
     assert [text(row.find(".//a[@class='main']")) for row in rows] == ["a", "g/"]
     facts = {cell.attrib["data-is"]: text(cell) for cell in rows[0].findall("td[@class]") if "data-is" in cell.attrib}
     assert facts["Shape"] == "30 \u00d7 40"
-    assert facts["Axes"] == "y (4 \u00b5m); x (2 \u00b5m)"
+    assert facts["Axes"] == "y: step 4 \u00b5m; x: step 2 \u00b5m"
     assert facts["Type"] == "uint16"
     assert facts["Chunks"].startswith("16 \u00d7 16")
     assert facts["Size"] == "2.34 KiB"
@@ -149,9 +151,11 @@ def test_pages_of_groups_below_lead_up_and_no_further_than_the_root(store: Path)
     tree = tree_of(store)
     for names, above in (((), []), (("g",), ["../index.html"]), (("g", "h"), ["../../index.html", "../index.html"])):
         document = html(content(tree.root, *names, "index.html"))
-        assert [one for one in links(document) if ".." in one] == above
+        pages = [one for one in links(document) if one.endswith("index.html") and ".." in one]
+        assert pages == above
         assert is_harmless(document)
-    assert "./b.preview.svg" in links(html(content(tree.root, "g", "index.html")))
+    below = links(html(content(tree.root, "g", "index.html")))
+    assert {"./b.preview.svg", "./b.preview.svg#small"} <= {*below}
 
 
 def test_a_store_that_is_one_array_has_a_page(store: Path) -> None:
@@ -344,3 +348,179 @@ def test_p3_each_of_two_listings_at_a_time_has_the_page(store: Path) -> None:
     assert both == [alone, alone]
     assert b"index.html" in alone
     tree.close()
+
+
+def rows_of(document: Any) -> dict[str, Any]:
+    """The rows by the names of their members."""
+    return {text(row.find("td[@class='name']/a")).rstrip("/"): row for row in document.findall(".//tbody/tr")}
+
+
+def facts_of(row: Any) -> dict[str, str]:
+    return {cell.attrib["data-is"]: text(cell) for cell in row.findall("td") if "data-is" in cell.attrib}
+
+
+def described(row: Any) -> list[str]:
+    """What a row says beside its name, and not in links."""
+    return [text(small) for small in row.findall("td[@class='name']/small") if small.find("a") is None]
+
+
+def first_files(row: Any) -> list[str]:
+    """The files that are not folded."""
+    return [text(one) for small in row.findall("td[@class='name']/small") for one in small.findall("a")]
+
+
+@pytest.fixture
+def climate(tmp_path: Path) -> Path:
+    """As xarray writes it."""
+    lat, field = np.arange(-87.5, 90, 5), {"units": "K", "long_name": "Air Temperature", "standard_name": "air_temperature"}
+    xarray.Dataset(
+        {
+            "tas": (("time", "lat", "lon"), np.zeros((4, 36, 3), "f4"), field),
+            "orog": (("lat", "lon"), np.zeros((36, 3), "f4"), {"standard_name": "surface_altitude", "units": "m"}),
+            "crs": ((), np.int32(0), {"grid_mapping_name": "latitude_longitude"}),
+            "height": ((), 2.0, {"units": "m"}),
+            "packed": ((), np.int16(5), {"units": "m", "scale_factor": 0.5, "add_offset": 10.0}),
+            "gone": ((), -9.0, {"units": "m", "missing_value": -9.0}),
+            "station": (("station",), np.array(["Jena", "<b>Halle</b>", "Köln"])),
+            "rank": (("lat",), np.arange(36)),
+        },
+        coords={
+            "lat": ("lat", lat, {"units": "degrees_north"}),
+            "lon": ("lon", np.array([1.0, 2.0, 4.0]), {"units": "degrees_east"}),
+            "time": ("time", [0, 1, 2, 3], {"units": "hours"}),
+        },
+    ).to_zarr(tmp_path / "cmip.zarr", zarr_format=2, consolidated=False)
+    return tmp_path / "cmip.zarr"
+
+
+def test_a_row_says_what_an_array_is_in_which_unit_and_where_its_elements_lie(climate: Path) -> None:
+    document = html(content(tree_of(climate).root, "index.html"))
+    assert is_harmless(document)
+    rows = rows_of(document)
+    assert described(rows["tas"]) == ["Air Temperature (K)"]
+    assert described(rows["orog"]) == ["surface_altitude (m)"]
+    assert described(rows["lat"]) == ["in degrees_north"]
+    assert described(rows["rank"]) == []
+    assert facts_of(rows["tas"])["Axes"] == (
+        "time: 0 \u2026 3 h, step 1; lat: -87.5 \u2026 87.5 degrees_north, step 5; lon: 1 \u2026 4 degrees_east"
+    )
+    assert facts_of(rows["lat"])["Axes"] == "lat: -87.5 \u2026 87.5 degrees_north, step 5"
+
+
+def test_a_row_shows_the_value_of_a_scalar_and_of_a_few_texts_instead_of_a_plot(climate: Path) -> None:
+    tree = tree_of(climate)
+    rows = rows_of(html(content(tree.root, "index.html")))
+    looks = {name: text(row.find("td[@class='look']")) for name, row in rows.items()}
+    assert {name: look for name, look in looks.items() if look} == {
+        "crs": "0",
+        "height": "2.0 m",
+        "packed": "12.5 m",
+        "gone": "missing",
+        "station": "Jena, <b>Halle</b>, K\u00f6ln",
+    }
+    assert not [name for name in looks if looks[name] and rows[name].find(".//img") is not None]
+    assert rows["rank"].find(".//img") is not None
+    with pytest.raises(NotFound, match="a single element is no curve"):
+        tree.root.lookup(b"height.preview.svg")
+
+
+def test_p8_p9_a_value_is_the_present_one_and_a_damaged_one_says_so(climate: Path) -> None:
+    tree = tree_of(climate, metadata_ttl=0.0)
+    before = cast(File, tree.root.lookup(b"index.html"))
+    zarr.open_group(climate, mode="a")["height"][...] = 10.0  # type: ignore[index]
+    with pytest.raises(Stale):
+        before.open()
+    assert text(rows_of(html(content(tree.root, "index.html")))["height"].find("td[@class='look']")) == "10.0 m"
+    (climate / "height/0").write_bytes(b"damaged")
+    rows = rows_of(html(content(tree.root, "index.html")))
+    assert text(rows["height"].find("td[@class='look']")) == "cannot be read"
+    assert text(rows["crs"].find("td[@class='look']")) == "0"
+
+
+def test_a_page_reads_no_more_than_its_number_of_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "MOST_VALUES", 3)
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    for number in range(5):
+        root.create_array(f"n{number}", data=np.array(number))
+    for listed in (False, True):
+        tree = tree_of(tmp_path / "s.zarr")
+        if listed:
+            assert [entry for batch in tree.root.entries() for entry in batch]
+        rows = rows_of(html(content(tree.root, "index.html")))
+        assert [text(row.find("td[@class='look']")) for row in rows.values()] == ["0", "1", "2", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (np.array(["a"] * 25), None),  # too many texts for a cell
+        (np.zeros((1, 1), "f4"), "0.0"),
+        (np.array([[1, 2]]), None),
+        (np.array(True), "true"),
+        (np.array(0.1, "f4"), "0.1"),
+        (np.array(b"ab"), "ab"),
+        (np.zeros((0,), "U3"), None),
+        (np.array("2026-01-01", "M8[D]"), "2026-01-01"),
+    ],
+)
+def test_which_arrays_are_shown_as_a_value(values: Any, shown: str | None) -> None:
+    root = fake_tree(FakeGroup({"a": fake_array(values, tuple(max(1, extent) for extent in values.shape))}), layout="files")
+    look = text(rows_of(html(content(root, "index.html")))["a"].find("td[@class='look']"))
+    assert look == (shown or "")
+
+
+def test_the_files_that_matter_are_in_the_row_and_all_others_are_folded(climate: Path) -> None:
+    tree = tree_of(climate)
+    rows = rows_of(html(content(tree.root, "index.html")))
+    assert first_files(rows["tas"]) == ["nc", "npy", "preview.png"]
+    assert first_files(rows["lat"]) == ["csv", "npy", "preview.svg"]
+    assert first_files(rows["station"]) == ["csv", "npy"]
+    for name, row in rows.items():
+        folded = [text(one) for one in row.findall(".//details/small/a")]
+        assert {"json", "h5"} <= {*folded} | {*first_files(row)}
+        assert not {*folded} & {*first_files(row)}
+        for suffix in (*folded, *first_files(row)):
+            tree.root.lookup(f"{name}.{suffix}".encode())
+    folded = [text(one) for one in rows["lat"].findall(".//details/small/a")]
+    assert not {"nii", "mha", "raw.mhd", "envi", "envi.hdr", "mrc"} & {*folded}
+    assert {"nii", "mha", "raw.mhd", "envi", "mrc"} <= {text(one) for one in rows["orog"].findall(".//details/small/a")}
+
+
+def test_the_page_of_an_image_at_the_root_has_its_picture_and_all_of_it_in_a_file(tmp_path: Path) -> None:
+    ome = {"version": "0.5", "multiscales": [{"axes": [], "datasets": [{"path": "0"}]}]}
+    root = zarr.open_group(tmp_path / "cells.ome.zarr", mode="w", attributes={"ome": ome})
+    root.create_array("0", data=np.arange(400, dtype="u1").reshape(20, 20), chunks=(20, 20))
+    below = root.create_group("labels").create_group("nuclei", attributes={"ome": ome})
+    below.create_array("0", data=np.zeros((20, 20), "u4"), chunks=(20, 20))
+    tree = tree_of(tmp_path / "cells.ome.zarr")
+    document = html(content(tree.root, "index.html"))
+    assert is_harmless(document)
+    made = ["./cells.preview.png", "./cells.ome.tif", "./cells.h5", "./cells.nc", "./store.json"]
+    assert [link for link in links(document) if "cells" in link or "store" in link] == [*made, *made[:1] * 2]
+    assert document.find(".//img[@class='all']").attrib["src"] == made[0]
+    for name in made:
+        assert cast(File, tree.root.lookup(name[2:].encode())).measured().size
+    nuclei = html(content(tree.root, "labels", "nuclei", "index.html"))
+    assert is_harmless(nuclei)
+    assert nuclei.find(".//img[@class='all']").attrib["src"] == "../nuclei.preview.png"
+    labels = cast(Directory, tree.root.lookup(b"labels"))
+    beside = [link for link in links(nuclei) if link.startswith("../nuclei")]
+    assert {link[3:] for link in beside} == {f"nuclei.{end}" for end in ("preview.png", "ome.tif", "h5", "nc", "json")}
+    for name in beside:
+        assert cast(File, labels.lookup(name[3:].encode())).measured().size
+    row = rows_of(html(content(tree.root, "labels", "index.html")))["nuclei"]
+    assert first_files(row) == ["preview.png", "ome.tif", "h5", "nc"]
+
+
+def test_a_page_never_links_a_member_that_has_the_name_of_a_file(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    for name in ("g", "g.h5", "s.nc"):
+        root.create_group(name)
+    root.create_array("store", shape=(3, 3), chunks=(3, 3), dtype="u1")  # store.json is of this array
+    tree = tree_of(tmp_path / "s.zarr")
+    assert "../g.h5" not in links(html(content(tree.root, "g", "index.html")))
+    assert "../g.nc" in links(html(content(tree.root, "g", "index.html")))
+    shown = links(html(content(tree.root, "index.html")))
+    assert "./s.h5" in shown
+    assert shown.count("./store.json") == 2  # in its row: its name, and among its files
+    assert "./s.nc" not in shown

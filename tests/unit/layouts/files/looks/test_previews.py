@@ -316,8 +316,8 @@ def test_elements_are_as_high_and_wide_as_they_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "names", "size"),
     [
-        ((64, 5000), None, (512, 70)),  # of unknown proportions: a line of 7 pixels shows nothing
-        ((5000, 20), None, (64, 512)),
+        ((64, 5000), None, (512, 64)),  # of unknown proportions: a line of 7 pixels shows nothing
+        ((5000, 20), None, (80, 512)),
         ((40, 5000), ("y", "x"), (512, 4)),  # an image is as thin as it is
         ((3, 3), None, (258, 258)),
         ((1, 1), ("y", "x"), (256, 256)),
@@ -332,7 +332,20 @@ def test_small_and_thin_pictures_are_large_enough_to_be_seen(
     assert made.order == (0, 1)
     picks = made.selection.picks
     part = values[tuple(slice(one.start, one.start + one.length * one.step, one.step) for one in picks)]
-    assert Image.open(io.BytesIO(made.draw(part))).size == size
+    found = Image.open(io.BytesIO(made.draw(part)))
+    assert found.size == size
+    if shape == (64, 5000):
+        assert made.selection.picks[0].length == 64  # no row is left out
+
+
+def test_a_stack_of_colour_pictures_without_names_shows_one_of_them() -> None:
+    """As for machine learning: pictures, rows, columns, colours. It showed rows of one column and its three colours."""
+    values = np.random.default_rng(1).integers(0, 255, (6, 40, 50, 3)).astype("u1")
+    made = picture(view_of(values))
+    assert [pick.length for pick in made.selection.picks] == [1, 40, 50, 3]
+    found = Image.open(io.BytesIO(made.draw(values[3].transpose(made.order))))
+    assert found.mode == "RGB"
+    assert (each(found, (40, 50)) == values[3]).all()
 
 
 def test_p12_n5_shows_its_first_dimension_from_left_to_right(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""The value of an array that a page shows in words: of a single element, or of a short list of texts.
+
+Not here: how the page shows it (`page.py`), arrays that are drawn (`previews/`).
+"""
+
+from __future__ import annotations
+
+import math
+
+from fsbridge.errors import FsbridgeError, is_lasting
+from fsbridge.layouts.files.arrays.extents import View
+from fsbridge.layouts.files.arrays.open_array import OpenArray
+from fsbridge.layouts.files.arrays.selection import whole
+from fsbridge.layouts.files.filetypes.text import cells_of
+from fsbridge.meaning.units import fold, symbol
+
+MOST_VALUES = 100
+"""Values on one page. Each costs a read of a chunk, and on a server a request."""
+
+_MOST_TEXTS = 24
+"""Most texts of an array that are shown."""
+
+_MOST_BYTES = 64 * 1024
+"""Most bytes of the chunk that has the value, or sixteenth parts of elements of variable length."""
+
+
+class Values:
+    """The values of one page, read one after the other."""
+
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+
+    def of(self, array: OpenArray) -> str | None:
+        """Return the value of an array as text; None if it has no short one, or if the page has values enough."""
+        if self._left <= 0 or not has_value(array.view()):
+            return None
+        self._left -= 1
+        try:
+            return _spelled(array)
+        except (FsbridgeError, OSError) as error:
+            if not is_lasting(error):
+                raise
+            return "cannot be read"
+
+
+def has_value(view: View) -> bool:
+    """True if an array is a single element, or a short list of texts."""
+    dtype, size = view.dtype, view.selection.size
+    metadata = view.metadata
+    if metadata.refused or metadata.varlength or metadata.attributes_error is not None or metadata.dtype.element is not None:
+        return False  # without the attributes, a packed number would be another one
+    is_text = view.metadata.dtype.serializer == "vlen-utf8" or (dtype is not None and dtype.kind in "SU")
+    if not (is_text or (dtype is not None and dtype.kind in "biufcmM" and dtype.subdtype is None)):
+        return False
+    edges = math.prod(max(edge) if isinstance(edge, tuple) else edge for edge in view.metadata.grid.edges)
+    few = size == 1 or (is_text and len(view.shape) == 1 and 0 < size <= _MOST_TEXTS)
+    return few and edges * (view.metadata.dtype.itemsize or 16) <= _MOST_BYTES
+
+
+def _spelled(array: OpenArray) -> str:
+    view, order = array.view(), range(len(array.metadata.shape))
+    elements = array.elements(array.chunks.whole(), whole(array.metadata.shape), order, _MOST_BYTES).reshape(-1)
+    missing, unit = view.meaning.values.missing, symbol(fold(view.unit))
+    texts = cells_of(elements, missing, "missing")
+    if view.packing is not None and elements.dtype.kind in "iuf" and texts != ["missing"]:
+        factor, offset = view.packing
+        texts = [f"{float(elements[0]) * factor + offset:.7g}"]
+    return ", ".join(texts) + (f" {unit}" if unit and elements.dtype.kind in "iufc" and texts != ["missing"] else "")
