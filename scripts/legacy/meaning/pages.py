@@ -12,6 +12,8 @@ from legacy.meaning import Check, Field, differs
 from legacy.programs import system
 
 STORE = "pages.zarr"
+UNFOLD = "document.querySelectorAll('details').forEach(one => { one.open = true })"
+WIDER = "document.documentElement.scrollWidth > innerWidth"
 
 
 def write(folder: Path) -> None:
@@ -30,7 +32,7 @@ def write(folder: Path) -> None:
 
 def in_chromium(command: list[str], mount: Path, scratch: Path) -> None:
     with browser(command[0]) as page:
-        for names, pictures in (((), 3), (("cells",), 2)):
+        for names, pictures in (((), 3), (("cells",), 3)):  # of each member, and of the image as a whole
             for width in (400, 1200):
                 for dark in (False, True):
                     page.open(mount.joinpath("files", STORE, *names, "index.html"), width, 600, dark)
@@ -38,7 +40,8 @@ def in_chromium(command: list[str], mount: Path, scratch: Path) -> None:
                     differs("pictures", len(found), pictures)
                     differs("pictures that are not shown", [name for name, wide in found.items() if not wide], [])
                     differs("the console", page.errors(), [])
-                    differs("wider than the window", page.evaluate("document.body.scrollWidth > innerWidth"), False)
+                    differs("wider than the window", page.evaluate(WIDER), False)
+                    differs("wider than the window when all is unfolded", page.evaluate(f"{UNFOLD}; {WIDER}"), False)
                     if not page.screenshot().startswith(b"\x89PNG"):
                         raise ValueError("no screenshot")
 
