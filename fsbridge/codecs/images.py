@@ -34,14 +34,19 @@ class Image(Decoder):
     shape: tuple[int, ...] | None = None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        raw = bytes(data)
-        if self.codec == "jpeg" and not raw.endswith(JPEG_END):
+        raw = memoryview(data)  # never a copy: the child process knows what is around these bytes
+        if self.codec == "jpeg" and raw[-2:] != JPEG_END:
             raise CorruptData("the JPEG picture has no end")
         try:
             made = getattr(library(), self.codec.capitalize()).from_config(json.loads(self.options))
         except (TypeError, ValueError) as error:
             raise Unsupported(f"codec {self.name!r}: {error}") from None
-        found = np.asarray(made.decode(raw)) if self.shape is not None else made.decode(raw)
+        try:
+            found = made.decode(raw)
+        except TypeError as error:  # the codec lacks a parameter, such as the header of LZO
+            raise Unsupported(f"codec {self.name!r}: {error}") from None
+        if self.shape is not None:
+            found = np.asarray(found)
         if self.shape is not None and _without_ones(found.shape) != _without_ones(self.shape):
             raise CorruptData(f"a picture of {list(found.shape)} where {list(self.shape)} was expected")
         return np.ascontiguousarray(found).view(np.uint8).ravel().data if isinstance(found, np.ndarray) else found

@@ -31,6 +31,9 @@ class Hostile:
             return bytes(np.ones(1 << 34, "u1"))
         if word == "unwritten":
             return np.empty(size or 0, "u1").data
+        if word == "beyond":
+            place = np.frombuffer(data, "u1").ctypes.data
+            return ctypes.string_at(place + len(word), 4) + ctypes.string_at(place - 4, (size or 4) - 4)
         if word == "open":
             return Path("/etc/passwd").read_bytes()[:4]
         if word == "write":

@@ -2,8 +2,9 @@
 
 `python -P -m fsbridge.codecs.confined.worker` runs the process that forks such children. It has imported the library.
 
-Each chunk is decoded twice, with two fillings of fresh memory: bytes that differ were never written by the decoder, which
-some libraries let happen if the data ends early. Not here: the decoders, anything that the daemon runs.
+Each chunk is decoded twice, with two fillings of fresh memory and of the memory around the stored bytes. Bytes that differ
+were never written by the decoder, or come from beyond its input: some libraries let that happen if the data ends early.
+Not here: the decoders, anything that the daemon runs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from fsbridge.codecs.table import CONFINED, Parameters
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 M_PERTURB, FILLINGS = -6, (0x5A, 0xA5)
+ROOM = 1 << 18
+"""Bytes of filling before the stored bytes, and after them, where as many as the chunk should have are added."""
 MOST_BYTES = 1 << 40
 """Bytes of a chunk that the daemon may send. It checks them, and the limit of memory holds."""
 
@@ -41,7 +44,7 @@ def answer(request: dict[str, Any], data: Buffer) -> tuple[dict[str, Any], list[
         decoder = codec.build_here(parameters)
         first, second = (_decoded(decoder, data, size, limit, filling) for filling in FILLINGS)
         if bytes(first) != bytes(second):  # views of arrays are compared byte by byte, ten times as slowly
-            raise CorruptData("the decoder left bytes unwritten, as for data that ends early")
+            raise CorruptData("the decoder left bytes unwritten or read beyond its data, as if that ended early")
         return {}, [first]
     except TooLarge as error:
         return {"error": "too_large", "message": str(error)}, []
@@ -57,9 +60,13 @@ def answer(request: dict[str, Any], data: Buffer) -> tuple[dict[str, Any], list[
 
 def _decoded(decoder: Decoder, data: Buffer, size: int | None, limit: int, filling: int) -> memoryview:
     """Decode with memory that is filled as told, where the C library can do that."""
+    around = np.full(len(data) + (size or 0) + 2 * ROOM, filling, np.uint8)
+    stored = around[ROOM : ROOM + len(data)]
+    stored[:] = np.frombuffer(data, np.uint8)
+    stored.flags.writeable = False
     with contextlib.suppress(AttributeError):
         _libc.mallopt(M_PERTURB, filling)
-    found = memoryview(decoder.decode(data, size, limit, None)).cast("B")
+    found = memoryview(decoder.decode(stored.data, size, limit, None)).cast("B")
     if size is None and len(found) > limit:
         raise TooLarge(str(Overflow(f"decodes to {len(found)} bytes, the limit is {limit}")))
     if size is not None and len(found) != size:

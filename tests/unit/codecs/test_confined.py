@@ -37,6 +37,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[CodecChain, int]]
         ("crash", r"the child process ended \(SIGSEGV\)"),
         ("bomb", "takes more memory than the chunk's size explains"),
         ("unwritten", "left bytes unwritten"),
+        ("beyond", "read beyond its data"),
         ("raise", "the library says no"),
         ("long", "4097 bytes where 4096 were expected"),
     ],
