@@ -88,7 +88,9 @@ def _codecs() -> Iterator[str]:
     for name in sorted(names - pictures | {f"{PICTURES}*"}, key=lambda name: (name.lower(), name)):
         if name == f"{PICTURES}*":
             each = f"`{PICTURES}NAME`"
-            yield f"| {PICTURES}* | imagecodecs | {each} | {each}, `{table.PREFIX}{PICTURES}NAME` | {each} |  | `images` |"
+            plain = ", ".join(f"`{codec.name}`" for codec in readable if codec.name in pictures and codec.library is None)
+            zarr3_names = f"{each}, `{table.PREFIX}{PICTURES}NAME`"
+            yield f"| {PICTURES}* | imagecodecs | {each} | {zarr3_names} | {each} |  | `images`; {plain}: plain |"
             continue
         codecs = [codec for codec in readable if codec.name == name]
         cells = (

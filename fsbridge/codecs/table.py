@@ -275,7 +275,10 @@ ADDED = (
             writers="imagecodecs",
         )
         for name in IMAGES
+        if name != "blosc"
     ),
+    # imagecodecs believes what a Blosc header says
+    Codec("imagecodecs_blosc", lambda of: _load("blosc").Blosc(), writers="imagecodecs"),
 )
 """Codecs that other packages register with numcodecs; `name` is the id, and with or without `numcodecs.` Zarr v3's name."""
 

@@ -49,6 +49,8 @@ VALUES: Mapping[str, np.ndarray[Any, Any]] = {
     **dict.fromkeys(("qoi", "webp"), COLOURS),
     **dict.fromkeys(("byteshuffle", "floatpred", "packints"), DEEP),
     **dict.fromkeys(("bfloat16", "float24", "quantize", "sperr", "sz3", "zfp"), WAVES),
+    "rgbe": COLOURS / np.float32(251),
+    "ultrahdr": np.stack([WAVES, WAVES[::-1], WAVES[:, ::-1], np.ones_like(WAVES)], -1).astype("f2") ** 2,
 }
 """What imagecodecs' codecs get that do not take a picture of grey values."""
 
@@ -60,6 +62,7 @@ def _options(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:
     return {
         "checksum": {"kind": "crc32"},
         "packints": {"dtype": "<u2", "bitspersample": 16},
+        "rgbe": {"header": True},
         "quantize": {"mode": "bitround", "nsd": 3},
         "sperr": {"level": 16, "mode": "bpp"},
         "szip": {"options_mask": 4, "pixels_per_block": 8, "bits_per_pixel": 8, "pixels_per_scanline": 24},
@@ -67,9 +70,10 @@ def _options(name: str, values: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 READ_ONLY = {
-    *("ccittfax3", "ccittfax4", "ccittrle", "dds", "dicomrle", "eer", "heif", "jpegxs", "lzo", "rgbe", "ultrahdr"),
+    *("ccittfax3", "ccittfax4", "ccittrle", "dds", "dicomrle", "eer", "lzo"),  # imagecodecs has no encoder
+    *("heif", "jpegxs"),  # its wheels have neither encoder nor decoder
 }
-"""Codecs of imagecodecs that its wheel cannot write, or not without a picture of a special kind."""
+"""Codecs of imagecodecs that it cannot write."""
 
 NUMCODECS: Mapping[str, tuple[Callable[[], Any], np.ndarray[Any, Any]]] = {
     "adler32": (numcodecs.Adler32, DEEP),
