@@ -23,7 +23,7 @@ from fsbridge.commands.diagnosis import Diagnosis, findings
 from fsbridge.commands.output import show
 from fsbridge.commands.sources import FAILED, CommandLine
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, printable
+from fsbridge.errors import FsbridgeError, NotFound, Unsupported, printable
 from fsbridge.threads.deadlines import Stopwatch
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ def _one_chunk(path: str, array: Array, codec: str, cache: ChunkCache, config: C
         size = len(data.read(0, data.size))
     except NotFound:
         return None
+    except Unsupported as error:
+        return Diagnosis(subject, "bad", f"{path}: {error}")  # no copy is better
     except (FsbridgeError, OSError) as error:
         return Diagnosis(subject, "bad", f"{path}: {error}", "restore the array from a copy")
     milliseconds = begun.seconds * 1000
