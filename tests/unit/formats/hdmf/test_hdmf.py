@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from model_reader import read_array
 from nwb_data import expected_arrays, expected_facts, unpack
+from tree_walker import walk
+from waiting import until
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, TooDeep, Unreachable, Unsupported
@@ -23,6 +25,9 @@ from fsbridge.formats.hdmf import links, resolve
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.formats.open import open_source
 from fsbridge.model import Group, Link, Source, as_array
+from fsbridge.store import Key
+from fsbridge.store.local import LocalStore
+from fsbridge.unmounted import VirtualTree
 
 GENERATIONS = ("zarr2", "zarr3")
 FILES = ("session.nwb.zarr", "export.nwb.zarr")
@@ -60,6 +65,21 @@ def texts(values: Any) -> list[str]:
 
 def group(source: Source, path: str = "") -> Group:
     return cast(Group, resolve(source.root, path))
+
+
+def test_p3_objects_that_belong_to_no_array_are_files(folder: Path, tmp_path: Path) -> None:
+    store = shutil.copytree(folder / "session.nwb.zarr", tmp_path / "session.nwb.zarr")
+    others = {"README.md": b"# about", "acquisition/notes.txt": b"", "videos/day 1/a.mp4": bytes(range(256)) * 40}
+    for key, data in others.items():
+        (store / key).parent.mkdir(parents=True, exist_ok=True)
+        (store / key).write_bytes(data)
+    until(lambda: LocalStore(str(store)).stat(Key("videos/day 1/a.mp4")).settled)
+    with VirtualTree(Config(str(store), "")) as tree, VirtualTree(Config(str(folder / store.name), "")) as before:
+        shown, unchanged = walk(tree.root), walk(before.root)
+    assert {path: data for path, data in shown.items() if path not in unchanged} == {
+        f"/{key}".encode(): data for key, data in others.items()
+    }
+    assert unchanged.keys() <= shown.keys()
 
 
 # ---- equal to pynwb
