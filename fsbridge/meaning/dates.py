@@ -38,6 +38,9 @@ _SWITCH = date(1582, 10, 15)
 """The first day of the Gregorian calendar. The standard calendar is the Julian one before."""
 _EPOCH = date(1970, 1, 1)
 _DAY = 86_400_000_000
+_NONE = -(2**63)
+"""What xarray writes for a date that is missing, without saying so."""
+
 _YEARS = -62_135_596_800_000_000, 253_402_300_800_000_000
 """Microseconds from 1970 to the beginning of the year 1 and to the end of the year 9999, which ISO 8601 can write."""
 
@@ -100,7 +103,7 @@ def _days(year: int, month: int, day: int, mixed: bool) -> int | None:
 def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]] | None:
     """Return the dates of numbers, NaT for those that are not finite; None if ISO 8601 cannot write one of them.
 
-    Real numbers are rounded to microseconds, as cftime does.
+    Real numbers are rounded to microseconds, or to seconds or milliseconds if they are not precise enough to tell.
     """
     import numpy as np
 
@@ -110,23 +113,21 @@ def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]
             away = np.rint(np.where(known, numbers, 0).astype(np.float64) * (dates.step / 1000))
         micro = np.where(np.abs(away) < 2.0**62, away, 2.0**62).astype(np.int64)
         parts = None
-    else:
-        known = np.ones(numbers.shape, np.bool_)
-        if numbers.dtype.kind not in "iu":
+    elif numbers.dtype.kind in "iu":
+        known = numbers != _NONE if numbers.dtype == np.int64 else np.ones(numbers.shape, np.bool_)
+        numbers = np.where(known, numbers, np.zeros((), numbers.dtype))
+        most = 2**62 // max(1, dates.step // 1000)
+        if numbers.size and (int(numbers.max()) > most or int(numbers.min()) < -most):
             return None
-        if dates.step < 1000:
-            whole = numbers.astype(np.int64)
-            if numbers.dtype.kind == "u" and (whole < 0).any():
-                return None
-            micro, parts = whole // 1000, whole % 1000
-        else:
-            most = 2**62 // (dates.step // 1000)
-            if numbers.size and (int(numbers.max()) > most or int(numbers.min()) < -most):
-                return None
-            micro, parts = numbers.astype(np.int64) * (dates.step // 1000), None
+        whole = numbers.astype(np.int64)
+        micro, parts = (whole // 1000, whole % 1000) if dates.step < 1000 else (whole * (dates.step // 1000), None)
+    else:
+        return None
     if micro.size and (int(micro.max()) > 2**62 or int(micro.min()) < -(2**62)):
         return None
     micro = micro + dates.first
+    if numbers.dtype.kind == "f" and known.any():
+        micro[known] = _rounded(micro[known], 2 * float(np.spacing(np.abs(numbers[known]).max())) * dates.step / 1000)
     if ((micro < dates.least) | (micro >= _YEARS[1]))[known].any():
         return None
     found = micro.astype("M8[us]")
@@ -135,6 +136,30 @@ def iso_dates(numbers: NDArray[Any], dates: Dates) -> NDArray[np.datetime64[Any]
         if (np.abs(micro) > 2**63 // 1000).any():
             return None
     return np.where(known, found, np.array("NaT", found.dtype))
+
+
+def _rounded(micro: NDArray[np.int64], precision: float) -> NDArray[np.int64]:
+    """Return times that differ by no more than the precision of the numbers from whole seconds or milliseconds as these."""
+    import numpy as np
+
+    for unit in (1_000_000, 1000):
+        whole = (micro + unit // 2) // unit * unit
+        if np.abs(whole - micro).max() <= precision:
+            return whole
+    return micro
+
+
+def spelled(moments: NDArray[np.datetime64[Any]], unit: str) -> list[str]:
+    """Return dates as text, rounded to a unit that `unit_of_dates` returned; empty for NaT."""
+    import numpy as np
+
+    rounded = moments + np.timedelta64(_HALVES.get(unit, 0), "us").astype(f"m8[{np.datetime_data(moments.dtype)[0]}]")
+    texts = np.datetime_as_string(rounded, unit=unit, casting="unsafe")  # type: ignore[call-overload]
+    return ["" if missing else str(text) for text, missing in zip(texts, np.isnat(moments).tolist(), strict=True)]
+
+
+_HALVES = {"D": _DAY // 2, "s": 500_000, "ms": 500}
+"""Half of a unit in microseconds."""
 
 
 def unit_of_dates(moments: NDArray[np.datetime64[Any]]) -> str:

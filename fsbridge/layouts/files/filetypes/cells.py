@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsbridge.errors import CorruptData
 from fsbridge.meaning import Names, Path, Values
-from fsbridge.meaning.dates import Dates, dates_of, described, iso_dates, unit_of_dates
+from fsbridge.meaning.dates import Dates, dates_of, described, iso_dates, spelled, unit_of_dates
 
 if TYPE_CHECKING:
     from typing import Any
@@ -94,15 +94,8 @@ def _named(names: Names, missing: Sequence[int | float], absent: str, values: ND
 
 
 def _dated(dates: Dates, missing: Sequence[int | float], unit: str, values: NDArray[Any]) -> list[str]:
-    import numpy as np
-
     moments = _moments(values, missing, dates)
-    if moments is None:
-        return cells_of(values, missing)
-    cells = [str(cell) for cell in np.datetime_as_string(moments, unit=unit, casting="unsafe")]  # type: ignore[call-overload]
-    for place in np.flatnonzero(np.isnat(moments)).tolist():
-        cells[place] = ""
-    return cells
+    return cells_of(values, missing) if moments is None else spelled(moments, unit)
 
 
 def _moments(values: NDArray[Any], missing: Sequence[int | float], dates: Dates) -> NDArray[Any] | None:

@@ -11,7 +11,8 @@ from fsbridge.errors import FsbridgeError, is_lasting
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.layouts.files.filetypes.text import cells_of
+from fsbridge.layouts.files.filetypes.cells import spelling
+from fsbridge.meaning.dates import described
 from fsbridge.meaning.units import fold, symbol
 
 MOST_VALUES = 100
@@ -60,9 +61,14 @@ def has_value(view: View) -> bool:
 def _spelled(array: OpenArray) -> str:
     view, order = array.view(), range(len(array.metadata.shape))
     elements = array.elements(array.chunks.whole(), whole(array.metadata.shape), order, _MOST_BYTES).reshape(-1)
-    missing, unit = view.meaning.values.missing, symbol(fold(view.unit))
-    texts = cells_of(elements, missing, "missing")
-    if view.packing is not None and elements.dtype.kind in "iuf" and texts != ["missing"]:
+    found = spelling(view.meaning.values, elements, absent="missing")
+    texts = found.cells(elements)
+    if texts == ["missing"] or elements.dtype.kind not in "iufc":
+        return ", ".join(texts)
+    if view.packing is not None and elements.dtype.kind in "iuf":
         factor, offset = view.packing
         texts = [f"{float(elements[0]) * factor + offset:.7g}"]
-    return ", ".join(texts) + (f" {unit}" if unit and elements.dtype.kind in "iufc" and texts != ["missing"] else "")
+    values = view.meaning.values
+    is_dated = view.packing is None and described(values.unit, values.calendar) is not None
+    unit = found.unit if is_dated else symbol(fold(values.unit))
+    return ", ".join(texts) + (f" {unit}" if unit else "")
