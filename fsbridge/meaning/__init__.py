@@ -182,14 +182,12 @@ class Sparse(NamedTuple):
     """A matrix of which only some elements are stored, row by row, or else column by column (`by_columns`).
 
     `parts`: names of its arrays: the elements; the column (or row) of each; where each row (or column) ends in these two,
-    with a 0 in front. `shape`: None if the arrays must tell it. `tables`: names of the tables, in a group above, that
-    describe rows and columns.
+    with a 0 in front. `shape`: None if it is not known.
     """
 
     by_columns: bool
     shape: tuple[int, int] | None
     parts: tuple[str, str, str]
-    tables: tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)

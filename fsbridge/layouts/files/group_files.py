@@ -11,6 +11,7 @@ from fsbridge.layouts.files.arrays.names import ENDINGS
 from fsbridge.layouts.files.groups.documents import DOCUMENT
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW
+from fsbridge.layouts.files.groups.matrices import COLUMN_NAMES, MATRIX, ROW_NAMES
 from fsbridge.layouts.files.groups.pyramids import PYRAMID
 from fsbridge.layouts.files.groups.tables import TABLE
 from fsbridge.layouts.files.h5.whole_group import WHOLE_GROUP
@@ -19,7 +20,17 @@ from fsbridge.layouts.files.looks.group_page import PAGE
 from fsbridge.layouts.files.looks.plates import PICTURE
 from fsbridge.model import Group
 
-GROUP_FILES: Sequence[GroupFile] = (PAGE, DOCUMENT, WHOLE_GROUP, TABLE, PREVIEW, PYRAMID, PICTURE, COMPANION)
+GROUP_FILES: Sequence[GroupFile] = (
+    PAGE,
+    DOCUMENT,
+    WHOLE_GROUP,
+    TABLE,
+    *(MATRIX, ROW_NAMES, COLUMN_NAMES),
+    PREVIEW,
+    PYRAMID,
+    PICTURE,
+    COMPANION,
+)
 """All kinds of files, in the order of a listing."""
 
 

@@ -5,7 +5,7 @@ Before AnnData 0.8, the attribute `categories` of codes leads to the array with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fsbridge.meaning import Attributes, Columns, Encoded, GroupMeaning, Meaning, Sparse
@@ -26,7 +26,11 @@ _COLUMNS: Mapping[str, Encoded] = {
 
 
 _SPARSE = {"csr_matrix": False, "csc_matrix": True, "csr": False, "csc": True}
-_PARTS, _TABLES = ("data", "indices", "indptr"), ("obs", "var")
+_PARTS = ("data", "indices", "indptr")
+_OF_ROWS, _OF_COLUMNS = "obs", "var"
+_TABLES = {"obsp": (_OF_ROWS, _OF_ROWS), "varp": (_OF_COLUMNS, _OF_COLUMNS), "obsm": (_OF_ROWS, None),
+           "varm": (_OF_COLUMNS, None), "uns": (None, None)}  # fmt: skip
+"""Tables of rows and of columns of a matrix, by the name of the group that has it."""
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
@@ -49,7 +53,15 @@ def _sparse(attributes: Attributes) -> Sparse | None:
     by_columns = _SPARSE.get(text(attributes.get(_ENCODING)) or text(attributes.get("h5sparse_format")) or "")
     shape: JSON = attributes.get("shape", attributes.get("h5sparse_shape"))
     whole = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n >= 0 for n in shape)
-    return None if by_columns is None else Sparse(by_columns, (shape[0], shape[1]) if whole else None, _PARTS, _TABLES)
+    return None if by_columns is None else Sparse(by_columns, (shape[0], shape[1]) if whole else None, _PARTS)
+
+
+def tables_of(names: Sequence[str]) -> tuple[str | None, str | None]:
+    """Return the names of the tables that describe the rows and the columns of the matrix at a path; None if none does.
+
+    They lie in the nearest group above that has one of that name.
+    """
+    return next((_TABLES[name] for name in reversed(names[:-1]) if name in _TABLES), (_OF_ROWS, _OF_COLUMNS))
 
 
 ANNDATA = Convention("AnnData", _array, _group)

@@ -48,11 +48,14 @@ def add_image(group: zarr.Group) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A root that is an image and a table, above another image, another table, and a plate of one well."""
+    """A root that is an image and a table, above another image, other tables, a matrix, and a plate of one well."""
     root = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
     for group in (root, root.create_group("image")):
         add_image(group)
-    for group in (root, root.create_group("table")):
+    matrix = root.create_group("matrix", attributes={"encoding-type": "csr_matrix", "shape": [3, 3]})
+    for name, values in {"data": [5, 6], "indices": [0, 1], "indptr": [0, 1, 2, 2]}.items():
+        matrix.create_array(name, data=np.array(values))
+    for group in (root, *(root.create_group(name) for name in ("table", "obs", "var"))):
         group.attrs.update({"column-order": ["a"], "_index": "i"})
         for name in "ai":
             group.create_array(name, data=np.arange(3), chunks=(3,))
@@ -65,7 +68,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("files", [ALL, ("npy",), ("html", "csv"), ("preview", "h5"), ("ome.tif",)], ids=str)
-@pytest.mark.parametrize("name", ["", "image", "table", "plate"])
+@pytest.mark.parametrize("name", ["", "image", "table", "matrix", "plate"])
 def test_a_listing_shows_what_is_named_as_listed_and_all_others_open(store: Path, name: str, files: tuple[str, ...]) -> None:
     root = root_of(store, files)
     group = cast(Group, zarr_group(root, name))
@@ -86,7 +89,7 @@ def zarr_group(root: PathDirectory, name: str) -> object:
 
 def test_each_kind_is_a_file_of_some_group_here(store: Path) -> None:
     root, names = root_of(store), list[str]()
-    for name in ("", "image", "table", "plate"):
+    for name in ("", "image", "table", "matrix", "plate"):
         found = cast(Any, root.layout).group_file_names(name, zarr_group(root, name))
         names += [*found["files"], *found["by name"]]
     assert [one.suffix for one in GROUP_FILES if not any(name.endswith(one.suffix) for name in names)] == []
