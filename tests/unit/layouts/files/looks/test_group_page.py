@@ -456,7 +456,7 @@ def test_a_page_reads_no_more_than_its_number_of_values(tmp_path: Path, monkeypa
         (np.array(["a"] * 25), None),  # too many texts for a cell
         (np.zeros((1, 1), "f4"), "0.0"),
         (np.array([[1, 2]]), None),
-        (np.array(True), "true"),
+        (np.array(True), "TRUE"),
         (np.array(0.1, "f4"), "0.1"),
         (np.array(b"ab"), "ab"),
         (np.zeros((0,), "U3"), None),
