@@ -34,12 +34,17 @@ Kind: TypeAlias = Literal["space", "time", "channel", "northing", "easting"]
 """What an axis counts. The last two are coordinates of a map in a projection."""
 
 
+Orientation: TypeAlias = Literal["L", "R", "P", "A", "S", "I"]
+"""Where in a body coordinates grow: to the left, right, back (posterior), front (anterior), head (superior), feet."""
+
+
 class Axis(NamedTuple):
     """What one dimension of an array means: element i lies at `offset + i * scale`, in `unit` ("nanometer", "second", ...).
 
     `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None if none is given.
     `kind`: what the source says that the axis counts, whatever its name and its unit are; None if it does not say it.
     `calendar`: of dates, whose unit is "days since 2000-01-01" or the like (`dates.py`); None if the source names none.
+    `orientation`: where coordinates grow in a body; None if the source does not say it.
     """
 
     name: str | None = None
@@ -48,10 +53,23 @@ class Axis(NamedTuple):
     offset: float = 0.0
     kind: Kind | None = None
     calendar: str | None = None
+    orientation: Orientation | None = None
 
 
 Axes: TypeAlias = tuple[Axis, ...]
 """One per dimension, in the array's own dimension order."""
+
+
+class Affine(NamedTuple):
+    """Where elements lie along axes that are turned or sheared against the dimensions of the array.
+
+    `dimensions`: those of the array, in ascending order. The element with the indexes `i` in them lies at
+    `matrix @ i + offset`, in the units of the axes of the same dimensions. These axes have no scale.
+    """
+
+    dimensions: tuple[int, ...]
+    matrix: tuple[tuple[float, ...], ...]
+    offset: tuple[float, ...]
 
 
 class Channel(NamedTuple):
@@ -122,21 +140,26 @@ Positions: TypeAlias = "NDArray[np.float64]"
 class Meaning:
     """What an array means. Each convention adds what it knows to what is known already.
 
-    `positions`: by dimension, where the elements lie along an axis without a regular spacing. `system`: of a map; None if
-    nothing says that there is one. `image`: the image that the array is a level of. `ends`: of events that belong to several
-    units, the number of the element after the last one of each unit. `coordinates`: by dimension, the name of the array
-    beside that has the position of each element, if it is not called like the axis. `long_name`: what the elements are,
-    in words.
+    `positions`: by dimension, where the elements lie along an axis without a regular spacing. `affine`: of axes that are
+    turned or sheared; None if none is known. `system`: of a map; None if nothing says that there is one. `image`: the image
+    that the array is a level of. `ends`: of events that belong to several units, the number of the element after the last
+    one of each unit. `coordinates`: by dimension, the name of the array beside that has the position of each element, if it
+    is not called like the axis. `long_name`: what the elements are, in words.
     """
 
     axes: Axes = ()
     positions: Mapping[int, Positions] = field(default_factory=dict, compare=False)
+    affine: Affine | None = None
     values: Values = Values()
     system: System | None = None
     image: Image | None = None
     ends: NDArray[np.int64] | None = field(default=None, compare=False)
     coordinates: Mapping[int, str] = field(default_factory=dict)
     long_name: str | None = None
+
+    def is_placed(self, dimension: int) -> bool:
+        """True if it is known where the elements lie along a dimension, by a scale or by an affine transformation."""
+        return self.axes[dimension].scale is not None or (self.affine is not None and dimension in self.affine.dimensions)
 
 
 class Well(NamedTuple):

@@ -6,13 +6,19 @@ Not here: the conventions themselves (`conventions/`), their order (`reading.py`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fsbridge.meaning import Attributes, Axes, Axis, Coordinate, GroupMeaning, Kind, Meaning, no_coordinate
+import numpy as np
+
+from fsbridge.meaning import Affine, Attributes, Axes, Axis, Coordinate, GroupMeaning, Kind, Meaning, no_coordinate
 from fsbridge.metadata import JSON, ArrayMetadata
 
 LEAST, MOST = 1e-20, 1e20
 """Least and greatest magnitude of a scale or an offset: 32-bit floats can hold these in every unit that a header uses."""
+
+
+_FLAT = 1e-9
+"""Least volume that steps of length 1 along the dimensions may span. Below it, they do not differ in direction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,41 @@ def unknown(axes: Axes) -> bool:
 def stepped(axis: Axis, step: float, first: float, kind: Kind | None = None) -> Axis:
     """Return an axis with a step and its first element's position, if no step is known; `kind`: what it then counts."""
     return axis if axis.scale is not None else axis._replace(scale=step, offset=first, kind=axis.kind or kind)
+
+
+def sensible_affine(affine: Affine) -> Affine | None:
+    """Return an affine transformation; None if a number is beyond `MOST`, or different elements lie at the same place."""
+    if any(abs(number) > MOST for row in (*affine.matrix, affine.offset) for number in row):
+        return None
+    steps = np.array(affine.matrix)
+    lengths = np.linalg.norm(steps, axis=0)
+    if lengths.min() < LEAST or abs(np.linalg.det(steps / lengths)) < _FLAT:
+        return None
+    return affine
+
+
+def mapped(known: Meaning, row: int, column: int, six: Sequence[float], of_map: bool = False) -> Meaning:
+    """Return what is known, with the places of the elements of a map along its dimensions `row` and `column`.
+
+    `six`: the middle of an element lies at x = six[0] * column + six[1] * row + six[2], y = six[3] * column + six[4] * row +
+    six[5]. What is placed already stays. `of_map`: what is placed counts as coordinates of a map, whatever it is called.
+    """
+    y: Kind | None = "northing" if of_map else None
+    x: Kind | None = "easting" if of_map else None
+    axes = list(known.axes)
+    if known.affine is not None and not {row, column}.isdisjoint(known.affine.dimensions):
+        return known
+    if not six[1] and not six[3]:
+        axes[row], axes[column] = stepped(axes[row], six[4], six[5], y), stepped(axes[column], six[0], six[2], x)
+        return replace(known, axes=sensible(tuple(axes)))
+    if known.affine is not None or axes[row].scale is not None or axes[column].scale is not None:
+        return known
+    axes[row], axes[column] = (axes[i]._replace(kind=axes[i].kind or kind) for i, kind in ((row, y), (column, x)))
+    lines = {row: {column: six[3], row: six[4]}, column: {column: six[0], row: six[1]}}
+    offsets, places = {row: six[5], column: six[2]}, sorted((row, column))
+    matrix = tuple(tuple(lines[target][place] for place in places) for target in places)
+    affine = sensible_affine(Affine(tuple(places), matrix, tuple(offsets[place] for place in places)))
+    return known if affine is None else replace(known, axes=tuple(axes), affine=affine)
 
 
 def sensible(axes: Axes) -> Axes:

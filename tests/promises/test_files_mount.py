@@ -146,8 +146,8 @@ def test_p12_pictures_by_itk(mounted: Mounted) -> None:
 def test_p12_nifti_by_nibabel(mounted: Mounted) -> None:
     image: Any = nibabel.load(f"{mounted.path}.nii")  # type: ignore[attr-defined]
     np.testing.assert_array_equal(np.asarray(image.dataobj), VALUES.T)
-    np.testing.assert_allclose(image.header.get_zooms(), (0.004, 0.005, 0.04), rtol=1e-6)
-    assert image.header.get_xyzt_units()[0] == "micron"
+    np.testing.assert_allclose(image.header.get_zooms(), (4e-6, 5e-6, 4e-5), rtol=1e-6)
+    assert image.header.get_xyzt_units()[0] == "mm"
 
 
 @pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5

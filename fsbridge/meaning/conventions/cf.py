@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.meaning import Attributes, Axes, Axis, Kind, Meaning, Positions, System, Values
+from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System, Values
 from fsbridge.meaning.attributes import finite, number, numbers, single, text
-from fsbridge.meaning.convention import Convention, Written, sensible, stepped
+from fsbridge.meaning.convention import Convention, Written, mapped, sensible
 from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
 from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON
@@ -51,7 +51,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
     if mapping is not None:
         described = _mapping(written, mapping)
         system = System(None, None) if described is None else _of_mapping(described)
-        known = replace(known, system=known.system or system, axes=_transformed(known.axes, described or {}))
+        known = _transformed(replace(known, system=known.system or system), described or {})
     words = (text(single(written.attributes.get(name))) for name in ("long_name", "standard_name"))
     long_name = known.long_name or next((word for word in words if word is not None), None)
     return replace(known, values=_values(written, known.values), long_name=long_name)
@@ -64,7 +64,7 @@ def _placed(written: Written, known: Meaning) -> Meaning:
     """Add unit and spacing, or positions, from arrays that are called like the dimensions."""
     axes, positions = list(known.axes), dict(known.positions)
     for dimension, (axis, length) in enumerate(zip(axes, written.metadata.shape, strict=True)):
-        if axis.scale is not None or axis.name is None:
+        if axis.name is None or known.is_placed(dimension):
             continue
         beside = written.coordinate(axis.name)
         if beside is None or (beside[0] is not None and len(beside[0]) != length):
@@ -185,14 +185,15 @@ def _mapping(written: Written, mapping: JSON) -> Attributes | None:
     return None if beside is None else beside[1]
 
 
-def _transformed(axes: Axes, mapping: Attributes) -> Axes:
-    """Return axes called y and x with the spacing of GDAL's `GeoTransform`, which has the corner of the first pixel."""
+def _transformed(known: Meaning, mapping: Attributes) -> Meaning:
+    """Return what is known, with the places of GDAL's `GeoTransform`, which begins at the corner of the first pixel."""
     words = (text(mapping.get("GeoTransform")) or "").split()
     six = numbers([_float(word) for word in words], 6) if len(words) == 6 else None
-    if six is None or six[2] or six[4]:
-        return axes
-    steps = {"x": (six[1], six[0] + six[1] / 2), "y": (six[5], six[3] + six[5] / 2)}
-    return sensible(tuple([stepped(axis, *steps[axis.name]) if axis.name in steps else axis for axis in axes]))
+    names = [axis.name for axis in known.axes]
+    if six is None or names.count("y") != 1 or names.count("x") != 1:
+        return known
+    x, a, b, y, d, e = six
+    return mapped(known, names.index("y"), names.index("x"), (a, b, x + (a + b) / 2, d, e, y + (d + e) / 2))
 
 
 def _float(word: str) -> float | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fsbridge.meaning import Attributes, Axes, Meaning, System
+from fsbridge.meaning import Attributes, Meaning, System
 from fsbridge.meaning.attributes import numbers
-from fsbridge.meaning.convention import Convention, Written, sensible, stepped
+from fsbridge.meaning.convention import Convention, Written, mapped
 from fsbridge.meaning.systems import system_of, system_of_projjson, system_of_wkt
 
 _SHAPE, _DIMENSIONS, _NODE = "spatial:shape", "spatial:dimensions", "node"
@@ -23,7 +23,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
             known = replace(known, system=_system(attributes))
         six = next((found for name in _TRANSFORMS if (found := _six(attributes.get(name))) is not None), None)
         if six is not None:
-            known = replace(known, axes=_placed(written, known.axes, attributes, six))
+            known = _placed(written, known, attributes, six)
     return known
 
 
@@ -39,19 +39,18 @@ def _six(value: object) -> list[float] | None:
     return numbers(value[:6] if isinstance(value, list) and len(value) in (6, 9) else None, 6)
 
 
-def _placed(written: Written, axes: Axes, attributes: Attributes, six: Sequence[float]) -> Axes:
-    """Return the axes with the spacing of the transformation, if it is that of this array and has no rotation."""
-    names = attributes.get(_DIMENSIONS, ["y", "x"])
-    places = [i for name in names for i, axis in enumerate(axes) if axis.name == name] if isinstance(names, list) else []
-    if len(places) != 2 or six[1] or six[3]:
-        return axes
-    row, column = places
+def _placed(written: Written, known: Meaning, attributes: Attributes, six: Sequence[float]) -> Meaning:
+    """Return what is known, with the places of the transformation if it is that of this array."""
+    written_names = attributes.get(_DIMENSIONS, ["y", "x"])
+    names = written_names if isinstance(written_names, list) else []
+    places = [i for name in names for i, axis in enumerate(known.axes) if axis.name == name]
+    if len(places) != 2 or places[0] == places[1]:
+        return known
     if attributes.get(_SHAPE, (shape := [written.metadata.shape[i] for i in places])) != shape:
-        return axes  # that of another level
-    placed, half = list(axes), 0.0 if attributes.get("spatial:registration") == _NODE else 0.5
-    placed[row] = stepped(axes[row], six[4], six[5] + half * six[4], "northing")
-    placed[column] = stepped(axes[column], six[0], six[2] + half * six[0], "easting")
-    return sensible(tuple(placed))
+        return known  # that of another level
+    half = 0.0 if attributes.get("spatial:registration") == _NODE else 0.5
+    a, b, c, d, e, f = six
+    return mapped(known, places[0], places[1], (a, b, c + half * (a + b), d, e, f + half * (d + e)), of_map=True)
 
 
 GEOZARR = Convention("GeoZarr", _array)

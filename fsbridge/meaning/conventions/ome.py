@@ -10,9 +10,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fsbridge.meaning import Attributes, Axes, Axis, Channel, GroupMeaning, Image, Kind, Meaning, Path, Plate, Well
-from fsbridge.meaning.attributes import dicts, is_finite, numbers, text
-from fsbridge.meaning.convention import Convention, Written, sensible
+import numpy as np
+
+from fsbridge.meaning import (
+    Affine,
+    Attributes,
+    Axes,
+    Axis,
+    Channel,
+    GroupMeaning,
+    Image,
+    Kind,
+    Meaning,
+    Orientation,
+    Path,
+    Plate,
+    Well,
+)
+from fsbridge.meaning.attributes import dicts, is_finite, text
+from fsbridge.meaning.convention import Convention, Written, sensible, sensible_affine
+from fsbridge.meaning.conventions.ome_transformations import Matrix, composed, is_scaled
 from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON
 
@@ -23,6 +40,12 @@ _MOST_LEVELS = 64
 """Most levels of an image. This is more than enough, because each level halves the one before."""
 
 _KINDS: Mapping[str, Kind] = {"space": "space", "time": "time", "channel": "channel"}
+
+_ORIENTATIONS: Mapping[str, Orientation] = {
+    "right-to-left": "L", "left-to-right": "R", "anterior-to-posterior": "P", "posterior-to-anterior": "A",
+    "inferior-to-superior": "S", "superior-to-inferior": "I",
+}  # fmt: skip
+"""RFC-4: the second word says where coordinates grow. Those of animals (dorsal, rostral) are no names of a human body."""
 
 
 class Level(NamedTuple):
@@ -57,8 +80,8 @@ def first_level(groups: Sequence[Attributes], names: Sequence[str], rank: int) -
     level = level_of(groups, names)
     if level is None:
         return None
-    axes = _axes(level.scales, next(dicts(level.scales, "datasets")), rank, False)
-    return None if axes is None else sensible(axes)
+    placed = _axes(level.scales, next(dicts(level.scales, "datasets")), rank, False)
+    return None if placed is None else sensible(placed[0])
 
 
 def axis_names(groups: Sequence[Attributes], names: Sequence[str], rank: int) -> tuple[str, ...] | None:
@@ -79,8 +102,9 @@ def _holder(attributes: Attributes) -> Attributes:
 def _array(written: Written, known: Meaning) -> Meaning:
     level = level_of(written.groups, written.names)
     if level is not None:
-        axes = _axes(level.scales, level.dataset, written.rank, written.x_first)
-        known = replace(known, axes=known.axes if axes is None else sensible(axes), image=_image(level))
+        placed = _axes(level.scales, level.dataset, written.rank, written.x_first)
+        axes, affine = placed or (known.axes, known.affine)
+        known = replace(known, axes=sensible(axes), affine=affine, image=_image(level))
     if _is_labels(written.groups):
         known = replace(known, values=replace(known.values, labels=True))
     return known
@@ -118,24 +142,75 @@ def _channel(channel: JSON) -> Channel:
     )
 
 
-def _axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> Axes | None:
-    """Return the axes of a level. None if nothing says anything of them, or COSEM's `transform` does."""
+def _axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> tuple[Axes, Affine | None] | None:
+    """Return the axes of a level, and how they are turned. None if COSEM's `transform` says it.
+
+    A dimension has the axis along which it runs. Those that run along several have these axes in their order.
+    """
     if "transform" in dataset and "coordinateTransformations" not in dataset:
         return None
     written = _written_axes(scales, dataset)
-    named = written if isinstance(written, list) and len(written) == rank else [None] * rank
-    factors, offsets, known = _composed(scales, dataset, rank)
-    axes = [
-        Axis(
-            text(axis.get("name")) if isinstance(axis, dict) else text(axis),
-            fold(axis.get("unit")) if isinstance(axis, dict) else None,
-            factor if known else None,
-            offset,
-            _KINDS.get(str(axis.get("type"))) if isinstance(axis, dict) else None,
-        )
-        for axis, factor, offset in zip(named, factors, offsets, strict=True)
-    ]
-    return tuple(reversed(axes)) if x_first else tuple(axes)
+    named = [_axis(axis) for axis in written] if isinstance(written, list) and len(written) == rank else [Axis()] * rank
+    transformations = [*_transformations(scales, dataset)]
+    matrix = composed(transformations, rank)
+    is_known = matrix is not None and is_scaled(transformations)
+    axes, turned = [*named], []
+    for dimensions, targets in _parts(np.eye(rank + 1) if matrix is None else matrix):
+        if len(dimensions) == len(targets) == 1 and matrix is not None:
+            (dimension,), (target,) = dimensions, targets
+            scale, offset = float(matrix[target, dimension]), float(matrix[target, -1])
+            axes[dimension] = named[target]._replace(scale=scale if is_known else None, offset=offset)
+        elif len(dimensions) == len(targets):
+            for dimension, target in zip(dimensions, targets, strict=True):
+                axes[dimension] = named[target]
+            turned += [*zip(dimensions, targets, strict=True)]
+    affine = None if matrix is None or not turned else _affine(matrix, sorted(turned))
+    if x_first:
+        axes.reverse()
+        affine = affine and _reversed(affine, rank)
+    return tuple(axes), affine
+
+
+def _axis(written: JSON) -> Axis:
+    if not isinstance(written, dict):
+        return Axis(text(written))
+    orientation = written.get("orientation")
+    anatomical = orientation.get("value") if isinstance(orientation, dict) else None
+    return Axis(
+        text(written.get("name")),
+        fold(written.get("unit")),
+        kind=_KINDS.get(str(written.get("type"))),
+        orientation=_ORIENTATIONS.get(str(anatomical)),
+    )
+
+
+def _parts(matrix: Matrix) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield dimensions and axes that belong together: the matrix of each part is zero outside of it."""
+    rank = len(matrix) - 1
+    used = matrix[:rank, :rank] != 0
+    left = {*range(rank)}
+    while left:
+        dimensions, targets = {min(left)}, set[int]()
+        while True:
+            found = {i for i in range(rank) if used[i, [*dimensions]].any()}
+            more = dimensions | {i for i in range(rank) if used[[*found], i].any()}
+            if found == targets and more == dimensions:
+                break
+            targets, dimensions = found, more
+        left -= dimensions
+        yield sorted(dimensions), sorted(targets)
+
+
+def _affine(matrix: Matrix, turned: Sequence[tuple[int, int]]) -> Affine | None:
+    dimensions, targets = [dimension for dimension, _ in turned], [target for _, target in turned]
+    rows = tuple(tuple(map(float, row)) for row in matrix[np.ix_(targets, dimensions)])
+    return sensible_affine(Affine(tuple(dimensions), rows, tuple(map(float, matrix[targets, -1]))))
+
+
+def _reversed(affine: Affine, rank: int) -> Affine:
+    """Return the transformation for dimensions in reversed order."""
+    dimensions = tuple(rank - 1 - dimension for dimension in reversed(affine.dimensions))
+    return Affine(dimensions, tuple(row[::-1] for row in reversed(affine.matrix)), affine.offset[::-1])
 
 
 def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
@@ -148,39 +223,13 @@ def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
     return systems[0].get("axes") if systems else None
 
 
-def _composed(scales: Attributes, dataset: Attributes, rank: int) -> tuple[list[float], list[float], bool]:
-    """Return scale and offset of each axis, and True if a scale is given.
-
-    If any transformation is not a scale, a translation or the identity, all scales are 1, all offsets 0, and the flag False.
-    """
-    factors, offsets, known = [1.0] * rank, [0.0] * rank, False
-    for transform in _transformations(scales, dataset):
-        kind = transform.get("type")
-        values = numbers(transform.get(kind), rank) if kind in ("scale", "translation") else None
-        if kind == "identity":
-            continue
-        if values is None:
-            return [1.0] * rank, [0.0] * rank, False
-        if kind == "scale":
-            known = True
-            factors = [a * b for a, b in zip(factors, values, strict=True)]
-            offsets = [a * b for a, b in zip(offsets, values, strict=True)]
-        else:
-            offsets = [a + b for a, b in zip(offsets, values, strict=True)]
-    return factors, offsets, known
-
-
 def _transformations(scales: Attributes, dataset: Attributes) -> Iterator[Attributes]:
     """Yield the transformations of a dataset, in the order in which they apply.
 
     Before version 0.6, those of the whole image follow. In 0.6 they lead to further coordinate systems, and are left out.
     """
     above = () if "coordinateSystems" in scales else dicts(scales, "coordinateTransformations")
-    for transform in (*dicts(dataset, "coordinateTransformations"), *above):
-        if transform.get("type") == "sequence":
-            yield from dicts(transform, "transformations")
-        else:
-            yield transform
+    yield from (*dicts(dataset, "coordinateTransformations"), *above)
 
 
 def _group(attributes: Attributes, known: GroupMeaning) -> GroupMeaning:

@@ -13,6 +13,7 @@ import numpy as np
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
 from fsbridge.layouts.json_text import encode, spelled_fill
+from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.metadata import JSON
 
@@ -70,7 +71,8 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "data_type": dtype.name,
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
-        "axes": [{"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes],
+        "axes": [_axis(axis) for axis in view.axes],
+        **({} if view.affine is None else {"affine": {name: _listed(part) for name, part in view.affine._asdict().items()}}),
         "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
@@ -108,6 +110,11 @@ def spelled(dtype: np.dtype[Any] | None) -> JSON:
 
 def _listed(value: Any) -> JSON:
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _axis(axis: Axis) -> JSON:
+    said: dict[str, JSON] = {"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset}
+    return said if axis.orientation is None else {**said, "orientation": axis.orientation}
 
 
 def _pictures(view: View) -> str:

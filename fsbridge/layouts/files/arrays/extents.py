@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsbridge.layouts.files.arrays.selection import Selection
-    from fsbridge.meaning import Axes, Image, Meaning, Values
+    from fsbridge.meaning import Affine, Axes, Image, Meaning, Values
     from fsbridge.metadata import JSON, ArrayMetadata
 
 MAX_SIZE = 2**63 - 1
@@ -70,6 +70,11 @@ class View:
     def axes(self) -> Axes:
         """The region's axes, with spacing and offset changed by its steps and starts."""
         return self.selection.axes(self.meaning.axes)
+
+    @cached_property
+    def affine(self) -> Affine | None:
+        """Where the region's elements lie along axes that are turned or sheared; None if there are none, or unknown."""
+        return self.selection.affine(self.meaning.affine)
 
     def positions(self, dimension: int) -> NDArray[np.float64] | None:
         """Return where the elements lie along a dimension of the region that has no regular spacing; None if unknown."""

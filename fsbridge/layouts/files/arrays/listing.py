@@ -115,7 +115,7 @@ def _alike(view: View) -> Hashable:
     """
     metadata, dtype, name = view.metadata, view.metadata.dtype, view.name
     uneven = [(dimension, hash(places.tobytes())) for dimension, places in view.meaning.positions.items()]
-    said = view.axes, uneven, view.meaning.values, georeference(view), view.image
+    said = view.axes, uneven, view.affine, view.meaning.values, georeference(view), view.image
     written = repr((said, dtype.name, metadata.fill_spelling))  # 1.0 and 1 are equal but are written differently
     of_type = dtype.native, dtype.numpy, dtype.itemsize, dtype.endian, dtype.serializer
     of_array = metadata.grid, metadata.order, metadata.fill, metadata.varlength, metadata.codec, metadata.refused

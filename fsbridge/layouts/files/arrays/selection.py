@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import NamedTuple
 
-from fsbridge.meaning import Axes, Axis
+from fsbridge.meaning import Affine, Axes, Axis
 from fsbridge.metadata import ChunkGrid
 
 LONGEST_STEP = 1 << 20
@@ -62,6 +62,19 @@ class Selection:
     def axes(self, axes: Axes) -> Axes:
         """Return the region's axes, one per kept dimension, with spacing and offset changed by the steps and starts."""
         return tuple(_moved(axes[i], self.picks[i]) for i in self.kept)
+
+    def affine(self, affine: Affine | None) -> Affine | None:
+        """Return where the region's elements lie; None if that is unknown, or if a dimension of it is dropped."""
+        kept = self.kept
+        if affine is None or not set(affine.dimensions).issubset(kept):
+            return None
+        picks = [self.picks[i] for i in affine.dimensions]
+        moved = [sum(step * pick.start for step, pick in zip(row, picks, strict=True)) for row in affine.matrix]
+        return Affine(
+            tuple(kept.index(i) for i in affine.dimensions),
+            tuple(tuple(step * pick.step for step, pick in zip(row, picks, strict=True)) for row in affine.matrix),
+            tuple(start + by for start, by in zip(affine.offset, moved, strict=True)),
+        )
 
     def at(self, dimension: int, position: int) -> Selection:
         """Return the region with `dimension` (an index into `picks`) reduced to the one `position`, and dropped."""

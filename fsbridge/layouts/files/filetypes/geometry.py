@@ -1,7 +1,7 @@
 """Where a picture lies in space, for the headers of picture file types: spatial axes, and the place on Earth (GeoTIFF).
 
-Coordinates are those of DICOM and ITK: left, posterior, superior, in millimeters. Without a unit of length, numbers stay
-unchanged.
+Coordinates are those of DICOM and ITK: left, posterior, superior, in millimeters. Axes that do not say where they point in
+a body are taken for these, x first. Without a unit of length, numbers stay unchanged.
 
 A geographic position comes from the coordinates, which must be evenly spaced. The reference system comes from a CF grid
 mapping; for latitudes and longitudes in degrees without one it is WGS 84. Sources: OGC 19-008r4 (GeoTIFF 1.1), CF 1.11, 5.6.
@@ -11,12 +11,16 @@ Pure. Imports no library, because `fsbridge --help` names the file types. Not he
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.meaning import Axes, Axis, System
+from fsbridge.meaning import Axis, System
 from fsbridge.meaning.kinds import is_easting, is_latitude, is_longitude, is_northing, is_space
 from fsbridge.meaning.systems import WGS84
-from fsbridge.meaning.units import converted, meters
+from fsbridge.meaning.units import converted
 
 
 def volume(view: View) -> tuple[int, ...]:
@@ -46,9 +50,91 @@ def offset(axis: Axis, unit: str | None) -> float:
     return axis.offset if found is None else found
 
 
-def length_unit(axes: Axes) -> str | None:
-    """The unit of length of the first axis of space that has one."""
-    return next((axis.unit for axis in axes if is_space(axis) and meters(axis.unit) is not None), None)
+class Placement(NamedTuple):
+    """Where the elements of a file lie. `steps[i][j]`: what one element along axis j of the file adds to coordinate i.
+
+    `origin`: coordinates of the first element.
+    """
+
+    steps: list[list[float]]
+    origin: list[float]
+
+    @property
+    def vectors(self) -> list[list[float]]:
+        """For each axis of the file, the way from one element to the next."""
+        return [list(vector) for vector in zip(*self.steps, strict=True)]
+
+    @property
+    def lengths(self) -> list[float]:
+        """For each axis of the file, the distance from one element to the next."""
+        return [_short(math.hypot(*vector)) for vector in self.vectors]
+
+    @property
+    def turned(self) -> bool:
+        """True if some axis of the file is not parallel to the coordinate of the same number."""
+        return any(step for i, row in enumerate(self.steps) for j, step in enumerate(row) if i != j)
+
+
+def placement(view: View, order: Sequence[int | None], unit: str | None) -> Placement | None:
+    """Return where the elements lie, in `unit`; None if it is not known of each axis of space.
+
+    `order`: the region's dimension for each axis of the file, fastest first; None for one that the region lacks. Three axes
+    of space lead left, back and up (the coordinates of ITK) if all say where they point. Axes other than space keep their
+    place, and elements are counted where their positions are not known.
+    """
+    axes = [Axis() if i is None else view.axes[i] for i in order]
+    spaces = [place for place, axis in enumerate(axes) if is_space(axis)]
+    targets = {place: (place, 1.0) for place in range(len(axes))}
+    targets |= _anatomical({place: axes[place] for place in spaces}, [place for place in spaces if order[place] is not None])
+    steps, origin = [[0.0] * len(axes) for _ in axes], [0.0] * len(axes)
+    for place, axis in enumerate(axes):
+        line, start = _line(view, order, place)
+        if line is None and is_space(axis) and order[place] is not None:
+            return None
+        target, sign = targets[place]
+        steps[target] = [sign * step + 0.0 for step in _in(unit, axis, line or _one(place, len(axes)))]  # 0.0 and not -0.0
+        origin[target] = sign * _in(unit, axis, [start])[0] + 0.0
+    return Placement(steps, origin)
+
+
+def _line(view: View, order: Sequence[int | None], place: int) -> tuple[list[float] | None, float]:
+    """Return what one element along each axis of the file adds to the coordinate of an axis, and the coordinate's start."""
+    dimension, affine = order[place], view.affine
+    if dimension is None:
+        return None, 0.0
+    if affine is None or dimension not in affine.dimensions:
+        axis = view.axes[dimension]
+        return None if axis.scale is None else _one(place, len(order), axis.scale), axis.offset
+    if not set(affine.dimensions).issubset(order):
+        return None, 0.0
+    row = affine.dimensions.index(dimension)
+    steps = dict(zip(affine.dimensions, affine.matrix[row], strict=True))
+    return [0.0 if i is None else steps.get(i, 0.0) for i in order], affine.offset[row]
+
+
+def _one(place: int, count: int, step: float = 1.0) -> list[float]:
+    return [step if i == place else 0.0 for i in range(count)]
+
+
+def _in(unit: str | None, axis: Axis, values: Sequence[float]) -> list[float]:
+    found = [None if unit is None else converted(value, axis.unit, unit) for value in values]
+    return [value if one is None else one for one, value in zip(found, values, strict=True)]
+
+
+_COORDINATES = {"L": (0, 1.0), "R": (0, -1.0), "P": (1, 1.0), "A": (1, -1.0), "S": (2, 1.0), "I": (2, -1.0)}
+"""The coordinate of ITK by where an axis points, and its direction."""
+
+
+def _anatomical(axes: Mapping[int, Axis], present: Sequence[int]) -> dict[int, tuple[int, float]]:
+    """Return the coordinate and the sign of each of three axes; an empty dict if one that is there does not say it."""
+    places, letters = list(axes), [axes[place].orientation for place in present]
+    found = [_COORDINATES[letter] for letter in letters if letter is not None]
+    used = {coordinate for coordinate, _ in found}
+    if len(places) != 3 or not len(used) == len(found) == len(present):
+        return {}
+    said = {place: (places[coordinate], sign) for place, (coordinate, sign) in zip(present, found, strict=True)}
+    left = iter([places[coordinate] for coordinate in range(3) if coordinate not in used])
+    return {place: said.get(place) or (next(left), 1.0) for place in places}
 
 
 def number(value: float) -> str:
@@ -63,15 +149,26 @@ _PIXEL_SCALE, _TIE_POINT, _TRANSFORMATION, _KEYS = 33550, 33922, 34264, 34735
 _MODEL, _RASTER, _GEOGRAPHIC, _PROJECTED = 1024, 1025, 2048, 3072
 
 
-def georeference(view: View) -> list[Tag]:
-    """Return the tags of a picture; an empty list if its place is not known."""
+class Georeference(NamedTuple):
+    """The place of a map: x = x0 + x_column * column + x_row * row, and the same for y, counted from the outer corner."""
+
+    x0: float
+    x_column: float
+    x_row: float
+    y0: float
+    y_column: float
+    y_row: float
+    system: System
+
+
+def georeference(view: View) -> Georeference | None:
+    """Return the place of a picture on Earth; None if it is not known, or the picture is no map."""
     color = color_axis(view)
     order = view.picture if color is None else color_order(view, color)[:-1]
-    if len(order) < 2:
-        return []
+    place = placement(view, order[:-3:-1], None) if len(order) > 1 else None
+    if place is None:
+        return None
     y, x = (view.axes[i] for i in order[-2:])
-    if y.scale is None or x.scale is None:
-        return []
     plain = is_latitude(y) and is_longitude(x)
     system = view.meaning.system
     if system is not None and system.geographic is None:
@@ -79,15 +176,27 @@ def georeference(view: View) -> list[Tag]:
     if plain and (system is None or system.geographic):
         system = system or System(WGS84, True)
     elif system is None or system.geographic or not (is_northing(y) and is_easting(x)):
-        return []  # the degrees of a rotated pole are no latitudes and longitudes
-    (left, width), (top, height) = _edge(x), _edge(y)
+        return None  # the degrees of a rotated pole are no latitudes and longitudes
+    (x0, y0), ((x_column, x_row), (y_column, y_row)) = place.origin, place.steps
+    kx, ky = (1000.0 if axis.unit == "kilometer" else 1.0 for axis in (x, y))
+    across = [_short(kx * value) for value in (x0 - (x_column + x_row) / 2, x_column, x_row)]
+    down = [_short(ky * value) for value in (y0 - (y_column + y_row) / 2, y_column, y_row)]
+    return Georeference(across[0], across[1], across[2], down[0], down[1], down[2], system)
+
+
+def geotiff(view: View) -> list[Tag]:
+    """Return the tags of a map; an empty list if its place is not known."""
+    found = georeference(view)
+    if found is None:
+        return []
     tags: list[Tag] = []
-    if height < 0 < width:
-        tags.append((_PIXEL_SCALE, "d", 3, (width, -height, 0.0), False))
-        tags.append((_TIE_POINT, "d", 6, (0.0, 0.0, 0.0, left, top, 0.0), False))
+    if found.y_row < 0 < found.x_column and not found.x_row and not found.y_column:
+        tags.append((_PIXEL_SCALE, "d", 3, (found.x_column, -found.y_row, 0.0), False))
+        tags.append((_TIE_POINT, "d", 6, (0.0, 0.0, 0.0, found.x0, found.y0, 0.0), False))
     else:  # GDAL ignores the sign of a scale
-        matrix = (width, 0.0, 0.0, left, 0.0, height, 0.0, top, *(0.0,) * 4, 0.0, 0.0, 0.0, 1.0)
-        tags.append((_TRANSFORMATION, "d", 16, matrix, False))
+        rows = (found.x_column, found.x_row, 0.0, found.x0, found.y_column, found.y_row, 0.0, found.y0)
+        tags.append((_TRANSFORMATION, "d", 16, (*rows, *(0.0,) * 4, 0.0, 0.0, 0.0, 1.0), False))
+    system = found.system
     if system.code is not None:
         keys = [(_MODEL, 2 if system.geographic else 1), (_RASTER, 1)]
         keys.append((_GEOGRAPHIC if system.geographic else _PROJECTED, system.code))
@@ -96,14 +205,6 @@ def georeference(view: View) -> list[Tag]:
     return tags
 
 
-def _edge(axis: Axis) -> tuple[float, float]:
-    """Return the first pixel's outer edge (its center is the first coordinate) and the step; kilometers become meters."""
-    assert axis.scale is not None
-    factor = 1000.0 if axis.unit == "kilometer" else 1.0
-    step = axis.scale * factor
-    return _short(axis.offset * factor - step / 2), _short(step)
-
-
 def _short(value: float) -> float:
-    """Round a sum to 15 digits, which removes floating-point noise."""
-    return float(f"{value:.15g}")
+    """Round a sum to 15 digits, which removes floating-point noise. Zero has no sign."""
+    return float(f"{value:.15g}") + 0.0

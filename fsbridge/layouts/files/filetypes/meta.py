@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, plain
-from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing, volume
+from fsbridge.layouts.files.filetypes.geometry import Placement, number, offset, placement, spacing, volume
 
 _TYPES = {
     "i1": "MET_CHAR", "u1": "MET_UCHAR", "i2": "MET_SHORT", "u2": "MET_USHORT", "i4": "MET_INT", "u4": "MET_UINT",
@@ -38,17 +38,21 @@ def _header(view: View, data: str, skip: int = 0) -> bytes:
     order, packed = volume(view)[::-1], view.packing
     axes = [view.axes[i] for i in order]
     rank = len(axes)
-    sign = [-1.0 if spacing(axis, None) < 0 else 1.0 for axis in axes]  # a negative spacing is written as a direction
-    matrix = " ".join(number(sign[i]) if i == j else "0" for i in range(rank) for j in range(rank))
+    place = placement(view, order, "millimeter")
+    if place is None:
+        vectors = [[abs(spacing(axis, "millimeter")) if i == j else 0.0 for j in range(rank)] for i, axis in enumerate(axes)]
+        place = Placement(vectors, [offset(axis, "millimeter") for axis in axes])
+    lengths = place.lengths
+    matrix = [step / length for vector, length in zip(place.vectors, lengths, strict=True) for step in vector]
     lines = [
         "ObjectType = Image",
         f"NDims = {rank}",
         "BinaryData = True",
         f"BinaryDataByteOrderMSB = {dtype.byteorder == '>'}",
         "CompressedData = False",
-        f"TransformMatrix = {matrix}",
-        f"Offset = {' '.join(number(offset(axis, 'millimeter')) for axis in axes)}",
-        f"ElementSpacing = {' '.join(number(abs(spacing(axis, 'millimeter'))) for axis in axes)}",
+        f"TransformMatrix = {' '.join(map(number, matrix))}",
+        f"Offset = {' '.join(map(number, place.origin))}",
+        f"ElementSpacing = {' '.join(map(number, lengths))}",
         f"DimSize = {' '.join(str(view.shape[i]) for i in order)}",
         *([f"HeaderSize = {skip}"] if skip else []),
         *([f"ElementToIntensityFunctionSlope = {number(packed[0])}"] if packed else []),

@@ -1,15 +1,16 @@
-"""NIfTI-1 in one file (`.nii`), by nibabel: x, y, z, time, channels, in millimeters or micrometers.
+"""NIfTI-1 in one file (`.nii`), by nibabel: x, y, z, time, channels, in millimeters.
 
 Its axes run right, anterior, superior. So x and y change their signs, and each element has the same place as elsewhere.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed
-from fsbridge.layouts.files.filetypes.geometry import offset, spacing, volume
+from fsbridge.layouts.files.filetypes.geometry import offset, placement, spacing, volume
 from fsbridge.meaning import Axis
 from fsbridge.meaning.kinds import is_channel, is_space, is_time
 from fsbridge.meaning.units import meters, seconds
@@ -35,22 +36,22 @@ def _header(view: View, order: tuple[int | None, ...]) -> bytes:
 
     dtype, packed = narrowed(view, *_TYPES), view.packing
     axes = [Axis() if i is None else view.axes[i] for i in order]
-    spaces = [view.axes[i] for i in order[:3] if i is not None]
-    placed = all(axis.scale is not None for axis in spaces)
-    unit = _unit([axis.unit for axis in spaces]) if placed else None  # numbers without a unit are not calibrated
+    place = placement(view, (*order, None, None)[:3], "millimeter")
+    lengths = [meters(view.axes[i].unit) is not None for i in order[:3] if i is not None]
     header: Any = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")  # type: ignore[no-untyped-call]  # nibabel has no types
     header.set_data_shape([1 if i is None else view.shape[i] for i in order])
     header.set_data_dtype(dtype.newbyteorder("="))
-    steps = [spacing(axis, unit if i < 3 else "second" if is_time(axis) else None) for i, axis in enumerate(axes)]
-    header.set_zooms([abs(step) for step in steps])
-    affine = np.diag([-1.0, -1.0, 1.0, 1.0])  # NIfTI's x and y run to the right and to the front
-    for i, axis in enumerate(axes[:3]):
-        affine[i, 3] = affine[i, i] * offset(axis, unit) + 0.0  # turns -0.0 into 0.0
-        affine[i, i] *= steps[i]
-    header.set_qform(affine, code=1, strip_shears=True)
-    header.set_sform(affine, code=1)
+    steps = [abs(spacing(axis, "second" if i > 2 and is_time(axis) else "millimeter")) for i, axis in enumerate(axes)]
+    if place is not None:
+        steps[:3] = place.lengths[: len(axes)]
+        affine = np.eye(4)
+        affine[:3] = np.column_stack([place.steps, place.origin])
+        affine[:2] = -affine[:2] + 0.0  # NIfTI's x and y run to the right and to the front; 0.0 and not -0.0
+        header.set_qform(affine, code=int(_is_rigid(place.vectors)), strip_shears=True)
+        header.set_sform(affine, code=1)
+    header.set_zooms(steps)
     timed = len(axes) > 3 and (order[3] is None or (seconds(axes[3].unit) is not None and axes[3].scale is not None))
-    header.set_xyzt_units({"millimeter": "mm", "micrometer": "micron"}.get(unit or ""), "sec" if timed else None)
+    header.set_xyzt_units("mm" if place is not None and all(lengths) else None, "sec" if timed else None)
     if len(axes) > 3 and is_time(axes[3]):
         header["toffset"] = offset(axes[3], "second")
     if packed and all(LEAST <= abs(value) <= MOST for value in packed if value):
@@ -76,12 +77,13 @@ def _order(view: View) -> tuple[int | None, ...]:
     return plain_order if len(order) > MAX_RANK else tuple(order)
 
 
-def _unit(units: list[str | None]) -> str | None:
-    """Return micrometers if all units are lengths and one is below a millimeter, else millimeters; None without any."""
-    known = [length for unit in units if (length := meters(unit)) is not None]
-    if not known:
-        return None
-    return "micrometer" if min(known) < 0.99e-3 and len(known) == len(units) else "millimeter"
+def _is_rigid(vectors: list[list[float]]) -> bool:
+    """True if the axes are at right angles, which is all that a `qform` can say. A shear is in the `sform` alone."""
+    pairs = [(one, other) for i, one in enumerate(vectors) for other in vectors[:i]]
+    return all(
+        abs(sum(a * b for a, b in zip(one, other, strict=True))) <= 1e-6 * math.hypot(*one) * math.hypot(*other)
+        for one, other in pairs
+    )
 
 
 NII = FileType(

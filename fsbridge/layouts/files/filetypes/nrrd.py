@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, narrowed, plain, ranked
-from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing, volume
+from fsbridge.layouts.files.filetypes.geometry import number, offset, placement, spacing, volume
 from fsbridge.meaning.kinds import is_space
 from fsbridge.meaning.units import meters
 
@@ -69,18 +69,19 @@ def _header(view: View, dtype: np.dtype[Any], data: str) -> bytes:
     ]
     quoted = [_quoted(_UNITS.get(one or "", one or "")) for one in units]
     parts = int(dtype.kind == "c")  # the two parts of a complex number are the fastest axis
-    if all(axis.scale is not None and is_space(axis) for axis in axes) and len(axes) <= MAX_SPACE:
-        directions = [_direction(scale, row, len(axes)) for row, scale in enumerate(scales)]
+    place = placement(view, order, "millimeter") if len(axes) <= MAX_SPACE else None
+    # Where an axis is turned, all axes count as axes of space: ITK opens no file in which only some have directions.
+    if place is not None and (all(map(is_space, axes)) or place.turned or any(axis.orientation for axis in axes)):
         lines += [
             "space: left-posterior-superior" if len(axes) == 3 and all(lengths) else f"space dimension: {len(axes)}",
-            "space directions: " + " ".join(["none"] * parts + directions),
-            f"space origin: ({','.join(starts)})",
+            "space directions: " + " ".join(["none"] * parts + [_vector(direction) for direction in place.vectors]),
+            f"space origin: {_vector(place.origin)}",
         ]
         if any(units):
             lines.append("space units: " + " ".join(quoted))
     elif any(axis.scale is not None for axis in axes):
-        # ITK opens no file in which only some axes have directions, so each has a spacing and a start. Positions along axes
-        # other than space are counted where they are not known, because ITK ignores all starts if one is missing.
+        # Each axis has a spacing and a start. Positions along axes other than space are counted where they are not known,
+        # because ITK ignores all starts if one is missing.
         unknown = [axis.scale is None and is_space(axis) for axis in axes]
         unnamed = [axis.scale is None for axis in axes]
         lines += [
@@ -115,8 +116,8 @@ def _known(texts: Iterable[str], unknown: Sequence[bool], otherwise: str) -> lis
     return [otherwise if is_unknown else text for text, is_unknown in zip(texts, unknown, strict=True)]
 
 
-def _direction(scale: float, row: int, rank: int) -> str:
-    return "(" + ",".join(number(scale) if row == column else "0" for column in range(rank)) + ")"
+def _vector(values: Sequence[float]) -> str:
+    return f"({','.join(map(number, values))})"
 
 
 def _quoted(text: str) -> str:

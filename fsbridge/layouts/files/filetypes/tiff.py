@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
-from fsbridge.layouts.files.filetypes.geometry import Tag, georeference, length_unit, number, spacing
+from fsbridge.layouts.files.filetypes.geometry import Tag, geotiff, number, spacing
 from fsbridge.meaning.kinds import is_channel, is_space, is_time
-from fsbridge.meaning.units import seconds, symbol
+from fsbridge.meaning.units import meters, seconds, symbol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,9 @@ def labels_tif(view: View) -> FileMap:
 def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
     """Return a TIFF in ImageJ's dialect. Types that it lacks get a TIFF with its description, a BigTIFF above 4 GB."""
     color, own = color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
-    unit, size = length_unit(view.picture_axes), view.selection.size * dtype.itemsize
+    place, size = geotiff(view), view.selection.size * dtype.itemsize
+    # Bio-Formats takes ImageJ's spacing for micrometers, whatever the unit is. Those of maps would not fit the header.
+    word, unit = ("m", "meter") if place else ("micron", "micrometer")
     metadata: dict[str, Any] = {}
     if color is None:
         letters = letters_of(view.picture_axes)
@@ -73,22 +75,22 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
         metadata["axes"], shape, rows = "YXS", tuple(view.shape[i] for i in order[-3:]), order[-3:-1]
     across = [abs(spacing(view.axes[i], unit)) for i in rows[::-1]]
     known = all(view.axes[i].scale is not None for i in rows) and min(across) >= 1 / MOST and max(across) <= MOST
-    if unit is not None and known:
-        word = {"micrometer": "um"}.get(unit) or symbol(unit) or unit
-        # ImageJ reads the description as Java's properties, which have such escapes for all but ASCII.
-        metadata["unit"] = "".join([char if char.isascii() else f"\\u{ord(char):04X}" for char in word])
-    for place, letter in zip(order if color is None else order[-3:], metadata["axes"], strict=False):
-        axis = view.axes[place]
-        if letter == "Z" and axis.scale is not None:
+    lengths = [meters(view.axes[i].unit) is not None for i in rows]
+    if known and all(lengths):
+        metadata["unit"] = word
+    for dimension, letter in zip(order if color is None else order[-3:], metadata["axes"], strict=False):
+        axis = view.axes[dimension]
+        alike = all(length == (meters(axis.unit) is not None) for length in lengths)
+        if letter == "Z" and axis.scale is not None and known and alike:
             metadata["spacing"] = abs(spacing(axis, unit))
-        if letter == "Z" and axis.scale is None and "unit" in metadata:
+        elif letter == "Z" and "unit" in metadata:
             metadata["zunit"] = "pixel"  # ImageJ would take the distance of planes for 1 unit
         if letter == "T" and axis.scale is not None and seconds(axis.unit) is not None:
             metadata["finterval"] = spacing(axis, "second")
     pages = math.prod(shape[:-3])
     if color is None:
         metadata |= _looks(view, metadata["axes"], shape, pages)
-    tags, large = [*_gdal(view), *georeference(view)], size + pages * PAGE_BYTES > CLASSIC_BYTES
+    tags, large = [*_gdal(view), *place], size + pages * PAGE_BYTES > CLASSIC_BYTES
     if own:
         page = {"metadata": metadata, "truncate": large or pages > MAX_PAGES, "extratags": tags}
         file = {"imagej": True}

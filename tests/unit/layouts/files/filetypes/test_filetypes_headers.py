@@ -68,7 +68,7 @@ def test_nifti_by_nibabel(dtype: str, rank: int, x_first: bool) -> None:
     image: Any = nibabel.Nifti1Image.from_bytes(data)
     np.testing.assert_array_equal(np.asarray(image.dataobj), values if x_first else values.T)
     assert image.get_data_dtype() == np.dtype(dtype)
-    steps, starts = [4.0, -5.0, 0.04][:rank], [0.25, 100.0, -0.08][:rank]
+    steps, starts = [4e-3, -5e-3, 4e-5][:rank], [0.25e-3, 0.1, -8e-5][:rank]
     if rank < 3:
         steps, starts = [*steps, *[1.0] * (3 - rank)], [*starts, *[0.0] * (3 - rank)]
     affine = np.diag([*steps, 1.0])
@@ -76,8 +76,8 @@ def test_nifti_by_nibabel(dtype: str, rank: int, x_first: bool) -> None:
     affine[:2] *= -1  # to the right and to the front
     np.testing.assert_allclose(image.header.get_sform(), affine, rtol=1e-6)
     np.testing.assert_allclose(image.header.get_qform(), affine, rtol=1e-6, atol=1e-7)
-    np.testing.assert_allclose(image.header.get_zooms(), [4.0, 5.0, 0.04, 0.5][:rank], rtol=1e-6)
-    assert image.header.get_xyzt_units() == ("micron", "sec" if rank == 4 else "unknown")
+    np.testing.assert_allclose(image.header.get_zooms(), [4e-3, 5e-3, 4e-5, 0.5][:rank], rtol=1e-6)
+    assert image.header.get_xyzt_units() == ("mm", "sec" if rank == 4 else "unknown")
     assert (int(image.header["sform_code"]), int(image.header["qform_code"])) == (1, 1)
 
 
@@ -92,13 +92,13 @@ def test_nifti_units(unit: str | None, told: str, scale: float) -> None:
     np.testing.assert_allclose(header.get_zooms(), [scale] * 3)
 
 
-def test_nifti_takes_the_smaller_of_two_units_and_seconds() -> None:
+def test_nifti_has_millimeters_and_seconds() -> None:
     micrometers = Axis("x", "micrometer", 4.0)
     axes = (Axis("t", "millisecond", 500.0), Axis("z", "millimeter", 0.04), micrometers, micrometers)
     values = numbers((2, 3, 4, 5), "<f4")
     header = nibabel.Nifti1Header.from_fileobj(io.BytesIO(content(nii(view(values, axes)), values)))
-    assert header.get_xyzt_units() == ("micron", "sec")
-    np.testing.assert_allclose(header.get_zooms(), [4.0, 4.0, 40.0, 0.5], rtol=1e-6)
+    assert header.get_xyzt_units() == ("mm", "sec")
+    np.testing.assert_allclose(header.get_zooms(), [4e-3, 4e-3, 0.04, 0.5], rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5
@@ -155,10 +155,9 @@ def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None
         order = "yxc"
     assert sorted(order) == sorted(names)
     np.testing.assert_array_equal(found, values.transpose([names.index(letter) for letter in order]))
-    unit = 1e3 if "z" in names else 1.0  # the nanometers of z, or the micrometers of y
     across = [page.tags[name].value for name in ("XResolution", "YResolution")]
-    np.testing.assert_allclose([below / above for above, below in across], [4 * unit, 5 * unit], rtol=1e-6)
-    assert told.get("spacing") == (40.0 if "z" in names else None)
+    np.testing.assert_allclose([below / above for above, below in across], [4, 5], rtol=1e-6)
+    assert told.get("spacing") == (0.04 if "z" in names else None)
     assert told.get("finterval") == (0.5 if "t" in names else None)
 
 
@@ -315,9 +314,10 @@ def test_unknown_spacing_is_not_one_unit(axes: Axes, tmp_path: Path) -> None:
     values, placed = numbers((3, 4, 5), "<u2"), axes[1].scale is not None
     image: Any = nibabel.Nifti1Image.from_bytes(content(nii(view(values, axes)), values))
     assert image.header.get_xyzt_units()[0] == "unknown"
+    assert (int(image.header["sform_code"]), int(image.header["qform_code"])) == (0, 0)
     with tifffile.TiffFile(io.BytesIO(content(tif(view(values, axes)), values))) as file:
         said = file.imagej_metadata or {}
-        units = ("um", "pixel") if placed else (None, None)
+        units = ("micron", "pixel") if placed else (None, None)
         assert (said.get("unit"), said.get("zunit"), said.get("spacing")) == (*units, None)
     (tmp_path / "a.mrc").write_bytes(content(mrc(view(values, axes)), values))
     with mrcfile.open(tmp_path / "a.mrc") as volume:
@@ -360,7 +360,9 @@ def test_frames_without_a_unit_of_time_are_not_seconds_apart() -> None:
             assert ("TimeIncrement" in (file.ome_metadata or "")) == (said is not None)
 
 
-def test_imagej_gets_units_beyond_ascii_as_escapes() -> None:
+def test_imagej_gets_lengths_in_microns() -> None:
     values, axis = numbers((3, 4), "<u2"), Axis("y", "angstrom", 2.0)
     with tifffile.TiffFile(io.BytesIO(content(tif(view(values, (axis, axis._replace(name="x")))), values))) as file:
-        assert (file.imagej_metadata or {})["unit"] == "\\u00C5"
+        assert (file.imagej_metadata or {})["unit"] == "micron"
+        above, below = file.pages[0].tags["XResolution"].value  # type: ignore[union-attr]
+    assert below / above == pytest.approx(2e-4)

@@ -1,0 +1,324 @@
+"""Landmarks: elements of a small array whose places are known, in files of all types, by readers of these file types.
+
+For each convention and each file type, the reader finds the places that the source says, or the file does not say any. What
+holds is a table in `docs/meaning.md`, which is made from this test.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mrcfile
+import nibabel
+import nrrd
+import numpy as np
+import pytest
+import SimpleITK
+import tifffile
+from fake_model import FakeGroup, fake_array, tree
+from tree_walker import content
+
+from fsbridge.tree import Directory
+
+DOCS = Path(__file__).parents[2] / "docs" / "meaning.md"
+VALUES = np.arange(60, dtype="<u2").reshape(3, 4, 5)
+LANDMARKS = [*itertools.islice(itertools.product(*map(range, VALUES.shape)), 0, None, 3)]
+"""Twenty elements, by their indexes z, y, x."""
+
+Place = Callable[[tuple[int, ...]], Iterable[float]]
+"""Returns the coordinates x, y, z of an element in millimeters: to the left, to the back, up."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """An array. `place`: where its elements lie; None if it does not say it. `sizes`: of an element along z, y and x, in mm.
+
+    `said`: file types that say the place, or the sizes. `order`: the dimension for each axis x, y, z of a file.
+    """
+
+    said: str
+    place: Place | None = None
+    sizes: tuple[float | None, ...] = (None, None, None)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    group: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] | None = ("z", "y", "x")
+    order: tuple[int, ...] = (2, 1, 0)
+    beside: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def files(self) -> Directory:
+        members: dict[str, Any] = {
+            "a": fake_array(VALUES, (1, 2, 5), attributes=self.attributes, dimension_names=self.names)
+        }
+        for name, (values, attributes) in self.beside.items():
+            array = np.asarray(values, "<f8")
+            members[name] = fake_array(array, array.shape, attributes=attributes, dimension_names=(name,))
+        return tree(FakeGroup(members, dict(self.group)), layout="files")
+
+
+def straight(steps: Iterable[float], starts: Iterable[float] = (0.0, 0.0, 0.0), signs: Iterable[float] = (1, 1, 1)) -> Place:
+    """Return places of axes that are parallel to the dimensions. `steps`, `starts`: for z, y, x; `signs`: for x, y, z."""
+    scale, offset, sign = (np.array([*values]) for values in (steps, starts, signs))
+    return lambda index: (offset + scale * index)[::-1] * sign
+
+
+def turned(matrix: Any, unit: float = 1e-3) -> Place:
+    """Return places by a matrix whose rows are z, y, x and whose columns are the dimensions and a shift."""
+    rows = np.array(matrix) * unit
+    return lambda index: (rows @ [*index, 1.0])[::-1]
+
+
+def ngff(*transformations: Any, version: str = "0.6", orientation: str | None = None, **of_image: Any) -> dict[str, Any]:
+    letters = {"z": "inferior-to-superior", "y": "posterior-to-anterior", "x": "left-to-right"} if orientation else {}
+    axes: list[dict[str, Any]] = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
+    for axis in axes:
+        if letters:
+            axis["orientation"] = {"type": "anatomical", "value": letters[axis["name"]]}
+    listed = [{**one, "input": "a", "output": "world"} for one in transformations]
+    datasets = [{"path": "a", "coordinateTransformations": listed}]
+    systems = {"coordinateSystems": [{"name": "world", "axes": axes}]} if version == "0.6" else {"axes": axes}
+    return {"ome": {"version": version, "multiscales": [{**systems, "datasets": datasets, **of_image}]}}
+
+
+SCALE = {"type": "scale", "scale": [40.0, 5.0, 4.0]}
+SHIFT = {"type": "translation", "translation": [-80.0, 10.0, 2.0]}
+TILT = [[2.0, 0.0, 0.0], [0.0, 0.48, 0.14], [0.0, -0.14, 0.48]]
+AFFINE = [[2.0, 0.0, 0.0, 7.0], [0.0, 0.48, 0.14, -1.0], [0.0, -0.14, 0.48, 3.0]]
+SHEAR = [[2.0, 0.0, 0.0, 7.0], [0.5, 0.5, 0.0, -1.0], [0.0, 0.0, 0.5, 3.0]]
+SWAPPED = [[0.0, 0.0, 4.0, 0.0], [0.0, 5.0, 0.0, 0.0], [40.0, 0.0, 0.0, 0.0]]
+EVERY, TURNED = "nii nrrd mha mrc tif ome.tif", "nii nrrd mha"
+SIZES = (0.04, 0.005, 0.004)
+MOVED = straight(SIZES, (-0.08, 0.01, 0.002))
+DEPTHS = [0.5, 1.6, 50.0]
+
+
+def metres(count: int, step: float) -> tuple[Any, dict[str, Any]]:
+    return np.arange(count) * step, {"units": "m"}
+
+
+SOURCES = {
+    "OME-NGFF 0.5: scale, translation": Source(EVERY, MOVED, SIZES, group=ngff(SCALE, SHIFT, version="0.5")),
+    "OME-NGFF 0.5: scale of the image as well": Source(
+        EVERY,
+        straight(2 * np.array(SIZES)),
+        (0.08, 0.01, 0.008),
+        group=ngff(SCALE, version="0.5", coordinateTransformations=[{"type": "scale", "scale": [2, 2, 2]}]),
+    ),
+    "OME-NGFF 0.6: `sequence`": Source(
+        EVERY, MOVED, SIZES, group=ngff({"type": "sequence", "transformations": [SCALE, SHIFT]})
+    ),
+    "OME-NGFF 0.6: `affine`": Source(
+        TURNED, turned(AFFINE), (2e-3, None, None), group=ngff({"type": "affine", "affine": AFFINE})
+    ),
+    "OME-NGFF 0.6: `affine` with a shear": Source(
+        TURNED, turned(SHEAR), (None, None, 0.5e-3), group=ngff({"type": "affine", "affine": SHEAR})
+    ),
+    "OME-NGFF 0.6: `rotation`, `scale`": Source(
+        TURNED,
+        order=(0, 2, 1),
+        place=turned([[0.0, 0.6, 0.8, 0.0], [0.0, 0.8, -0.6, 0.0], [2.0, 0.0, 0.0, 0.0]]),
+        group=ngff(
+            {
+                "type": "sequence",
+                "transformations": [
+                    {"type": "scale", "scale": [2, 1, 1]},
+                    {"type": "rotation", "rotation": [[0, 0.6, 0.8], [0, 0.8, -0.6], [1, 0, 0]]},
+                ],
+            }
+        ),
+        sizes=(2e-3, None, None),
+    ),
+    "OME-NGFF 0.6: `mapAxis`": Source(
+        EVERY,
+        turned(SWAPPED),
+        order=(0, 1, 2),
+        sizes=(0.04, 0.005, 0.004),
+        group=ngff({"type": "sequence", "transformations": [SCALE, {"type": "mapAxis", "mapAxis": [2, 1, 0]}]}),
+    ),
+    "OME-NGFF 0.6: `byDimension`": Source(
+        TURNED,
+        turned(AFFINE),
+        (2e-3, None, None),
+        group=ngff(
+            {
+                "type": "byDimension",
+                "transformations": [
+                    {
+                        "type": "affine",
+                        "affine": [[0.48, 0.14, -1.0], [-0.14, 0.48, 3.0]],
+                        "input_axes": [1, 2],
+                        "output_axes": [1, 2],
+                    },
+                    {
+                        "transformation": {"type": "affine", "affine": [[2.0, 7.0]]},
+                        "input_axes": [0],
+                        "output_axes": [0],
+                    },
+                ],
+            }
+        ),
+    ),
+    "OME-NGFF 0.6: `bijection`, `inverseOf`": Source(
+        EVERY,
+        straight(SIZES),
+        SIZES,
+        group=ngff(
+            {
+                "type": "bijection",
+                "forward": {"type": "inverseOf", "transformation": {"type": "scale", "scale": [1 / 40, 0.2, 0.25]}},
+                "inverse": {"type": "scale", "scale": [1 / 40, 0.2, 0.25]},
+            }
+        ),
+    ),
+    "OME-NGFF 0.6: `displacements`, `coordinates`": Source("", None, group=ngff({"type": "displacements", "path": "field"})),
+    "OME-NGFF RFC-4: `orientation`": Source(
+        EVERY,
+        straight(SIZES, (-0.08, 0.01, 0.002), (-1, -1, 1)),
+        SIZES,
+        group=ngff(SCALE, SHIFT, version="0.5", orientation="RAS"),
+    ),
+    "N5": Source(EVERY, straight(SIZES), SIZES, attributes={"resolution": [40, 5, 4], "units": ["um"] * 3}),
+    "COSEM": Source(
+        EVERY,
+        MOVED,
+        SIZES,
+        attributes={
+            "transform": {"axes": ["z", "y", "x"], "units": ["um"] * 3, "scale": [40, 5, 4], "translate": [-80, 10, 2]}
+        },
+    ),
+    "CF: even coordinates": Source(
+        EVERY,
+        straight((20e3, 10e3, 10e3)),
+        (20e3, 10e3, 10e3),
+        beside={"z": metres(3, 20), "y": metres(4, 10), "x": metres(5, 10)},
+    ),
+    "CF: uneven depths": Source(
+        "",
+        None,
+        (None, 10e3, 10e3),
+        beside={"z": (DEPTHS, {"units": "m"}), "y": metres(4, 10), "x": metres(5, 10)},
+    ),
+    "names of axes alone": Source("", None),
+}
+
+
+def read_nii(data: bytes, _: Path) -> Place | None:
+    image: Any = nibabel.Nifti1Image.from_bytes(data)
+    header = image.header
+    if not header["sform_code"]:
+        assert (int(header["qform_code"]), header.get_xyzt_units()[0]) == (0, "unknown")
+        return None
+    assert header.get_xyzt_units()[0] == "mm"
+    if header["qform_code"]:
+        np.testing.assert_allclose(header.get_qform(), header.get_sform(), rtol=1e-5, atol=1e-7)
+    return lambda at: (image.affine @ [*at, 1.0])[:3] * (-1, -1, 1)
+
+
+def by_itk(data: bytes, path: Path) -> Place:
+    path.write_bytes(data)
+    image = SimpleITK.ReadImage(str(path))
+    return lambda at: image.TransformContinuousIndexToPhysicalPoint([float(i) for i in at])
+
+
+def read_nrrd(data: bytes, directory: Path) -> Place | None:
+    path = directory / "a.nrrd"
+    path.write_bytes(data)
+    _, header = nrrd.read(str(path))
+    if "space directions" not in header:
+        assert not np.isfinite(header.get("spacings", [np.nan])).all()
+        return None
+    found = by_itk(data, path)
+    for at in itertools.product((0, 2), repeat=3):
+        own = header["space origin"] + np.array(at) @ header["space directions"]
+        np.testing.assert_allclose(own, found(at), rtol=1e-6)
+    assert header["space units"] == ["mm"] * 3
+    return found
+
+
+def read_mha(data: bytes, directory: Path) -> Place | None:
+    found = by_itk(data, directory / "a.mha")
+    steps = [np.subtract(found(np.eye(3)[i]), found((0, 0, 0))) for i in range(3)]  # type: ignore[arg-type]
+    return None if any((step == np.eye(3)[i]).all() for i, step in enumerate(steps)) else found
+
+
+PLACES: dict[str, Callable[[bytes, Path], Place | None]] = {
+    "nii": read_nii,
+    "nrrd": read_nrrd,
+    "mha": read_mha,
+}
+"""Readers of files with places: each returns where the element of an index x, y, z lies."""
+
+
+def sizes_of_tif(data: bytes) -> list[float | None]:
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        told = file.imagej_metadata or {}
+        tags: Any = file.pages.first.tags
+        across = [tags[name].value for name in ("YResolution", "XResolution") if name in tags]
+        if "unit" not in told:
+            assert "spacing" not in told
+            return [None, None, None]
+        assert told["unit"] == "micron"
+        z = None if told.get("zunit") == "pixel" else told.get("spacing")
+        return [z and z * 1e-3, *(down / up * 1e-3 for up, down in across)]
+
+
+def sizes_of_ome(data: bytes) -> list[float | None]:
+    units = {"µm": 1e-3, "m": 1e3}
+    with tifffile.TiffFile(io.BytesIO(data)) as file:
+        pixels = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]["Pixels"]
+    found = [(pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit")) for axis in "ZYX"]
+    return [None if size is None else float(size) * units[unit] for size, unit in found]
+
+
+def sizes_of_mrc(data: bytes) -> list[float | None]:
+    header = mrcfile.mrcinterpreter.MrcInterpreter(io.BytesIO(data)).voxel_size.tolist()
+    return [size * 1e-7 or None for size in header[::-1]]
+
+
+SPACING = {"mrc": sizes_of_mrc, "tif": sizes_of_tif, "ome.tif": sizes_of_ome}
+"""Readers of files with the sizes of elements only, along z, y and x in millimeters."""
+
+
+@pytest.mark.parametrize("suffix", PLACES)
+@pytest.mark.parametrize("name", SOURCES)
+def test_p12_each_landmark_is_where_the_source_says(name: str, suffix: str, tmp_path: Path) -> None:
+    source = SOURCES[name]
+    data = content(source.files().lookup(f"a.{suffix}".encode()))
+    place = PLACES[suffix](data, tmp_path)
+    if suffix not in source.said.split():
+        assert place is None, "not said"
+        return
+    assert place is not None
+    assert source.place is not None
+    for landmark in LANDMARKS:
+        at = tuple(landmark[dimension] for dimension in source.order)
+        np.testing.assert_allclose([*place(at)], [*source.place(landmark)], rtol=1e-5, atol=1e-7, err_msg=str(landmark))
+
+
+@pytest.mark.parametrize("suffix", SPACING)
+@pytest.mark.parametrize("name", SOURCES)
+def test_p12_the_size_of_elements_is_the_one_of_the_source(name: str, suffix: str) -> None:
+    source = SOURCES[name]
+    found = SPACING[suffix](content(source.files().lookup(f"a.{suffix}".encode())))
+    order = source.order[::-1] if suffix == "mrc" else (0, 1, 2)
+    for size, expected in zip(found, [source.sizes[dimension] for dimension in order], strict=True):
+        assert size is None or expected == pytest.approx(size, rel=1e-5), "not said"
+    if suffix in source.said.split():
+        assert None not in found
+
+
+def table() -> str:
+    """Return the table of `docs/meaning.md`."""
+    suffixes = EVERY.split()
+    rows = [["what the source has", *(f"`.{suffix}`" for suffix in suffixes)], ["---"] * (len(suffixes) + 1)]
+    for name, source in SOURCES.items():
+        rows.append([name, *("said" if suffix in source.said.split() else "not said" for suffix in suffixes)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def test_the_page_has_the_table_of_this_test() -> None:
+    assert table() in DOCS.read_text(), f"docs/meaning.md needs this table:\n{table()}"
