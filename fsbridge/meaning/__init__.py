@@ -81,9 +81,9 @@ class Channel(NamedTuple):
 
 
 class Image(NamedTuple):
-    """The image that an array is a level of."""
+    """The image that an array is a level of. `name`: None if neither the image nor its group has one."""
 
-    name: str
+    name: str | None
     channels: tuple[Channel, ...] = ()
 
 
@@ -170,6 +170,20 @@ class Well(NamedTuple):
     column: int
 
 
+class Acquisition(NamedTuple):
+    """A run in which fields of a plate were taken."""
+
+    number: int
+    name: str | None
+
+
+class Field(NamedTuple):
+    """An image of a well. `path`: below the well; `acquisition`: number of its run, None if that is not known."""
+
+    path: Path
+    acquisition: int | None = None
+
+
 class Plate(NamedTuple):
     """A plate of wells. `rows`, `columns`: their names."""
 
@@ -177,6 +191,7 @@ class Plate(NamedTuple):
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     wells: tuple[Well, ...]
+    acquisitions: tuple[Acquisition, ...] = ()
 
 
 class Columns(NamedTuple):
@@ -218,14 +233,14 @@ class GroupMeaning:
     """What a group means.
 
     `images`: the paths of the levels of each of its images, the finest first. `numbered`: members that are called `s0`, `s1`
-    and so on are levels of one image. `plate`: the plate that the group is. `fields`: the paths of the images of a well.
+    and so on are levels of one image. `plate`: the plate that the group is. `fields`: the images of a well.
     `columns`: of the table that the group is. `encoded`: the column that the group is. `sparse`: the matrix that it is.
     """
 
     images: tuple[tuple[Path, ...], ...] = ()
     numbered: bool = False
     plate: Plate | None = None
-    fields: tuple[Path, ...] = ()
+    fields: tuple[Field, ...] = ()
     columns: Columns | None = None
     encoded: Encoded | None = None
     sparse: Sparse | None = None

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsbridge.meaning import (
+    Acquisition,
     Affine,
     Attributes,
     Axes,
     Axis,
     Channel,
+    Field,
     GroupMeaning,
     Image,
     Kind,
@@ -115,12 +117,11 @@ def _is_labels(groups: Sequence[Attributes]) -> bool:
     return any("image-label" in holder for above in groups[:2] for holder in (above, _holder(above)))
 
 
-def _image(level: Level) -> Image | None:
+def _image(level: Level) -> Image:
     own = text(level.scales.get("name"))
     base = own if own not in (None, "", "/") else level.group
-    if base is None:
-        return None
-    return Image(base if level.number == 0 else f"{base} {level.path}", _channels(level.holder.get("omero")))
+    name = base if base is None or level.number == 0 else f"{base} {level.path}"
+    return Image(name, _channels(level.holder.get("omero")))
 
 
 def _channels(omero: JSON) -> tuple[Channel, ...]:
@@ -273,14 +274,27 @@ def _plate(written: Mapping[str, Any]) -> Plate | None:
         assert isinstance(column, int)
         wells.append(Well(path, row, column))
     places = {(well.row, well.column) for well in wells}
-    return Plate(text(written.get("name")), rows, columns, tuple(wells)) if len(places) == len(wells) else None
+    if len(places) != len(wells):
+        return None
+    return Plate(text(written.get("name")), rows, columns, tuple(wells), tuple(_acquisitions(written)))
 
 
-def _fields(well: Mapping[str, Any]) -> Iterator[Path]:
+def _acquisitions(plate: Mapping[str, Any]) -> Iterator[Acquisition]:
+    for one in dicts(plate, "acquisitions"):
+        number = _whole(one.get("id"))
+        if number is not None:
+            yield Acquisition(number, text(one.get("name")))
+
+
+def _fields(well: Mapping[str, Any]) -> Iterator[Field]:
     for image in dicts(well, "images"):
         path = _path(image.get("path"))
         if path is not None:
-            yield path
+            yield Field(path, _whole(image.get("acquisition")))
+
+
+def _whole(value: JSON) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _sides(written: JSON) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_model import fake_array
 
-from fsbridge.meaning import Columns, Encoded, GroupMeaning, Image
+from fsbridge.meaning import Columns, Encoded, Field, GroupMeaning, Image
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.ome import MOST_SIDE
 from fsbridge.meaning.reading import read_array, read_group
@@ -39,7 +39,7 @@ def test_a_plate_makes_sense_or_is_none() -> None:
     many = [{"name": str(i)} for i in range(MOST_SIDE + 1)]
     for change in ({"wells": [*WELLS, *WELLS]}, {"wells": [{"path": "../B"}]}, {"rows": []}, {"rows": many}, {"wells": 7}):
         assert read_group({"plate": {**SIDES, "wells": WELLS, **change}}).plate is None
-    assert read_group({"well": {"images": [{"path": "0"}, {"path": ".."}, 7]}}).fields == (("0",),)
+    assert read_group({"well": {"images": [{"path": "0"}, {"path": ".."}, 7]}}).fields == (Field(("0",)),)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,8 @@ def test_an_array_is_a_level_of_an_image_with_its_channels() -> None:
     assert [image is not None and image.name for image in images] == ["img", "img 1"]
     assert images[0] == Image("img", (("DAPI", (0, 0, 255), (1.0, 5.0)), (None, None, None)))  # type: ignore[arg-type]
     assert read_array(Written(array, (group,), ("other",))).image is None
+    root = read_array(Written(array, (group,), ("0",))).image
+    assert root == images[0]._replace(name=None), "channels of an image without a name"  # type: ignore[union-attr]
 
 
 def test_times_of_events_know_their_units_in_groups_of_nwb_only() -> None:

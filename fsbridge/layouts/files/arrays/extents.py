@@ -88,6 +88,11 @@ class View:
         return self.meaning.image
 
     @property
+    def title(self) -> str:
+        """The name of the image, or that of the array if there is no image, or if it has none."""
+        return (None if self.image is None else self.image.name) or self.file_name
+
+    @property
     def missing(self) -> int | float | None:
         """The number that stands for missing elements, for file types that can name only one."""
         return next(iter(self.meaning.values.missing), None)

@@ -177,7 +177,7 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
             metadata[f"PhysicalSize{letter}Unit"] = symbol(axis.unit) or "pixel"
         if letter == "T" and axis.scale is not None and axis.scale > 0 and seconds(axis.unit) is not None:
             metadata["TimeIncrement"], metadata["TimeIncrementUnit"] = axis.scale, symbol(axis.unit)
-    metadata["Name"] = xml_text(view.file_name if view.image is None else view.image.name)
+    metadata["Name"] = xml_text(view.title)
     channels = view.image.channels if view.image is not None else ()
     if "C" in letters and len(channels) == shape[letters.index("C")]:
         said: dict[str, Any] = {}

@@ -79,7 +79,7 @@ def _describe_levels(images: Sequence[Sequence[OpenArray]], group: Sequence[str]
     return {
         "images": [
             {
-                "name": levels[0].view.file_name if levels[0].view.image is None else levels[0].view.image.name,
+                "name": levels[0].view.title,
                 "levels": [{"path": next(paths), "shape": list(level.view.shape)} for level in levels],
             }
             for levels in plan.images

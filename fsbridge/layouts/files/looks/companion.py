@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 from uuid import NAMESPACE_OID, uuid5
 from xml.etree import ElementTree
 
@@ -22,7 +22,7 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.images import images
 from fsbridge.layouts.files.groups.pyramids import pyramid_of
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
-from fsbridge.layouts.files.looks.plates import is_plate, paths_of_fields, shown_plate
+from fsbridge.layouts.files.looks.plates import fields_of_wells, is_plate, shown_plate
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.meaning import Plate, Well
 from fsbridge.meaning.reading import read_group
@@ -42,23 +42,24 @@ def companion_file(shown: OpenGroup) -> DocumentFile:
 
 def _companion(shown: OpenGroup, plate: Plate) -> bytes:
     before_waiting()
-    count, fields = 0, []
-    for well, paths in paths_of_fields(shown, plate):
-        count += len(paths)
+    count, shown_wells = 0, []
+    for well, fields in fields_of_wells(shown, plate):
+        count += len(fields)
         if count > MOST_FIELDS:
             raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
         files = []
-        for path in paths:
-            field = shown.at(path)
-            file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in path) + f".{OME.suffix}"
+        for field in fields:
+            image = shown.at(field.path)
+            file = "/".join(escape(part).decode("utf-8", "surrogateescape") for part in field.path) + f".{OME.suffix}"
             if xml_text(file) != file:
                 raise Unsupported(f"XML cannot hold the name {file!r}")
             try:
-                files.append((file, pyramid_of(images(read_group(field.group.attributes()), field.below))))
+                plan = pyramid_of(images(read_group(image.group.attributes()), image.below))
             except (Unfit, IndexError) as error:
                 raise NotFound(f"{file}: {error}") from None
-        fields.append((well, files))
-    return companion(plate.name or shown.called, plate, fields)
+            files.append(ImageFile(file, plan, field.acquisition))
+        shown_wells.append((well, files))
+    return companion(plate.name or shown.called, plate, shown_wells)
 
 
 def _companion_now(path: PathDirectory) -> bytes | None:
@@ -67,31 +68,47 @@ def _companion_now(path: PathDirectory) -> bytes | None:
     return None if plate is None else _companion(cast(OpenGroup, shown), plate)
 
 
-def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[tuple[str, Pyramid]]]]) -> bytes:
-    """Return the OME-XML. `name`: of the plate; `fields`: for each well, the path and the plan of each field's file."""
+class ImageFile(NamedTuple):
+    """The file of a field: its path below the plate, its plan, and the number of its run."""
+
+    path: str
+    plan: Pyramid
+    acquisition: int | None = None
+
+
+def companion(name: str, plate: Plate, fields: Sequence[tuple[Well, Sequence[ImageFile]]]) -> bytes:
+    """Return the OME-XML. `name`: of the plate; `fields`: the files of each well."""
     if sum(len(images) for _, images in fields) > MOST_FIELDS:
         raise TooLarge(f"the plate has more than {MOST_FIELDS} fields")
     ElementTree.register_namespace("", _OME)
-    own = uuid5(NAMESPACE_OID, repr((name, [path for _, images in fields for path, _ in images])))
+    own = uuid5(NAMESPACE_OID, repr((name, [image.path for _, images in fields for image in images])))
     root = ElementTree.Element(f"{{{_OME}}}OME", UUID=f"urn:uuid:{own}", Creator="fsbridge")
     shown = {"ID": "Plate:0", "Name": xml_text(name), "Rows": str(len(plate.rows)), "Columns": str(len(plate.columns))}
     naming = {f"{side}NamingConvention": _convention(names) for side, names in
               (("Row", plate.rows), ("Column", plate.columns))}  # fmt: skip
     shown_plate = ElementTree.SubElement(root, f"{{{_OME}}}Plate", {**shown, **naming})
     number = 0
+    runs: dict[int | None, list[str]] = {}
     images: list[ElementTree.Element] = []
     for well, files in fields:
         place = f"{well.row}:{well.column}"
         element = ElementTree.SubElement(
             shown_plate, f"{{{_OME}}}Well", ID=f"Well:0:{place}", Row=str(well.row), Column=str(well.column)
         )
-        for field, (path, plan) in enumerate(files):
-            sample = ElementTree.SubElement(
-                element, f"{{{_OME}}}WellSample", ID=f"WellSample:0:{place}:{field}", Index=str(number)
-            )
+        for field, (path, plan, run) in enumerate(files):
+            identity = f"WellSample:0:{place}:{field}"
+            runs.setdefault(run, []).append(identity)
+            sample = ElementTree.SubElement(element, f"{{{_OME}}}WellSample", ID=identity, Index=str(number))
             ElementTree.SubElement(sample, f"{{{_OME}}}ImageRef", ID=f"Image:{number}")
             images.append(_image(path, plan, number))
             number += 1
+    for index, acquisition in enumerate(plate.acquisitions):
+        said = {} if acquisition.name is None else {"Name": xml_text(acquisition.name)}
+        element = ElementTree.SubElement(
+            shown_plate, f"{{{_OME}}}PlateAcquisition", {"ID": f"PlateAcquisition:0:{index}", **said}
+        )
+        for identity in runs.get(acquisition.number, ()):
+            ElementTree.SubElement(element, f"{{{_OME}}}WellSampleRef", ID=identity)
     root.extend(images)
     document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return document

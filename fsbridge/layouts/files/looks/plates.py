@@ -22,7 +22,7 @@ from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
 from fsbridge.layouts.files.looks.previews.png import png, samples
 from fsbridge.layouts.nodes import BytesHandle
-from fsbridge.meaning import Plate, Well
+from fsbridge.meaning import Field, Plate, Well
 from fsbridge.meaning.reading import read_group
 from fsbridge.model import Group
 from fsbridge.tree import Attrs, File
@@ -41,14 +41,14 @@ def shown_plate(shown: OpenGroup) -> Plate:
     return plate
 
 
-def paths_of_fields(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[tuple[str, ...]]]]:
-    """Yield each well and the paths of its images below the plate; no paths if the group of the well is missing."""
+def fields_of_wells(shown: OpenGroup, plate: Plate) -> Iterator[tuple[Well, list[Field]]]:
+    """Yield each well and its images, with paths below the plate; no images if the group of the well is missing."""
     for well in plate.wells:
         try:
             found = read_group(shown.at(well.path).group.attributes()).fields
         except NotFound:
             found = ()
-        yield well, [(*well.path, *path) for path in found]
+        yield well, [Field((*well.path, *field.path), field.acquisition) for field in found]
 
 
 def plate_picture(shown: OpenGroup) -> PlatePicture:
@@ -56,13 +56,13 @@ def plate_picture(shown: OpenGroup) -> PlatePicture:
     plate = shown_plate(shown)
     before_waiting()
     wells: dict[Well, ArrayFile] = {}
-    for well, paths in paths_of_fields(shown, plate):
-        for path in paths[:1]:
-            field = shown.at(path)
-            levels = read_group(field.group.attributes()).images
+    for well, fields in fields_of_wells(shown, plate):
+        for field in fields[:1]:
+            image = shown.at(field.path)
+            levels = read_group(image.group.attributes()).images
             if not levels:
-                raise NotFound(f"{'/'.join(path)} is no image")
-            coarsest = field.below(levels[0][-1])
+                raise NotFound(f"{'/'.join(field.path)} is no image")
+            coarsest = image.below(levels[0][-1])
             wells[well] = ArrayFile(coarsest, PREVIEW.suffix, None, coarsest.name)
     return PlatePicture(plate, wells, lambda: _picture_now(shown.path))
 
