@@ -108,13 +108,13 @@ class Values:
     `missing`: the numbers that stand for missing elements, first the one that its format itself defines. `packing`: factor
     and offset that turn stored numbers into the quantity. `unit`: of that quantity. `signed`: whether integers are signed,
     if attributes say something else than the type. `greatest`: a number that no element exceeds. `labels`: each element is
-    the number of an object. `events`: the elements are times of events. `calendar`: of dates, as that of an axis.
+    the number of an object. `colors`: of such numbers, red, green, blue and how opaque. `events`: the elements are times of
+    events. `calendar`: of dates, as that of an axis.
 
-    `names`: of the numbers in the field of a compound at each path; without fields the path is empty. `words`: where
-    the array with the word for each number is: whether its path begins at the root, else at the array's group, and the
-    path; -1 has no word. `padding`:
-    fields that are no data. `lists`: each element is a list of numbers, of this type as numpy spells it. `characters`: the
-    last dimension has the letters of each text.
+    `names`: of the numbers in the field of a compound at each path; without fields the path is empty. `words`: where the
+    array with the word for each number is: whether its path begins at the root, else at the array's group, and the path;
+    -1 has no word. `padding`: fields that are no data. `lists`: each element is a list of numbers, of this type as numpy
+    spells it. `characters`: the last dimension has the letters of each text.
     """
 
     missing: tuple[int | float, ...] = ()
@@ -123,6 +123,7 @@ class Values:
     signed: bool | None = None
     greatest: int | None = None
     labels: bool = False
+    colors: tuple[tuple[int, tuple[int, int, int, int]], ...] = ()
     events: bool = False
     calendar: str | None = None
     names: Mapping[Path, Names] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Landmarks: elements of a small array whose places are known, in files of all types, by readers of these file types.
+"""Landmarks: elements of a small array with known places, in files of all types, by readers of these file types.
 
 For each convention and each file type, the reader finds the places that the source says, or the file does not say any. What
 holds is a table in `docs/meaning.md`, which is made from this test.
@@ -67,7 +67,7 @@ def straight(steps: Iterable[float], starts: Iterable[float] = (0.0, 0.0, 0.0), 
 
 
 def turned(matrix: Any, unit: float = 1e-3) -> Place:
-    """Return places by a matrix whose rows are z, y, x and whose columns are the dimensions and a shift."""
+    """Return places by a matrix with rows for z, y, x, and columns for the dimensions and a shift."""
     rows = np.array(matrix) * unit
     return lambda index: (rows @ [*index, 1.0])[::-1]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +41,9 @@ MOST_SIDE = 64
 
 _MOST_LEVELS = 64
 """Most levels of an image. This is more than enough, because each level halves the one before."""
+
+_MOST_COLORS = 65536
+"""Most colours of objects that are read."""
 
 _KINDS: Mapping[str, Kind] = {"space": "space", "time": "time", "channel": "channel"}
 
@@ -107,14 +111,19 @@ def _array(written: Written, known: Meaning) -> Meaning:
         placed = _axes(level.scales, level.dataset, written.rank, written.x_first)
         axes, affine = placed or (known.axes, known.affine)
         known = replace(known, axes=sensible(axes), affine=affine, image=_image(level))
-    if _is_labels(written.groups):
-        known = replace(known, values=replace(known.values, labels=True))
+    holders = [holder for above in written.groups[:2] for holder in (above, _holder(above)) if "image-label" in holder]
+    if holders:
+        colors = tuple(_colors(holders[0]["image-label"]))
+        known = replace(known, values=replace(known.values, labels=True, colors=colors))
     return known
 
 
-def _is_labels(groups: Sequence[Attributes]) -> bool:
-    """True if the array's group, or the next one above, marks it as an image of labels."""
-    return any("image-label" in holder for above in groups[:2] for holder in (above, _holder(above)))
+def _colors(written: JSON) -> Iterator[tuple[int, tuple[int, int, int, int]]]:
+    """Yield numbers of objects and their colours: red, green, blue and how opaque."""
+    for one in islice(dicts(written, "colors"), _MOST_COLORS):
+        number, parts = one.get("label-value"), one.get("rgba")
+        if isinstance(number, int) and isinstance(parts, list) and len(parts) == 4 and all(_is_index(p, 256) for p in parts):
+            yield number, (parts[0], parts[1], parts[2], parts[3])
 
 
 def _image(level: Level) -> Image:

@@ -7,7 +7,7 @@ up in their colours. Not here: curves (`curves.py`), which elements are looked a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,8 +96,11 @@ def viridis(levels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return found
 
 
-def labelled(values: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Return red, green, blue and alpha of labels: unlike colours for neighbouring numbers, 0 is transparent."""
+def labelled(values: NDArray[np.generic], colors: Mapping[int, tuple[int, int, int, int]]) -> NDArray[np.uint8]:
+    """Return red, green, blue and alpha of labels: unlike colours for neighbouring numbers, 0 is transparent.
+
+    `colors`: of numbers that have a colour of their own.
+    """
     found = values.astype(np.uint64)  # -1 becomes the largest number
     mixed = found * np.uint64(0x9E3779B97F4A7C15)  # the 64-bit golden ratio: neighbouring numbers become distant
     mixed ^= mixed >> np.uint64(32)
@@ -107,6 +110,9 @@ def labelled(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     for part in range(3):
         out[..., part] = 64 + ((mixed >> np.uint64(8 * part)) & np.uint64(255)) * 191 // 255  # 64 and more: none is too dark
     out[..., 3] = np.where(found == 0, 0, 255)
+    for number in np.unique(values).tolist() if colors else ():
+        if number in colors:
+            out[values == number] = colors[number]
     return out
 
 
@@ -206,7 +212,7 @@ def _draw(how: _Drawn, elements: NDArray[Any]) -> bytes:
         pixels = np.moveaxis(_resized(layers, how.size), 0, -1)
         return png(np.ascontiguousarray(pixels.astype(np.uint8)), texts)
     if how.labels and kind in "iu" and len(layers) == 1:
-        return png(labelled(_resized(layers, how.size)[0]), texts | {"Colors": "labels"})
+        return png(labelled(_resized(layers, how.size)[0], dict(view.meaning.values.colors)), texts | {"Colors": "labels"})
     numbers = real_numbers(layers, markers(view), view.packing)
     channels = (view.image.channels if view.image is not None else ())[: len(layers)]
     ends = [_ends(number, kind, _at(channels, i)) for i, number in enumerate(numbers)]

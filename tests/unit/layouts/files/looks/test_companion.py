@@ -35,4 +35,4 @@ def test_acquisitions_of_a_plate_name_their_fields() -> None:
         (one.get("Name"), [sample.get("ID") for sample in one.iter(f"{_OME}WellSampleRef")])
         for one in document.iter(f"{_OME}PlateAcquisition")
     ]
-    assert found == [("first", samples[:1]), (None, samples[1:2])], "nobody says to which the third one belongs"
+    assert found == [("first", samples[:1]), (None, samples[1:2])], "nothing says to which the third one belongs"

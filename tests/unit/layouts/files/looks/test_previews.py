@@ -203,6 +203,16 @@ def test_p12_labels_have_a_colour_each_and_none_where_there_is_nothing(tmp_path:
     assert [int(found[0][3]) for found in colors] == [0] + [255] * 63
 
 
+def test_labels_have_the_colours_of_ome_zarr(tmp_path: Path) -> None:
+    colors = [{"label-value": 7, "rgba": [1, 2, 3, 200]}, {"label-value": 8, "rgba": [256, 0, 0, 0]}, {"label-value": 9}]
+    attributes = {"ome": ome(["0"], "yx") | {"image-label": {"colors": colors}}}
+    made = group(tmp_path / "s").create_group("nuclei", attributes=attributes)
+    array(made, "0", np.arange(100, dtype="u2").reshape(10, 10), (10, 10))
+    pixels = np.asarray(image(tree_of(tmp_path / "s"), "nuclei/0.preview.png").convert("RGBA"))
+    assert pixels[0, 7].tolist() == [1, 2, 3, 200]
+    assert pixels[0, 8, 3] == pixels[0, 9, 3] == 255, "not said, so it is as without colours"
+
+
 def test_labels_of_ome_zarr_are_named_by_the_group(tmp_path: Path) -> None:
     made = group(tmp_path / "s").create_group("nuclei", attributes={"ome": ome(["0"], "yx") | {"image-label": {}}})
     array(made, "0", np.arange(100, dtype="u2").reshape(10, 10), (10, 10))
