@@ -18,6 +18,7 @@ import nibabel
 import nrrd
 import numpy as np
 import pytest
+import rasterio
 import SimpleITK
 import tifffile
 from fake_model import FakeGroup, fake_array, tree
@@ -311,6 +312,89 @@ def test_p12_the_size_of_elements_is_the_one_of_the_source(name: str, suffix: st
         assert None not in found
 
 
+MAP = np.arange(60, dtype="<i2").reshape(3, 4, 5)
+CENTERS = {"y": 5000.0 - 10 * np.arange(4), "x": 300.0 + 20 * np.arange(5)}
+UTM = 'PROJCRS["WGS 84 / UTM zone 33N",CS[Cartesian,2],LENGTHUNIT["metre",1],ID["EPSG",32633]]'
+LEVELS: dict[str, tuple[Any, dict[str, Any]]] = {"lev": ([1000.0, 850.0, 500.0], {"units": "hPa"})}
+SIX = (20.0, 0.0, 290.0, 0.0, -10.0, 5005.0)
+SKEWED = (20.0, 3.0, 290.0, 4.0, -10.0, 5005.0)
+
+
+@dataclass(frozen=True)
+class Map:
+    """A stack of maps. `six`: x = six[0] * column + six[1] * row + six[2], and the same for y. `said`: by which files."""
+
+    said: str
+    six: tuple[float, ...] = SIX
+    code: int | None = 32633
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
+
+    def files(self) -> Directory:
+        attributes = {**({"grid_mapping": "crs"} if "crs" in self.beside else {}), **self.attributes}
+        array = fake_array(MAP, (1, 4, 5), attributes=attributes, dimension_names=("lev", "y", "x"))
+        members: dict[str, Any] = {"a": array}
+        for name, (values, said) in (LEVELS | dict(self.beside)).items():
+            own = np.asarray(values, "<f8")
+            names = (name,) if own.ndim else ()
+            members[name] = fake_array(own, own.shape, attributes=dict(said), dimension_names=names)
+        return tree(FakeGroup(members), layout="files")
+
+
+def centers(unit: str = "m") -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    return {name: (values, {"units": unit}) for name, values in CENTERS.items()}
+
+
+def mapping(**attributes: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    return {"crs": (np.zeros(()), attributes)}
+
+
+MAPS = {
+    "CF: coordinates, `crs_wkt` of UTM": Map("tif envi", beside=centers() | mapping(crs_wkt=UTM)),
+    "CF: a mapping without a known system": Map(
+        "tif envi", code=None, beside=centers() | mapping(grid_mapping_name="oblique_mercator")
+    ),
+    "GDAL: `GeoTransform`": Map("tif envi", beside=mapping(crs_wkt=UTM, GeoTransform="290 20 0 5005 0 -10")),
+    "GDAL: `GeoTransform` with a rotation": Map(
+        "tif", SKEWED, beside=mapping(crs_wkt=UTM, GeoTransform="290 20 3 5005 4 -10")
+    ),
+    "GeoZarr: `spatial:transform`": Map("tif envi", attributes={"proj:code": "EPSG:32633", "spatial:transform": [*SIX]}),
+    "GeoZarr: `spatial:transform` with a rotation": Map(
+        "tif", SKEWED, attributes={"proj:code": "EPSG:32633", "spatial:transform": [*SKEWED]}
+    ),
+    "EOPF: `proj:epsg`, coordinates": Map("tif envi", attributes={"proj:epsg": 32633}, beside=centers()),
+}
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize("suffix", ["tif", "envi"])
+@pytest.mark.parametrize("name", MAPS)
+def test_p12_a_map_is_where_the_source_says(name: str, suffix: str, tmp_path: Path) -> None:
+    source = MAPS[name]
+    for part in {"tif": ["tif"], "envi": ["envi", "envi.hdr"]}[suffix]:
+        (tmp_path / f"a.{part}").write_bytes(content(source.files().lookup(f"a.{part}".encode())))
+    with rasterio.open(tmp_path / f"a.{suffix}") as file:
+        np.testing.assert_array_equal(file.read(), MAP, "all planes are bands")
+        assert [text.removesuffix(" (lev 1000 hPa)") for text in file.descriptions] == [
+            "lev 1000 hPa",
+            "lev 850 hPa",
+            "lev 500 hPa",
+        ]
+        if suffix not in source.said.split():
+            assert (file.transform.is_identity, file.crs) == (True, None), "not said"
+            return
+        np.testing.assert_allclose(tuple(file.transform)[:6], source.six)
+        assert (None if file.crs is None or source.code is None else file.crs.to_epsg()) == source.code
+
+
+def test_a_volume_that_is_no_map_has_no_place_on_earth(tmp_path: Path) -> None:
+    """GDAL would take y for negative, and nanometers for meters."""
+    source = Source("", group=ngff(SCALE, version="0.5"))
+    header = content(source.files().lookup(b"a.envi.hdr")).decode()
+    assert "map info" not in header
+    assert "pixel size = {4e-06, 5e-06, units=Meters}\n" in header
+
+
 def table() -> str:
     """Return the table of `docs/meaning.md`."""
     suffixes = EVERY.split()
@@ -320,5 +404,14 @@ def table() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def test_the_page_has_the_table_of_this_test() -> None:
-    assert table() in DOCS.read_text(), f"docs/meaning.md needs this table:\n{table()}"
+def map_table() -> str:
+    """Return the table of maps in `docs/meaning.md`."""
+    rows = [["what the source has", "`.tif`", "`.envi`"], ["---"] * 3]
+    for name, source in MAPS.items():
+        rows.append([name, *("said" if suffix in source.said.split() else "not said" for suffix in ("tif", "envi"))])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+@pytest.mark.parametrize("made", [table, map_table])
+def test_the_page_has_the_tables_of_this_test(made: Callable[[], str]) -> None:
+    assert made() in DOCS.read_text(), f"docs/meaning.md needs this table:\n{made()}"

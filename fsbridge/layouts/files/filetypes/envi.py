@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from fsbridge.layouts.files.arrays.colors import color_axis
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, plain
-from fsbridge.layouts.files.filetypes.geometry import number, offset, spacing
-from fsbridge.meaning.kinds import is_channel, is_geographic
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fsbridge.meaning import Axes, Axis
+from fsbridge.layouts.files.filetypes.geometry import georeference, number, offset, plane_names, spacing
+from fsbridge.meaning.kinds import is_geographic
+from fsbridge.meaning.systems import WGS84
+from fsbridge.meaning.units import converted
 
 _TYPES = {"u1": 1, "i2": 2, "i4": 3, "f4": 4, "f8": 5, "c8": 6, "c16": 9, "u2": 12, "u4": 13, "i8": 14, "u8": 15}
+
+_UTM = 32600
+"""EPSG's code before that of the first zone of UTM in the north. Those of the south are 100 greater."""
 
 MAX_BANDS = 4096
 """Most bands of a picture for which the header names each band."""
@@ -47,33 +47,15 @@ def envi_header(view: View) -> FileMap:
     if factor is not None and bands <= MAX_BANDS:
         text.append(f"data gain values = {{{', '.join([number(factor[0])] * bands)}}}")
         text.append(f"data offset values = {{{', '.join([number(factor[1])] * bands)}}}")
-    if len(view.shape) == 3 and bands <= MAX_BANDS and (names := _band_names(view, bands)):
-        text.append(f"band names = {{{', '.join(names)}}}")
-    if (place := _map_info(view.picture_axes)) is not None:
+    if len(view.shape) == 3 and bands <= MAX_BANDS and (names := plane_names(view)):
+        plain_names = ("".join(_plain(char) for char in name) for name in names)
+        text.append(f"band names = {{{', '.join(plain_names)}}}")
+    if (place := _map_info(view)) is not None:
         text.append(f"map info = {{{place}}}")
+    elif (size := _pixel_size(view)) is not None:
+        text.append(f"pixel size = {{{size}}}")
     content = ("\n".join(text) + "\n").encode()
     return FileMap(len(content), None, ((0, content),))
-
-
-def _band_names(view: View, bands: int) -> list[str]:
-    """Return the names of channels, or each plane's position along the first axis."""
-    axis, channels = view.picture_axes[0], view.image.channels if view.image is not None else ()
-    if is_channel(axis) and len(channels) == bands:
-        names = [channel.label or f"Band {i + 1}" for i, channel in enumerate(channels)]
-    else:
-        places, unit = _positions(view, axis, bands), f" {axis.unit}" if axis.unit else ""
-        if axis.name is None or places is None:
-            return []
-        names = [f"{axis.name} {number(float(f'{place:.12g}'))}{unit}" for place in places]
-    return ["".join(_plain(char) for char in name) for name in names]
-
-
-def _positions(view: View, axis: Axis, bands: int) -> Sequence[float] | None:
-    """Return the position of each band along its axis; None if it is unknown."""
-    if axis.scale is not None:
-        return [axis.offset + i * axis.scale for i in range(bands)]
-    uneven = view.positions(view.picture[0])
-    return None if uneven is None else uneven.tolist()
 
 
 def _plain(char: str) -> str:
@@ -81,24 +63,39 @@ def _plain(char: str) -> str:
     return char if char.isascii() and char.isprintable() and char not in ",{}" else " "
 
 
-def _map_info(axes: Axes) -> str | None:
+def _map_info(view: View) -> str | None:
     """Return ENVI's `map info`: the tie point is the outer corner of the first pixel, and lines go from north to south.
 
-    ENVI cannot express another direction. So a map with lines from south to north has no `map info`. A picture that is no
-    map has its offset and spacing as if its lines went down.
+    ENVI cannot express another direction. So a picture with lines that go up, or are turned, has no `map info`.
     """
-    if len(axes) < 2 or any(axis.scale is None for axis in axes[-2:]):
+    found = georeference(view) if color_axis(view) in (None, view.picture[0]) else None
+    if found is not None:
+        if found.x_row or found.y_column or found.x_column < 0 or found.y_row > 0:
+            return None
+        place = ", ".join(map(number, (found.x0, found.y0, found.x_column, -found.y_row)))
+        code = found.system.code
+        if found.system.geographic:
+            return f"Geographic Lat/Lon, 1, 1, {place}, {'WGS-84, ' if code == WGS84 else ''}units=Degrees"
+        side, zone = divmod((code or 0) - _UTM, 100)
+        if side in (0, 1) and 1 <= zone <= 60:
+            return f"UTM, 1, 1, {place}, {zone}, {('North', 'South')[side]}, WGS-84, units=Meters"
+        return f"Arbitrary, 1, 1, {place}, 0, North"
+    if len(view.shape) < 2 or any(axis.scale is None for axis in view.picture_axes[-2:]):
         return None
-    y, x = axes[-2:]
+    y, x = view.picture_axes[-2:]
     dx, dy = spacing(x, None), spacing(y, None)
-    if dx <= 0 or (dy > 0 and (is_geographic(x) or is_geographic(y))):
+    if dx <= 0 or dy > 0 or is_geographic(x) or is_geographic(y):
         return None
-    if is_geographic(x) and is_geographic(y):
-        corner = f"{number(offset(x, None) - dx / 2)}, {number(offset(y, None) - dy / 2)}, {number(dx)}, {number(-dy)}"
-        return f"Geographic Lat/Lon, 1, 1, {corner}, WGS-84, units=Degrees"
     unit = f", units={x.unit}" if x.unit and x.unit.isalnum() else ""
-    place = f"{number(offset(x, None))}, {number(offset(y, None))}, {number(dx)}, {number(abs(dy))}"
+    place = ", ".join(map(number, (offset(x, None), offset(y, None), dx, -dy)))
     return f"Arbitrary, 1.5, 1.5, {place}, 0, North{unit}"
+
+
+def _pixel_size(view: View) -> str | None:
+    """Return the size of a pixel in meters; None if it is not known."""
+    sizes = [None if axis.scale is None else converted(axis.scale, axis.unit, "meter") for axis in view.picture_axes[:-3:-1]]
+    known = [number(abs(size)) for size in sizes if size is not None]
+    return f"{', '.join(known)}, units=Meters" if len(known) == 2 else None
 
 
 ENVI = FileType("envi", envi, types=tuple(_TYPES), ranks=(2, 3), beside=("envi.hdr",))

@@ -11,6 +11,7 @@ Pure. Imports no library, because `fsbridge --help` names the file types. Not he
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.meaning import Axis, System
-from fsbridge.meaning.kinds import is_easting, is_latitude, is_longitude, is_northing, is_space
+from fsbridge.meaning.kinds import is_channel, is_easting, is_latitude, is_longitude, is_northing, is_space
 from fsbridge.meaning.systems import WGS84
 from fsbridge.meaning.units import converted
 
@@ -147,6 +148,27 @@ Tag = tuple[int, str, int, object, bool]
 
 _PIXEL_SCALE, _TIE_POINT, _TRANSFORMATION, _KEYS = 33550, 33922, 34264, 34735
 _MODEL, _RASTER, _GEOGRAPHIC, _PROJECTED = 1024, 1025, 2048, 3072
+
+
+def plane_names(view: View) -> list[str]:
+    """Return a name for each plane of a stack: that of its channel, or its positions; an empty list if some are unknown."""
+    parts = [_names_along(view, dimension) for dimension in view.picture[:-2]]
+    return [", ".join(names) for names in itertools.product(*parts)] if parts and all(parts) else []
+
+
+def _names_along(view: View, dimension: int) -> list[str]:
+    axis, count = view.axes[dimension], view.shape[dimension]
+    channels = view.image.channels if view.image is not None else ()
+    if is_channel(axis) and len(channels) == count:
+        return [channel.label or f"Band {i + 1}" for i, channel in enumerate(channels)]
+    uneven = view.positions(dimension)
+    places = None if uneven is None else uneven.tolist()
+    if axis.scale is not None:
+        places = [axis.offset + i * axis.scale for i in range(count)]
+    if axis.name is None or places is None:
+        return []
+    unit = f" {axis.unit}" if axis.unit else ""
+    return [f"{axis.name} {number(float(f'{place:.12g}'))}{unit}" for place in places]
 
 
 class Georeference(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, FileMap, Recorder, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, extent, narrowed, nbytes, plain, planes
-from fsbridge.layouts.files.filetypes.geometry import Tag, geotiff, number, spacing
+from fsbridge.layouts.files.filetypes.geometry import Tag, geotiff, number, plane_names, spacing
 from fsbridge.meaning.kinds import is_channel, is_space, is_time
 from fsbridge.meaning.units import meters, seconds, symbol
 
@@ -31,6 +31,8 @@ CLASSIC_BYTES = 2**32 - 2**20
 """File size above which classic TIFF cannot address every page. ImageJ's dialect then has one header for all pages."""
 MAX_PLANE_BYTES = 2**32 - 1
 """Most bytes of a page in classic TIFF."""
+MAX_BANDS = 65535
+"""Most bands of a page."""
 MAX_LABELS = 4096
 """Most pages of a file in which each page has a label."""
 IMAGEJ_CHANNELS = 7
@@ -57,7 +59,12 @@ def labels_tif(view: View) -> FileMap:
 
 
 def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
-    """Return a TIFF in ImageJ's dialect. Types that it lacks get a TIFF with its description, a BigTIFF above 4 GB."""
+    """Return a TIFF in ImageJ's dialect. Types that it lacks get a TIFF with its description, a BigTIFF above 4 GB.
+
+    A stack of maps has bands instead, because programs for maps read only the first page.
+    """
+    if color_axis(view) is None and 1 < planes(view) <= MAX_BANDS and (place := geotiff(view)):
+        return _bands(view, dtype, place)
     color, own = color_axis(view), f"{dtype.kind}{dtype.itemsize}" in _IMAGEJ
     place, size = geotiff(view), view.selection.size * dtype.itemsize
     # Bio-Formats takes ImageJ's spacing for micrometers, whatever the unit is. Those of maps would not fit the header.
@@ -101,6 +108,15 @@ def _tif(view: View, dtype: np.dtype[Any]) -> FileMap:
     return _written(view, order, shape, dtype, file, page, across if known else None, color is not None)
 
 
+def _bands(view: View, dtype: np.dtype[Any], place: list[Tag]) -> FileMap:
+    """Return a TIFF with one page, in which each plane is a band with its name, unit, scale and offset."""
+    count, (rows, columns) = planes(view), view.picture_shape[-2:]
+    size = view.selection.size * dtype.itemsize
+    page = {"metadata": None, "planarconfig": "separate", "extratags": [*_gdal(view, count, plane_names(view)), *place]}
+    shape = (count, rows, columns)
+    return _written(view, view.picture, shape, dtype, {"bigtiff": size + PAGE_BYTES * count > CLASSIC_BYTES}, page, None)
+
+
 def _description(shape: Sequence[int], metadata: dict[str, Any]) -> str:
     """Return the description that ImageJ reads in any TIFF."""
     from tifffile import imagej_description
@@ -131,22 +147,32 @@ def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[st
     return found
 
 
-def _gdal(view: View) -> list[Tag]:
-    """Return GDAL's tags for the unit, the missing value, and the scale and offset of packed numbers (GTiff driver)."""
+def _gdal(view: View, bands: int = 1, names: Sequence[str] = ()) -> list[Tag]:
+    """Return GDAL's tags for the unit, the missing value, and the scale and offset of packed numbers (GTiff driver).
+
+    `names`: of the bands, if they have any.
+    """
     tags: list[Tag] = []
     missing, factor, unit = view.missing, view.packing, view.unit
     said = {} if factor is None else {"scale": repr(factor[0]), "offset": repr(factor[1])}
     if unit is not None:
-        # Escaped twice, as GDAL's own writer does, because its reader otherwise stops at an &.
-        said["unittype"] = (
-            html.escape(html.escape(unit, quote=False), quote=False).encode("ascii", "xmlcharrefreplace").decode()
-        )
-    if said:
-        items = [f'<Item name="{name.upper()}" sample="0" role="{name}">{value}</Item>' for name, value in said.items()]
+        said["unittype"] = _escaped(unit)
+    each = [said | ({"description": _escaped(names[i])} if names else {}) for i in range(bands)]
+    if any(each):
+        items = [
+            f'<Item name="{name.upper()}" sample="{i}" role="{name}">{value}</Item>'
+            for i, one in enumerate(each)
+            for name, value in one.items()
+        ]
         tags.append((42112, "s", 0, f"<GDALMetadata>{''.join(items)}</GDALMetadata>", False))
     if missing is not None:
         tags.append((42113, "s", 0, repr(missing), False))
     return tags
+
+
+def _escaped(text: str) -> str:
+    """Escape a text twice, as GDAL's own writer does, because its reader otherwise stops at an &."""
+    return html.escape(html.escape(text, quote=False), quote=False).encode("ascii", "xmlcharrefreplace").decode()
 
 
 def ome(view: View) -> FileMap:
