@@ -322,11 +322,15 @@ SKEWED = (20.0, 3.0, 290.0, 4.0, -10.0, 5005.0)
 
 @dataclass(frozen=True)
 class Map:
-    """A stack of maps. `six`: x = six[0] * column + six[1] * row + six[2], and the same for y. `said`: by which files."""
+    """A stack of maps. `six`: x = six[0] * column + six[1] * row + six[2], and the same for y. `said`: by which files.
+
+    `code`: of its system, in EPSG; `coded`: files that say it.
+    """
 
     said: str
     six: tuple[float, ...] = SIX
     code: int | None = 32633
+    coded: str = "tif envi"
     attributes: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
 
@@ -349,10 +353,37 @@ def mapping(**attributes: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
     return {"crs": (np.zeros(()), attributes)}
 
 
+POLAR: dict[str, Any] = {
+    "grid_mapping_name": "polar_stereographic",
+    "latitude_of_projection_origin": 90.0,
+    "straight_vertical_longitude_from_pole": -45.0,
+    "standard_parallel": 70.0,
+}
+
 MAPS = {
     "CF: coordinates, `crs_wkt` of UTM": Map("tif envi", beside=centers() | mapping(crs_wkt=UTM)),
     "CF: a mapping without a known system": Map(
         "tif envi", code=None, beside=centers() | mapping(grid_mapping_name="oblique_mercator")
+    ),
+    "CF: polar stereographic by its parameters": Map(
+        "tif envi",
+        coded="tif",
+        code=3411,
+        beside=centers() | mapping(**POLAR, semi_major_axis=6378273.0, semi_minor_axis=6356889.449),
+    ),
+    "CF: transverse Mercator by its parameters": Map(
+        "tif envi",
+        beside=centers()
+        | mapping(
+            grid_mapping_name="transverse_mercator",
+            latitude_of_projection_origin=0.0,
+            longitude_of_central_meridian=15.0,
+            scale_factor_at_central_meridian=0.9996,
+            false_easting=500000.0,
+            false_northing=0.0,
+            semi_major_axis=6378137.0,
+            inverse_flattening=298.257223563,
+        ),
     ),
     "GDAL: `GeoTransform`": Map("tif envi", beside=mapping(crs_wkt=UTM, GeoTransform="290 20 0 5005 0 -10")),
     "GDAL: `GeoTransform` with a rotation": Map(
@@ -384,7 +415,8 @@ def test_p12_a_map_is_where_the_source_says(name: str, suffix: str, tmp_path: Pa
             assert (file.transform.is_identity, file.crs) == (True, None), "not said"
             return
         np.testing.assert_allclose(tuple(file.transform)[:6], source.six)
-        assert (None if file.crs is None or source.code is None else file.crs.to_epsg()) == source.code
+        said = None if file.crs is None or source.code is None else file.crs.to_epsg()
+        assert said == (source.code if suffix in source.coded.split() else None)
 
 
 def test_a_volume_that_is_no_map_has_no_place_on_earth(tmp_path: Path) -> None:
@@ -408,7 +440,11 @@ def map_table() -> str:
     """Return the table of maps in `docs/meaning.md`."""
     rows = [["what the source has", "`.tif`", "`.envi`"], ["---"] * 3]
     for name, source in MAPS.items():
-        rows.append([name, *("said" if suffix in source.said.split() else "not said" for suffix in ("tif", "envi"))])
+        cells = []
+        for suffix in ("tif", "envi"):
+            place, system = suffix in source.said.split(), source.code is not None and suffix in source.coded.split()
+            cells.append(("place, system" if system else "place") if place else "not said")
+        rows.append([name, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System, Values
 from fsbridge.meaning.attributes import finite, number, numbers, single, text
 from fsbridge.meaning.convention import Convention, Written, mapped, sensible
+from fsbridge.meaning.conventions.cf_mappings import code_of_mapping
 from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
 from fsbridge.meaning.units import fold
 from fsbridge.metadata import JSON
@@ -212,7 +213,7 @@ def _of_mapping(attributes: Attributes) -> System:
     if not isinstance(kind, str):
         return System(code, None)
     if kind != "latitude_longitude":
-        return System(code, False)
+        return System(code or code_of_mapping(attributes), False)
     earth = [attributes.get(name) for name in ("semi_major_axis", "inverse_flattening", "earth_radius")]
     return System(code or (WGS84 if earth in ([None] * 3, _EARTH) else None), True)
 
