@@ -16,6 +16,7 @@ from fsbridge.meaning.conventions import (
     ilastik,
     n5,
     names,
+    nexus,
     nwb,
     ome,
     types,
@@ -24,7 +25,7 @@ from fsbridge.meaning.conventions import (
 
 CONVENTIONS: tuple[Convention, ...] = (
     *(ome.OME, cosem.COSEM, n5.N5, ilastik.SIZES),  # each describes all axes of an array
-    names.NAMES,  # names of axes that have none
+    *(names.NAMES, nexus.NEXUS),  # names of axes that have none
     *(xarray.XARRAY, gdal.GDAL, cf.CF, geozarr.GEOZARR, nwb.NWB),  # coordinates, elements, places
     anndata.ANNDATA,
     types.TYPES,  # what the formats themselves say of elements

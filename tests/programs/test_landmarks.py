@@ -197,6 +197,14 @@ SOURCES = {
         (20e3, 10e3, 10e3),
         beside={"z": metres(3, 20), "y": metres(4, 10), "x": metres(5, 10)},
     ),
+    "NeXus: `NXdata` with `signal`, `axes`": Source(
+        EVERY,
+        straight((20e3, 10e3, 10e3)),
+        (20e3, 10e3, 10e3),
+        group={"NX_class": "NXdata", "signal": "a", "axes": ["z", "y", "x"]},
+        names=None,
+        beside={"z": metres(3, 20), "y": metres(4, 10), "x": metres(5, 10)},
+    ),
     "CF: uneven depths": Source(
         "",
         None,
