@@ -130,6 +130,10 @@ class Chunks(ABC):
         """Return those of many chunks that can be found together, as `Chunks.find` finds each; None: it is not stored."""
         return {}
 
+    def listed_sizes(self, indices: Sequence[Index]) -> Mapping[Index, int]:
+        """Return the stored bytes of those chunks that a listing tells which is there already, so that nothing is asked."""
+        return {}
+
     def removed_ns(self, indices: Collection[Index]) -> int:
         """Return when one of these missing chunks may have been removed last, or later (`time.time_ns`); 0: not known.
 
@@ -390,6 +394,11 @@ class Source(ABC):
     def format_at(self, path: Sequence[str]) -> Format:
         """The format of what was opened at `path`: in a collection that of the member it belongs to."""
         return self.format
+
+    @property
+    def remark(self) -> str | None:
+        """Return a sentence about what has not been looked at so far; None if there is nothing to say."""
+        return None
 
     @property
     def rests(self) -> bool:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable
 
 from fsbridge.config import LEAST_CACHE
-from fsbridge.layouts.files.filetypes import CHOICES
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
@@ -106,6 +105,8 @@ def umask(text: str) -> int:
 
 def files(text: str) -> tuple[str, ...]:
     """Parse file types as in `npy,nii`. `+` may stand for the comma, which separates mount options."""
+    from fsbridge.layouts.files.filetypes import CHOICES  # not at the top: few commands need them, and they take long
+
     names = tuple(text.replace("+", ",").split(","))
     if names == ("all",):
         return CHOICES

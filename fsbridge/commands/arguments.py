@@ -14,7 +14,6 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands.argument_types import nearest
 from fsbridge.config import Config, Remote, parse_place
 from fsbridge.errors import SetupError
-from fsbridge.layouts.files.filetypes import CHOICES
 
 USAGE = 1
 """The exit code of mount(8) for wrong usage."""
@@ -74,6 +73,8 @@ def add_format(parser: Parser) -> None:
 
 def add_tree(parser: Parser) -> None:
     """Add the options that choose the files of the tree, and those for making them: memory, disk, and what is checked."""
+    from fsbridge.layouts.files.filetypes import CHOICES
+
     add = parser.group(SHOW).add_argument
     add("--layout", metavar="NAME,...", help="which files the mount has: zarr3 (default), zarr2, n5, files")
     add(

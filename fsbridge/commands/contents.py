@@ -1,4 +1,4 @@
-"""A hierarchy as rows, as a table and as documents, straight from the model. Not here: printing them (`info.py`).
+"""A hierarchy as rows and as documents, straight from the model. Not here: rows as a table (`member_table.py`).
 
 Paths are those that the mount would show. A member that cannot be read is listed with the reason; it hides nothing else.
 """
@@ -7,37 +7,35 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Literal, TypeAlias, cast
 
-from fsbridge.config import Config
+from fsbridge.asking import from_now
+from fsbridge.commands.member_meaning import facts
+from fsbridge.config import LEAST_CACHE, Config
 from fsbridge.decoded.cache import ChunkCache
-from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable, printable
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, TooDeep, Unlistable
 from fsbridge.formats.open import open_source
-from fsbridge.layouts import parse_layouts, root_directories
+from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.directories import Layout, PathDirectory
-from fsbridge.layouts.members import SourceMember, openers
-from fsbridge.links import dead_end
+from fsbridge.layouts.members import Context, SourceMember, openers
+from fsbridge.layouts.surroundings import Look, Surroundings
+from fsbridge.links import dead_end, follow
+from fsbridge.meaning import Meaning
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.meaning.reading import read_array
-from fsbridge.meaning.units import symbol
-from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
-from fsbridge.model import Array, Child, Chunks, Group, Link, Node, OtherFile, as_array
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Format, Index
+from fsbridge.model import Array, Child, Chunks, Group, Link, Node, OtherFile, Source, as_array
 from fsbridge.threads.parallel import apart
 from fsbridge.tree import escape
 
-HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total", "bytes")
-SHORTENED = tuple(map(HEADING.index, ("chunks", "dtype", "codec")))
-"""Columns whose cells may be cut: a compound type of 30 fields takes hundreds of characters; `--json` has it in full."""
-
-CELL_CHARACTERS = 12
-"""Least number of characters to which a cell is cut."""
-
-ELLIPSIS = "..."
+REMOTE_LOOKS = 16
+"""Most groups of a remote store of which coordinates are read, because each coordinate takes requests."""
 
 COUNTED_CHUNKS = 10_000
 """Stored chunks that are looked at, one by one, for their sizes: more would make people wait for minutes."""
@@ -53,7 +51,8 @@ class Row:
     member's directory, and their bytes. `hidden`: by layout, the names of those in whose place it shows files of its own.
     `reason` says why it, or its chunks, cannot be read; `note` what is not known about it although it can be read.
     `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks;
-    `stored_bytes` and `decoded_bytes` are those of all stored chunks, and of all elements. `axes` have a name and a unit.
+    `stored_bytes` and `decoded_bytes` are those of all stored chunks, and of all elements. `axes`, `unit`, `missing`,
+    `fill`, `packing`, `place` and `image` say what an array means (`member_meaning.facts`).
     `left_out`: by layout, why an array is not shown in it. `files`: what the layout files lists, and opens by name.
     """
 
@@ -67,7 +66,13 @@ class Row:
     total: int | None = None
     stored_bytes: int | None = None
     decoded_bytes: int | None = None
-    axes: list[dict[str, str | None]] | None = None
+    axes: list[dict[str, JSON]] | None = None
+    unit: str | None = None
+    missing: list[JSON] | None = None
+    fill: JSON = None
+    packing: dict[str, float] | None = None
+    place: dict[str, JSON] | None = None
+    image: dict[str, JSON] | None = None
     attributes: dict[str, JSON] | None = None
     target: str | None = None
     reason: str | None = None
@@ -79,7 +84,7 @@ class Row:
 
 
 def read(config: Config) -> tuple[str, list[Row]]:
-    """The name of the format of `config.source`, and all members; SetupError if it cannot be opened.
+    """Return the name of the format, and the member at `config.inside` with all below; SetupError if it cannot be opened.
 
     Each array's row says what the layouts of `config` leave out of it. An interrupt does not wait for a remote store.
     """
@@ -91,102 +96,93 @@ def read(config: Config) -> tuple[str, list[Row]]:
 def _read(config: Config) -> tuple[str, list[Row]]:
     source = config.source
     try:
-        opened = open_source(source, config)
+        opened = open_source(source, replace(config, inside=()))
     except SetupError:
         raise
     except (FsbridgeError, OSError) as error:
         raise SetupError(f"{source}: {_reason(error)}") from None
     try:
-        x_first = opened.format.first_axis_fastest
-        shown = list(root_directories(opened, config, ChunkCache(config.cache_size)).values())
-        return opened.format.name, list(walk(opened.root, config.limits.depth, shown, config.is_remote, x_first))
+        return _read_member(opened, config, layouts)
     finally:
         opened.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Above:
-    """The groups above a member: their attributes, the nearest first, and the member's path below the `root`.
+def _read_member(opened: Source, config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
+    root = opened.root
+    at = SourceMember(Context(opened.format_at, config, ChunkCache(config.cache_size)), lambda: root)
+    try:
+        target = follow(root, config.inside)
+        for name, node in target.trail:
+            at = at.child(name, node)
+        path = "".join(f"/{os.fsdecode(escape(name))}" for name in at.names) or "/"
+    except (FsbridgeError, OSError) as error:
+        hint = f"see what is there: fsbridge info {shlex.quote(config.source)}"
+        raise SetupError(f"{config.place}: {_reason(error)}", hint) from None
+    survey = _Survey(root, layouts, config.is_remote)
+    first, *below = _node(path, target.node, config.limits.depth, survey, at, _Around(at.above))
+    if first.files is None and first.reason is None and (config.inside or first.kind == "array"):
+        first = replace(first, files=_files_of(path, target.node, [LAYOUTS["files"](config)]))
+    if opened.remark is not None:
+        first = replace(first, note=opened.remark)
+    return opened.format_at(at.names).name, [first, *below]
 
-    `x_first`: the first axis of an array is x, else its last one is. `shown`: the roots of the trees of the layouts.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What all members share. `remote`: opening a member takes requests, so many members are opened at a time."""
 
     root: Group | Array
-    x_first: bool = False
-    shown: Sequence[PathDirectory] = ()
-    groups: tuple[Mapping[str, JSON], ...] = ()
-    names: tuple[str, ...] = ()
+    layouts: Sequence[Layout]
+    remote: bool
+    looks: list[Surroundings] = field(default_factory=list)
+    """Those that have read coordinates."""
 
     @property
     def layouts(self) -> list[Layout]:
         return [directory.layout for directory in self.shown]
 
 
-def walk(
-    root: Group | Array, depth: int, shown: Sequence[PathDirectory] = (), remote: bool = False, x_first: bool = False
-) -> Iterator[Row]:
-    """Yield one row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
+class _Around:
+    """What stands around the arrays of a group, and tells what they mean. It is looked at when the first array is met."""
 
-    `shown`: the roots of the trees of the layouts. `remote`: opening a member takes requests, so many members are opened at
-    a time.
+    def __init__(self, group: SourceMember | None) -> None:
+        """`group`: None for an array that is the root."""
+        self._group = group
+        self._found: Surroundings | None = None
+
+    def meaning(self, at: SourceMember, metadata: ArrayMetadata, survey: _Survey) -> Meaning:
+        """Return what an array of the group means. Raises the errors of coordinates that may be readable later."""
+        x_first = at.context.format_at(at.names).first_axis_fastest
+        if self._found is None:
+            self._found = Surroundings(Look(at.context, self._group))
+        if survey.remote and self._found not in survey.looks and len(survey.looks) >= REMOTE_LOOKS:
+            return read_array(Written(metadata, self._found.groups, at.names, x_first))
+        if self._found not in survey.looks:
+            survey.looks.append(self._found)
+        return self._found.meaning(metadata, at.names, x_first)
+
+
+def walk(root: Group | Array, depth: int, layouts: Sequence[Layout] = ()) -> Iterator[Row]:
+    """Yield one row per member of a hierarchy that belongs to no source, each group before its members.
+
+    The root's path is `/`. `depth` limits nested groups.
     """
-    yield from _node("/", root, depth, remote, _Above(root, x_first, shown))
+    context = Context(lambda path: Format(""), Config("", ""), ChunkCache(LEAST_CACHE))
+    yield from _node("/", root, depth, _Survey(root, layouts, False), SourceMember(context, lambda: root), _Around(None))
 
 
-def table(rows: list[Row], width: int | None = None) -> str:
-    """Rows as aligned text columns, under a heading; the widest cells lose their middle, to fit into `width` columns."""
-    cells = [HEADING, *(tuple(map(printable, _cells(row))) for row in rows)]
-    if width is not None:
-        cells = _fit(cells, width)
-    widths = [max(len(line[i]) for line in cells) for i in range(len(HEADING) - 1)]
-    lines = ["  ".join([*map(str.ljust, line, widths), line[len(widths)]]).rstrip() for line in cells]
-    for i, row in reversed(list(enumerate(rows, 1))):
-        for text in (row.note, row.reason, _others_text(row), _axes_text(row)):
-            if text is not None:
-                lines.insert(i + 1, f"    {printable(text)}")
-        for layout, names in (row.hidden or {}).items():
-            said = f"hidden in the layout {layout}, which has files of these names: {' '.join(names)}"
-            lines.insert(i + 1, f"    {printable(said)}")
-        for layout, reason in (row.left_out or {}).items():
-            lines.insert(i + 1, f"    not in the layout {layout}: {printable(reason)}")
-        for how, names in reversed((row.files or {}).items()):
-            lines.insert(i + 1, f"    {how}: {printable(' '.join(names))}")
-    return "\n".join(lines)
-
-
-def _fit(cells: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """The cells with those of the shortened columns cut, the widest column first; paths and counts are never cut."""
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    excess = sum(widths) + 2 * (len(widths) - 1) - width
-    while excess > 0:
-        widest = max(SHORTENED, key=widths.__getitem__)
-        rest = max([widths[i] for i in SHORTENED if i != widest and widths[i] < widths[widest]], default=0)
-        cut = min(excess, widths[widest] - max(CELL_CHARACTERS, rest - 1))
-        if cut <= 0:
-            break
-        widths[widest] -= cut
-        excess -= cut
-    return [tuple(map(shorten, line, widths)) for line in cells]
-
-
-def shorten(text: str, width: int) -> str:
-    """`text` in at most `width` columns, without its middle."""
-    if len(text) <= width:
-        return text
-    tail = (width - len(ELLIPSIS)) // 2
-    return f"{text[: width - len(ELLIPSIS) - tail]}{ELLIPSIS}{text[len(text) - tail :]}"
-
-
-def _node(path: str, node: Node, depth: int, remote: bool, above: _Above) -> Iterator[Row]:
+def _node(path: str, node: Node, depth: int, survey: _Survey, at: SourceMember, around: _Around) -> Iterator[Row]:
+    """Yield the rows of a node. `at`: where it is; `around`: what stands around it."""
     if isinstance(node, Link):
-        yield Row(path, "link", target=node.target, note=dead_end(above.root, above.names[:-1], node))
+        assert at.above is not None
+        yield Row(path, "link", target=node.target, note=dead_end(survey.root, at.above.names, node))
     elif (array := as_array(node)) is not None:
-        yield _array(path, array, remote, above)
+        yield _array(path, array, survey, at, around)
     else:
-        yield from _group(path, cast(Group, node), depth, remote, above)
+        yield from _group(path, cast(Group, node), depth, survey, at)
 
 
-def _group(path: str, group: Group, depth: int, remote: bool, above: _Above) -> Iterator[Row]:
+def _group(path: str, group: Group, depth: int, survey: _Survey, at: SourceMember) -> Iterator[Row]:
     reason = note = attributes = files = hidden = None
     kind: Kind = "group"
     children: list[Child] = []
@@ -200,8 +196,8 @@ def _group(path: str, group: Group, depth: int, remote: bool, above: _Above) -> 
             raise TooDeep("too many nested groups")
         children = sorted(group.listing(others.append), key=lambda child: child.name)
         kind = "directory" if group.is_plain() else "group"
-        files = None if reason or kind == "directory" else _files_of(path, group, above.layouts)
-        hidden = None if above.names else _hidden(others, above)  # below the root, the layout files has none of them
+        files = None if reason or kind == "directory" else _files_of(path, group, survey.layouts)
+        hidden = _hidden(others, at, survey.layouts)
     except Unlistable as error:
         note = _reason(error)
     except (FsbridgeError, OSError) as error:
@@ -209,7 +205,8 @@ def _group(path: str, group: Group, depth: int, remote: bool, above: _Above) -> 
     attributes = attributes if kind == "group" else None
     counted = _counted(others)
     yield Row(path, kind, reason=reason, note=note, attributes=attributes, others=counted, hidden=hidden, files=files)
-    for child, opener in openers(group, children, remote):
+    around = _Around(at)
+    for child, opener in openers(group, children, survey.remote):
         try:
             below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
         except FsbridgeError as error:
@@ -217,11 +214,11 @@ def _group(path: str, group: Group, depth: int, remote: bool, above: _Above) -> 
             continue
         try:
             node = opener()
+            inner = at.child(child.name, None if isinstance(node, Link) else node)
         except (FsbridgeError, OSError) as error:
             yield Row(below, "unreadable", reason=_reason(error))
             continue
-        inner = replace(above, groups=(attributes or {}, *above.groups), names=(*above.names, child.name))
-        yield from _node(below, node, depth - 1, remote, inner)
+        yield from _node(below, node, depth - 1, survey, inner, around)
 
 
 def _counted(others: Iterable[OtherFile]) -> dict[str, int] | None:
@@ -229,37 +226,38 @@ def _counted(others: Iterable[OtherFile]) -> dict[str, int] | None:
     return {"files": len(sizes), "bytes": sum(sizes)} if sizes else None
 
 
-def _hidden(others: Iterable[OtherFile], above: _Above) -> dict[str, list[str]] | None:
+def _hidden(others: Iterable[OtherFile], at: SourceMember, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
     """Return the names of other files in whose place the layouts show files of their own, by layout."""
     names, found = sorted(file.name for file in others), dict[str, list[str]]()
-    for root in above.shown if names else ():
-        member = reduce(SourceMember.child, above.names, root.member)
-        shown = PathDirectory(root.layout, member).present()
-        found[root.layout.name] = [name for name in names if shown.is_own(name)]
+    for layout in layouts if names and not at.names else ():  # below the root, the layout files has none of them
+        shown = PathDirectory(layout, at).present()
+        found[layout.name] = [name for name in names if shown.is_own(name)]
     return {layout: hidden for layout, hidden in found.items() if hidden} or None
 
 
-def _others_text(row: Row) -> str | None:
-    if row.others is None:
-        return None
-    files = row.others["files"]
-    return f"{files:,} other file{'s' * (files > 1)}, {_size(row.others['bytes'])}"
+def _files_of(path: str, node: Group | Array, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
+    """Return the files that the layout files has for a node, if it is one of the `layouts`."""
+    array, name = as_array(node), path.rpartition("/")[2]
+    named = (
+        layout.group_file_names(name, cast(Group, node)) if array is None else layout.file_names(name, array.metadata)
+        for layout in layouts
+    )
+    return next((files for files in named if files), None)
 
 
-def _files_of(path: str, group: Group, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
-    named = (layout.group_file_names(path.rpartition("/")[2], group) for layout in layouts)
-    return next((files for files in named if files is not None), None)
-
-
-def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
+def _stored_bytes(chunks: Chunks, rank: int, remote: bool) -> int | None:
     """Return the bytes of all stored chunks; None if the store does not tell them without more reading."""
-    total = 0
     found: list[Index] = [()]
     for _ in range(rank):
         found = [(*prefix, number) for prefix in found for batch in chunks.scan(prefix) for number, _ in batch]
+    sizes = chunks.listed_sizes(found)
+    total = 0
     for index in found:
+        size = sizes.get(index)
+        if size is None and remote:
+            return None
         try:
-            size = chunks.find(index).stored
+            size = chunks.find(index).stored if size is None else size
         except NotFound:
             continue
         if not size:
@@ -268,49 +266,29 @@ def _stored_bytes(chunks: Chunks, rank: int) -> int | None:
     return total
 
 
-def _axes(metadata: ArrayMetadata, above: _Above) -> list[dict[str, str | None]] | None:
-    """Return names and units of an array's dimensions, as it or a group above says; None if none says either."""
-    axes = read_array(Written(metadata, above.groups, above.names, above.x_first)).axes
-    known = any(axis.name or axis.unit for axis in axes)
-    return [{"name": axis.name, "unit": axis.unit} for axis in axes] if known else None
-
-
-def _axes_text(row: Row) -> str | None:
-    if row.axes is None:
-        return None
-    units = [symbol(axis["unit"]) for axis in row.axes]
-    return "axes: " + ", ".join(
-        f"{axis['name'] or '?'}{f' [{unit}]' if unit else ''}" for axis, unit in zip(row.axes, units, strict=True)
-    )
-
-
-def _size(count: float | None) -> str:
-    """Return a number of bytes as people read it, with three digits."""
-    if count is None:
-        return "?"
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5 or unit == "TB":
-            break
-        count /= 1000
-    return f"{count:.3g}{unit}"
-
-
-def _array(path: str, array: Array, remote: bool, above: _Above) -> Row:
+def _array(path: str, array: Array, survey: _Survey, at: SourceMember, around: _Around) -> Row:
     metadata = array.metadata
-    refusals = {layout.name: layout.refusal(metadata) for layout in above.layouts}
+    layouts = survey.layouts
+    refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
     damage = metadata.attributes_error
     stored, reason, note = None, metadata.refused if damage is None else _reason(damage), None
     stored_bytes = hidden = None
     others: list[OtherFile] = []
     try:
-        stored = array.chunks.count()
-        stored_bytes = _stored_bytes(array.chunks, len(metadata.shape)) if stored <= COUNTED_CHUNKS and not remote else None
-        others = [] if remote else list(chain.from_iterable(array.other_files()))
-        hidden = None if above.names else _hidden(others, above)  # below the root, the layout files has none of them
+        with from_now():
+            stored = array.chunks.count()
+            if stored <= COUNTED_CHUNKS:
+                stored_bytes = _stored_bytes(array.chunks, len(metadata.shape), survey.remote)
+        others = [] if survey.remote else list(chain.from_iterable(array.other_files()))
+        hidden = _hidden(others, at, layouts)
     except Unlistable:
         note = "the number of stored chunks is unknown, because the server does not list"
     except (FsbridgeError, OSError) as error:
         reason = _reason(error)
+    try:
+        meaning = around.meaning(at, metadata, survey)
+    except (FsbridgeError, OSError) as error:
+        meaning, note = read_array(Written(metadata)), note or f"what lies beside it cannot be read: {_reason(error)}"
     itemsize = metadata.dtype.itemsize
     return Row(
         path,
@@ -323,14 +301,14 @@ def _array(path: str, array: Array, remote: bool, above: _Above) -> Row:
         total=math.prod(metadata.grid.counts),
         stored_bytes=stored_bytes,
         decoded_bytes=math.prod(metadata.shape) * itemsize if itemsize else None,
-        axes=_axes(metadata, above),
         attributes=legible(metadata) if damage is None else {},
         reason=reason,
         note=note,
         others=_counted(others),
         hidden=hidden,
-        files=next(filter(None, (layout.file_names(path.rpartition("/")[2], metadata) for layout in above.layouts)), None),
+        files=_files_of(path, array, layouts),
         left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
+        **facts(metadata, meaning),
     )
 
 
@@ -355,22 +333,3 @@ def _reason(error: Exception) -> str:
 def document(row: Row) -> dict[str, object]:
     """Return what `--json` prints for a member."""
     return {key: value for key, value in asdict(row).items() if value is not None}
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    if row.kind == "link":
-        return (f"{row.path} -> {row.target}", "link", "", "", "", "", "", "")
-    if row.shape is None or row.chunks is None:
-        return (row.path, row.kind, "", "", "", "", "", "")
-    chunks = [str(edge) if isinstance(edge, int) else "+".join(map(str, edge)) for edge in row.chunks]
-    stored = "?" if row.stored is None else str(row.stored)
-    return (
-        row.path,
-        row.kind,
-        "x".join(map(str, row.shape)) or "scalar",
-        "x".join(chunks) or "scalar",
-        row.dtype or "",
-        row.codec or "",
-        f"{stored}/{row.total}",
-        f"{_size(row.stored_bytes)}/{_size(row.decoded_bytes)}",
-    )

@@ -1,22 +1,23 @@
-"""`fsbridge info`: arguments, and the hierarchy of a source printed as a table or as JSON.
+"""`fsbridge info`: arguments, and what lies in sources, or in one group or array of them, printed as a table or as JSON.
 
-Not here: what is in the table (`info.py` of the package).
+Not here: what is found (`contents.py`), how the table is made (`member_table.py`).
 """
 
 from __future__ import annotations
 
+import gc
 import json
-import os
 import shutil
 import sys
 from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands import arguments
+from fsbridge.commands import arguments, places
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.output import show
-from fsbridge.commands.sources import FAILED, CommandLine
-from fsbridge.config import Config, parse_place
+from fsbridge.commands.output import show, warnings_to_terminal
+from fsbridge.commands.sources import FAILED, CommandLine, Source
+from fsbridge.config import Config
+from fsbridge.errors import SetupError, printable
 
 TABLE_COLUMNS = 120
 """Width of the table if there is no terminal and no COLUMNS in the environment."""
@@ -26,12 +27,13 @@ def parser(program: str) -> Parser:
     """Return the parser of `info`."""
     parser = Parser(
         prog=program,
-        description="Show the groups and arrays of SOURCE as a table, without mounting it. Chunks are not read.",
-        epilog="example: fsbridge info brain.n5//volumes/raw --layout files\n"
+        description="Show the groups and arrays of each SOURCE as a table, without mounting it. Chunks are read only of "
+        "coordinates; in object storage, of those of the first 16 groups.",
+        epilog="example: fsbridge info brain.n5//volumes/raw\n"
         "exit codes: 0 all metadata can be read; 1 wrong usage, no such store, or some metadata cannot be read",
     )
-    place = "a store; with //PATH, show what the layout has at PATH, or why it has nothing there"
-    parser.add_argument("source", type=types.path, metavar="SOURCE[//PATH]", help=place)
+    place = "a store; with //PATH, the group or array at PATH: all that is known of it, and what is below it"
+    parser.add_argument("sources", type=types.path, nargs="+", metavar="SOURCE[//PATH]", help=place)
     arguments.add_format(parser)
     parser.add_argument(
         "--layout",
@@ -39,30 +41,67 @@ def parser(program: str) -> Parser:
         metavar="NAME,...",
         help="say what these layouts leave out, and which files the layout files has",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "-a", "--attributes", action="store_true", help="also show attributes; always on for one array, or with //PATH"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table; of several sources, a list")
     arguments.add_permissions(parser)
     arguments.add_remote(parser)
     return parser
 
 
 def run(program: str, argv: Sequence[str]) -> int:
-    """Print what SOURCE holds, and what the layouts leave out of it.
+    """Print what each source holds, and what the layouts leave out of it.
 
-    Exit code 0, or 1 when a member cannot be read. Raises SetupError if SOURCE cannot.
+    Exit code 0, or 1 when a source or a member cannot be read. Raises SetupError if the only source cannot.
     """
     line = CommandLine(parser(program), argv)
-    given, found = line.args.source, line.source(line.args.source)
-    if parse_place(given)[1] and ("://" in found.text or os.path.lexists(found.text)):
-        from fsbridge.commands import ls
+    warnings_to_terminal()
+    documents: list[dict[str, object]] = []
+    code = 0
+    for number, given in enumerate(line.args.sources):
+        try:
+            code = _source(line.source(given), given, documents, line.args.json, number > 0) or code
+        except SetupError as error:
+            if len(line.args.sources) == 1:
+                raise
+            print(f"fsbridge: {error}", file=sys.stderr)
+            code = FAILED
+    if line.args.json:
+        show(json.dumps(documents[0] if len(line.args.sources) == 1 else documents, indent=2), code)
+    return code
 
-        return ls.run(program, ["-l", *(word for word in argv if word != "--json")])
-    from fsbridge.mount.logs import to_terminal
 
-    to_terminal()
+def _source(found: Source, given: str, documents: list[dict[str, object]], as_json: bool, further: bool) -> int:
+    """Print one source, or add it to the `documents`, and return the exit code. `further`: it is not the first."""
+    config = _config(found, given)
+    gc.disable()  # collecting garbage takes a tenth of the imports' time and finds none
+    from fsbridge.commands.contents import document, read
+
+    gc.enable()
+    name, rows = read(config)
+    broken = sum(row.reason is not None for row in rows)
+    code = FAILED if broken else 0
+    if as_json:
+        members = [document(row) for row in rows]
+        documents.append({"source": config.source, "format": name, "members": members})
+    else:
+        from fsbridge.commands.member_table import table
+
+        width = shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
+        alone = bool(config.inside) or rows[0].kind == "array"
+        text = table(rows, width, found.args.attributes, alone)
+        show(f"{chr(10) if further else ''}{printable(config.source)}: {name}\n{text}", code)
+    if broken:
+        print(f"fsbridge: {broken} of {len(rows)} members have metadata that cannot be read", file=sys.stderr)
+    return code
+
+
+def _config(found: Source, given: str) -> Config:
     args = found.args
-    source, inside = arguments.source_and_path(arguments.below(found.text, given)) if found.is_named else (given, ())
-    config = Config(
-        source=arguments.source(source) if "://" in source else arguments.not_misspelt(source),
+    source, inside = places.member(arguments.below(found.text, given) if found.is_named else given, args.format)
+    return Config(
+        source=source,
         mountpoint="",
         inside=inside,
         format=args.format,
@@ -71,18 +110,3 @@ def run(program: str, argv: Sequence[str]) -> int:
         hdf5_plugins=arguments.folders(args.hdf5_plugins),
         remote=arguments.remote(args),
     )
-    from fsbridge.commands.contents import document, read, table
-    from fsbridge.errors import printable
-
-    name, rows = read(config)
-    broken = sum(row.reason is not None for row in rows)
-    code = FAILED if broken else 0
-    if args.json:
-        members = [document(row) for row in rows]
-        show(json.dumps({"source": config.source, "format": name, "members": members}, indent=2), code)
-    else:
-        width = shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns
-        show(f"{printable(config.source)}: {name}\n{table(rows, width)}", code)
-    if broken:
-        print(f"fsbridge: {broken} of {len(rows)} members have metadata that cannot be read", file=sys.stderr)
-    return code

@@ -11,7 +11,6 @@ import argparse
 import errno
 import os
 import pwd
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +19,9 @@ from fsbridge.config import parse_place
 from fsbridge.errors import SetupError
 
 MACHINE = "/etc/fsbridge.toml"
+
+VARIABLES = "FSBRIDGE_"
+"""How the names of variables begin."""
 
 FILE_BYTES = 1 << 20
 """Most bytes of a file of settings."""
@@ -127,6 +129,11 @@ def spelled(setting: Setting) -> list[str]:
     return [f"--{setting.option}={value}" for value in values]
 
 
+def any_settings() -> bool:
+    """True unless there is neither a file of settings nor a variable: then `settings` need not be asked."""
+    return any(map(os.path.lexists, (MACHINE, user_file()))) or any(name.startswith(VARIABLES) for name in os.environ)
+
+
 def _document(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
@@ -137,6 +144,8 @@ def _document(path: str) -> dict[str, Any]:
         raise SetupError(f"{path}: {error.strerror}", "this file has settings of fsbridge; make it readable") from None
     if len(text) > FILE_BYTES:
         raise SetupError(f"{path}: more than {FILE_BYTES} bytes")
+    import tomllib  # not at the top: most users have no such file
+
     try:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -180,7 +189,7 @@ def _environment(
     parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action], variables: Mapping[str, str]
 ) -> Iterator[Setting]:
     for option, action in known.items():
-        name = f"FSBRIDGE_{option.replace('-', '_').upper()}"
+        name = f"{VARIABLES}{option.replace('-', '_').upper()}"
         text = variables.get(name)
         if text is None:
             continue

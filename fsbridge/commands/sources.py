@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsbridge.commands import arguments, mount
+from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.output import ReaderGone
-from fsbridge.commands.settings import options_of, settings, spelled
+from fsbridge.commands.output import ReaderGone, warnings_to_terminal
+from fsbridge.commands.settings import any_settings, options_of, settings, spelled
 from fsbridge.config import Config, parse_place
 from fsbridge.errors import FsbridgeError, SetupError, printable
 
@@ -51,7 +51,11 @@ class CommandLine:
     def source(self, place: str) -> Source:
         """The source of `SOURCE//PATH`; SetupError names the file and the key that is wrong."""
         given = parse_place(place)[0]
+        if not any_settings():
+            return Source(self.args, given, False)
         if given not in self._sources:
+            from fsbridge.commands import mount
+
             options = mount.parser("fsbridge mount")
             known, ours = options_of(options), options_of(self._parser)
             found = settings(options, given)
@@ -150,10 +154,9 @@ def report(work: Callable[[Problems], None]) -> int:
 
     An interrupt ends the command at once, even if that thread is waiting for a server.
     """
-    from fsbridge.mount.logs import to_terminal
     from fsbridge.threads.parallel import apart
 
-    to_terminal()
+    warnings_to_terminal()
     problems = Problems()
     try:
         apart(lambda: work(problems))

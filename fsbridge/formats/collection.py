@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep
-from fsbridge.formats.detect import detect_directory, detect_key, only, promised, search
+from fsbridge.formats.detect import SEARCHED_LEVELS, detect_directory, detect_key, levels, only, promised, search
 from fsbridge.formats.records import COLLECTION
 from fsbridge.formats.shared import OpenedSources, Shared
 from fsbridge.lru import LRU
@@ -65,6 +65,9 @@ class CollectionSource(Source):
         self.store = store
         self._shared = shared
         self.config = replace(config, format="auto")
+        self.levels = levels(config)
+        self.is_cut = False
+        """True if directories were met in which nothing has been looked for, because they lie too deep."""
         self._open_member = open_member
         self._members = OpenedSources[tuple[Key, Format]](OPEN_MEMBERS)
         self._formats: WeakValueDictionary[str, _MemberFormat] = WeakValueDictionary()  # by key
@@ -75,6 +78,16 @@ class CollectionSource(Source):
     @property
     def root(self) -> CollectionGroup:
         return CollectionGroup(self, ROOT)
+
+    @property
+    def remark(self) -> str | None:
+        if not self.is_cut or self.levels > SEARCHED_LEVELS:
+            return None
+        return f"only {SEARCHED_LEVELS} levels of directories are looked through; --format collection looks deeper"
+
+    def cut(self) -> None:
+        """Note that there is a directory in which nothing is looked for."""
+        self.is_cut = True
 
     def format_at(self, path: Sequence[str]) -> Format:
         """Return the format of the member that the path leads into, if the member is open or anything of it is in use."""
@@ -181,5 +194,8 @@ class CollectionGroup(Group):
         form = detect_directory(store, config, key)
         if form is not None:
             return form
-        beneath = search(store, config, key)
+        if key.count("/") + 1 >= self._source.levels:
+            self._source.cut()
+            return promised(entry.name, True)
+        beneath = search(store, config, key, self._source.levels, self._source.cut)
         return (only(beneath) or COLLECTION) if beneath else promised(entry.name, True)

@@ -43,6 +43,12 @@ _UNREADABLE = (AccessDenied, OSError, *PASSING)
 SEARCHED_DIRECTORIES = 512
 """Directories that are searched for stores when the root itself says nothing."""
 
+SEARCHED_LEVELS = 3
+"""Levels of directories below a source that are searched for stores, unless its format is said to be `collection`.
+
+A directory such as /usr has a zip file or an HDF5 file somewhere, which nobody means.
+"""
+
 SEARCHED_ENTRIES = 4096
 """Most entries that are examined in a directory that is searched for stores. A larger one holds chunks, not stores."""
 
@@ -56,7 +62,7 @@ def detect(store: Store, config: Config) -> Format | None:
     own = detect_directory(store, config, ROOT)
     if own is not None:
         return own
-    found = search(store, config, ROOT)
+    found = search(store, config, ROOT, levels(config))
     if not found:
         root = CandidateDirectory(store, config, ROOT)
         return N5 if root.has("attributes.json") else ZARR2 if root.has(".zattrs") else None
@@ -107,9 +113,15 @@ def promised(name: str, is_dir: bool) -> Format | None:
     return next((form for form in fitting if name.lower().endswith(form.suffixes)), None)
 
 
-def search(store: Store, config: Config, root: Key) -> set[Format]:
-    """Return the formats of stores beneath `root`, searched breadth first.
+def levels(config: Config) -> int:
+    """Return the number of levels below the source that are searched for stores."""
+    return config.limits.depth + 1 if config.format == COLLECTION.name else SEARCHED_LEVELS
 
+
+def search(store: Store, config: Config, root: Key, depth: int, unseen: Callable[[], object] = lambda: None) -> set[Format]:
+    """Return the formats of stores beneath `root`, searched breadth first, at most `depth` levels below the source.
+
+    `unseen` is called if there are directories further down, which are not looked at.
     The search stops at its limits, and as soon as `root` must be a collection: at a second format, or at a store that
     does not keep its data under keys (an HDF5 or zip file, a repository). Raises the first error if no store is found
     and something could not be read.
@@ -131,8 +143,10 @@ def search(store: Store, config: Config, root: Key) -> set[Format]:
                 return {kind}
             if kind is not None:
                 found.add(kind)
-            elif is_dir and key.count("/") < config.limits.depth:
+            elif is_dir and key.count("/") + 1 < depth:
                 queue.append(key)
+            elif is_dir:
+                unseen()
         queue.popleft()
     if refused and not found:
         raise refused.pop(0)
@@ -220,8 +234,12 @@ def unreadable(path: str, error: OSError, config: Config) -> SetupError:
 
 def strange_directory(path: str, config: Config) -> SetupError:
     """Return the error for a directory in which no store was found."""
-    words = f"{path}: no N5, Zarr, HDF5, Hangar or Icechunk store, and none below it"
+    depth = levels(config)
+    where = "none below it" if depth > SEARCHED_LEVELS else f"none in the {depth} levels of directories below it"
+    words = f"{path}: no N5, Zarr, HDF5, Hangar or Icechunk store, and {where}"
     hint = "name the directory of the store itself, or use --format if the store has no metadata"
+    if depth == SEARCHED_LEVELS:
+        hint += "; --format collection looks deeper"
     return SetupError(words, _inside(path, config) or hint)
 
 
@@ -259,6 +277,15 @@ def _above(path: str) -> list[str]:
     while found[-1] != "/" and len(found) < _LEVELS:
         found.append(os.path.dirname(found[-1]))
     return found
+
+
+def store_around(path: str) -> str | None:
+    """Return the store that the directory above `path` is or belongs to; None if there is none.
+
+    Directories between that are no store themselves are common in N5 only, where groups need no document.
+    """
+    form, store = _around(path, Config("", ""))
+    return store if form == N5.name or store == os.path.dirname(path) else None
 
 
 def _inside(path: str, config: Config) -> str:

@@ -97,6 +97,10 @@ class SelectedSource(Source):
         return self._source.format_at((*self._above, *path))
 
     @property
+    def remark(self) -> str | None:
+        return self._source.remark
+
+    @property
     def rests(self) -> bool:
         return self._source.rests
 

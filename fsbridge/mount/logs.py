@@ -128,13 +128,6 @@ class Warnings(logging.Handler):
         logging.getLogger().removeHandler(self)
 
 
-def to_terminal() -> None:
-    """Print a command's warnings like its errors: each on one line, even if quoted names contain line breaks."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Printable("fsbridge: %(message)s"))
-    logging.getLogger().addHandler(handler)
-
-
 _REOPEN = logging.LogRecord(__name__, logging.INFO, __file__, 0, "reopen", None, None)
 
 

@@ -234,6 +234,10 @@ class Store(ABC):
 
     # Of remote stores
 
+    def listed_sizes(self, key: Key, names: Iterable[str]) -> Mapping[str, int]:
+        """Return the sizes of those objects in the directory at `key` that a listing has which is there already."""
+        return {}
+
     def holds(self, key: Key) -> bool:
         """True if a directory is at `key` now, whatever an old listing says. Stale if nothing is left of the store."""
         return True

@@ -21,8 +21,9 @@ from fake_model import FakeArray, FakeGroup, fake_array
 from forking import environment
 from mounting import command, fsbridge
 
-from fsbridge.commands.contents import Row, shorten, table, walk
+from fsbridge.commands.contents import Row, walk
 from fsbridge.commands.info import run
+from fsbridge.commands.member_table import shorten, size, table
 from fsbridge.errors import CorruptData, SetupError, Unsupported
 from fsbridge.metadata import DataType
 from fsbridge.model import Child, Link, Node
@@ -143,7 +144,10 @@ def test_axes_are_those_that_an_image_says_of_its_levels(tmp_path: Path) -> None
     root.create_array("other", shape=(2, 2), dtype="u1")
     members = json.loads(fsbridge("info", "--json", tmp_path / "s.zarr").stdout)["members"]
     told = {member["path"]: member.get("axes") for member in members}
-    assert told["/a/0"] == [{"name": "t", "unit": "second"}, {"name": "x", "unit": "micrometer"}]
+    assert told["/a/0"] == [
+        {"name": "t", "unit": "second", "scale": 1.0, "first": 0.0, "last": 1.0},
+        {"name": "x", "unit": "micrometer", "scale": 0.5, "first": 0.0, "last": 0.5},
+    ]
     assert told["/other"] is None
 
 
@@ -184,7 +188,7 @@ def test_the_files_of_the_store_and_of_groups_are_named_and_open(tmp_path: Path)
 
 def test_a_reason_says_the_name_of_a_file_once(tmp_path: Path) -> None:
     zarr.open_group(tmp_path / "s.zarr", mode="w").create_array("a", shape=(2, 2, 2), dtype="u1")
-    found = fsbridge("info", "--layout", "files", f"{tmp_path}/s.zarr//a.png")
+    found = fsbridge("ls", "--layout", "files", f"{tmp_path}/s.zarr//a.png")
     assert (found.returncode, found.stderr.count("a.png")) == (1, 1)
     assert "the format needs 2 dimensions, and the array has 3" in found.stderr
 
@@ -432,3 +436,7 @@ def test_arrays_that_a_layout_leaves_out_are_named_with_the_reason(
     assert "left_out" not in members["/numbers"]
     with pytest.raises(SetupError, match="unknown layout"):
         run("fsbridge info", [str(tmp_path / "a.zarr"), "--layout", "n6"])
+
+
+def test_sizes_of_any_magnitude() -> None:
+    assert [size(count) for count in (999, 1e6, 8e12, 8e15, 8e18, 2e21)] == ["999B", "1MB", "8TB", "8PB", "8EB", "2e+03EB"]

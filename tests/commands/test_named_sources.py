@@ -92,7 +92,7 @@ def test_a_name_may_stand_for_a_group_or_an_array(write: Write) -> None:
     assert (said("ls", "sub"), said("cat", "sub//0.0")) == (shown, said("cat", "n.n5//a/0.0", "--layout", "zarr2"))
     assert "1 arrays" in fsbridge("verify", "sub").stderr
     assert said("info", "sub").splitlines()[1:]
-    assert said("info", "sub//0.0").endswith(" 0.0\n")
+    assert said("ls", "-l", "sub//0.0").endswith(" 0.0\n")
 
 
 def test_a_path_is_no_name(write: Write) -> None:

@@ -20,7 +20,6 @@ import numpy as np
 from fsbridge.codecs import Buffer, Decoder, objects
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats import dtypes
-from fsbridge.formats.hdmf.unpickle import read_object_array
 from fsbridge.metadata import DataType
 
 PATH_CHARACTERS = 512
@@ -116,6 +115,8 @@ def _parsed(text: str) -> Any:
 
 
 def _elements(data: Buffer, items: int) -> Sequence[Any]:
+    from fsbridge.formats.hdmf.unpickle import read_object_array  # not at the top: no other store needs it
+
     array = read_object_array(data)
     if len(array.elements) != items:
         raise CorruptData(f"a pickle of {len(array.elements)} elements where the chunk has {items}")

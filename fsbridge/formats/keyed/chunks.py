@@ -33,6 +33,9 @@ class KeyedChunks(Chunks):
     def find_all(self, indices: Sequence[Index]) -> dict[Index, ChunkInfo | None]:
         return self.files.find_all(indices)
 
+    def listed_sizes(self, indices: Sequence[Index]) -> dict[Index, int]:
+        return self.files.listed_sizes(indices)
+
     def removed_ns(self, indices: Collection[Index]) -> int:
         return self.files.removed_ns(indices)
 

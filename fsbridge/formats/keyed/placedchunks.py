@@ -186,6 +186,15 @@ class ChunkFiles(ABC):
                     found[names[name]] = None if stat is None else _info(stat)
         return found
 
+    def listed_sizes(self, indices: Sequence[Index]) -> dict[Index, int]:
+        """See `model.Chunks.listed_sizes`."""
+        wanted: dict[Key, dict[str, Index]] = {}  # by directory, and by name
+        for index in indices:
+            key = self.key(index)
+            wanted.setdefault(key.parent, {})[key.name] = index
+        found = {place: self.store.listed_sizes(place, names) for place, names in wanted.items()}
+        return {names[name]: size for place, names in wanted.items() for name, size in found[place].items()}
+
     def removed_ns(self, indices: Collection[Index]) -> int:
         if self.store.prefixes:
             return 0

@@ -13,7 +13,7 @@ long (`answers.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from fsbridge.config import Config
@@ -155,6 +155,11 @@ class ObjectStore(Store):
         if not there:
             raise Stale(f"{self.describe(ROOT)}: no longer there")
         return False
+
+    def listed_sizes(self, key: Key, names: Iterable[str]) -> Mapping[str, int]:
+        level = self._listings.known(key)
+        places = {} if level is None else {name: level.find(name) for name in names}
+        return {name: level.sizes[place] for name, place in places.items() if level is not None and place is not None}
 
     def shows(self, key: Key) -> bool:
         return self._listings.shows(key)

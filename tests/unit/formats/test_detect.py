@@ -512,7 +512,7 @@ def test_members_outside_the_collection_are_not_opened(tmp_path: Path, opened: l
 def test_plain_directories_end_somewhere(tmp_path: Path, opened: list[Source]) -> None:
     root = mixed(tmp_path / "c")
     (root / "sub/loop").symlink_to("..")
-    source: Any = open_at(root, opened, limits=Limits(depth=5))
+    source: Any = open_at(root, opened, "collection", limits=Limits(depth=5))
     group = source.root
     for name in ["sub", "loop", "sub", "loop", "sub"]:
         group = group.child(name)

@@ -1,0 +1,117 @@
+"""What an array means as JSON values: axes with spacing and range, unit, missing and fill value, place, image.
+
+Not here: how it is found out (`meaning/`), the words of the table (`member_table.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fsbridge.meaning import Axis, Meaning, Positions
+from fsbridge.meaning.attributes import WORDS
+from fsbridge.meaning.times import DAY, Dates, times
+from fsbridge.metadata import JSON, ArrayMetadata
+
+HOUR, MINUTE, SECOND = DAY // 24, DAY // 1440, DAY // 86400
+
+_LEAST_MONTH = 28 * DAY
+_PERIODS = {
+    1: "monthly", 12: "yearly",
+    DAY: "daily", 7 * DAY: "weekly", HOUR: "hourly", MINUTE: "every minute", SECOND: "every second",
+}  # fmt: skip
+"""Words for a number of months, or of microseconds."""
+
+UNEVEN = "uneven"
+
+
+def facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
+    """Return the fields of a row (`contents.Row`) that say what the array means. What is not known is left out."""
+    values, system, image = meaning.values, meaning.system, meaning.image
+    known = any(axis.name or axis.unit or axis.scale is not None for axis in meaning.axes)
+    axes = [
+        _axis(axis, length, meaning.positions.get(number))
+        for number, (axis, length) in enumerate(zip(meaning.axes, metadata.shape, strict=True))
+    ]
+    found = {
+        "axes": axes if known else None,
+        "unit": values.unit,
+        "missing": list(map(number, values.missing)) or None,
+        "fill": _fill(metadata),
+        "packing": None if values.packing is None else dict(zip(("factor", "offset"), values.packing, strict=True)),
+        "place": None if system is None else {"epsg": system.code, "geographic": system.geographic},
+        "image": None if image is None else {"name": image.name, "channels": [channel.label for channel in image.channels]},
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def number(value: float) -> JSON:
+    """Return a number as JSON can write it: the word for it if it is not finite."""
+    return value if math.isfinite(value) else next(word for word, known in WORDS.items() if repr(known) == repr(value))
+
+
+def _fill(metadata: ArrayMetadata) -> JSON:
+    """Return the value that elements have where no chunk is stored; None if there is none, or no single one."""
+    fill, dtype = metadata.fill, metadata.dtype.numpy
+    if not isinstance(fill, bytes):
+        return fill
+    if dtype is None or metadata.dtype.serializer != "bytes" or dtype.kind not in "biufcUS" or not dtype.itemsize:
+        return None
+    value = np.frombuffer(fill, dtype)[0]
+    if dtype.kind in "cS":
+        return str(value) if dtype.kind == "c" else value.decode("ascii", "backslashreplace")
+    return number(float(value)) if dtype.kind == "f" else value.item()
+
+
+def _axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSON]:
+    """Return name and unit, and the spacing and the range as far as they are known; of dates, also how often one comes."""
+    found: dict[str, JSON] = {"name": axis.name, "unit": axis.unit}
+    if positions is not None and len(positions) == length:
+        ends = positions[[0, -1]].tolist() if length else []
+    elif axis.scale is not None:
+        found["scale"] = axis.scale
+        ends = [axis.offset, axis.offset + axis.scale * (length - 1)] if length else []
+    else:
+        return found
+    counted = times(axis.unit, axis.calendar)
+    if counted is not None and ends and all(map(math.isfinite, ends)):
+        moments = [counted.dates(end) for end in ends]
+        if None not in moments:
+            if axis.calendar is not None:
+                found["calendar"] = axis.calendar
+            found |= zip(("first", "last"), (moment.text() for moment in moments if moment is not None), strict=True)
+            if length > 1:
+                found["every"] = _period(axis, length, positions, counted.length, counted.dates)
+            return found
+    found |= zip(("first", "last"), map(number, ends), strict=False)
+    return found
+
+
+def _period(axis: Axis, length: int, positions: Positions | None, unit: float, dates: Dates) -> str:
+    """Return how often there is a date, in words."""
+    step = None if axis.scale is None or positions is not None else round(abs(axis.scale) * unit / 1000) * 1000
+    if step is None or step >= _LEAST_MONTH:
+        ordered = axis.offset + np.arange(length) * (axis.scale or 0) if positions is None else positions
+        months = _months(ordered.tolist(), dates)
+        if months:
+            return _PERIODS.get(months, f"every {months} months")
+    if step is None:
+        return UNEVEN
+    if step in _PERIODS:
+        return _PERIODS[step]
+    size, word = next(
+        ((size, word) for size, word in ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes")) if step >= size), (SECOND, "s")
+    )
+    return f"every {step / size:.7g} {word}"
+
+
+def _months(values: Sequence[float], dates: Dates) -> int:
+    """Return the number of months from each date to the next; 0 if it is not always the same."""
+    moments = [dates(value) if math.isfinite(value) else None for value in values]
+    counts = [moment.year * 12 + moment.month for moment in moments if moment is not None]
+    steps = {abs(later - sooner) for sooner, later in pairwise(counts)}
+    return steps.pop() if len(steps) == 1 and len(counts) == len(values) else 0

@@ -1,0 +1,66 @@
+"""A group or array of a store, however its path is written: `STORE//PATH`, and `STORE/PATH` where that is one path.
+
+Not here: `SOURCE//PATH` of a mount (`arguments.py`), whose root is there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+from fsbridge.commands import arguments
+
+Place: TypeAlias = tuple[str, tuple[str, ...]]
+"""A source, and the names that lead to a member of it."""
+
+NETCDF = ".nc"
+"""The name promises no format, because a file of netCDF-3 has it, too. But nothing lies below such a file."""
+
+
+def member(text: str, form: str = "auto") -> Place:
+    """Return the store and the path in it that `text` means. `form`: the format that the user names, if any.
+
+    Without `//`, the store is the HDF5 or zip file on the way, or the outermost store around a directory. A directory of a
+    format that the user names is the store itself.
+    """
+    source, inside = arguments.source_and_path(text)
+    if "://" in source:
+        return _of_url(arguments.source(source), inside)
+    above, names = _of_path(arguments.not_misspelt(source), form == "auto")
+    return above, (*names, *inside)
+
+
+def _of_url(url: str, inside: tuple[str, ...]) -> Place:
+    """Split a URL behind the first name that promises a store."""
+    from fsbridge.formats.detect import promised
+
+    scheme, _, path = url.rpartition("://")
+    parts = path.rstrip("/").split("/")
+    for number, name in enumerate(parts[:-1], 1):
+        if number > 1 and (promised(name, False) or promised(name, True) or name.endswith(NETCDF)):
+            return f"{scheme}://{'/'.join(parts[:number])}", (*parts[number:], *inside)
+    return url, inside
+
+
+def _of_path(path: str, upwards: bool) -> Place:
+    names: list[str] = []
+    above = path.rstrip("/")
+    while above and not os.path.lexists(above):
+        above, _, name = above.rpartition("/")
+        names.insert(0, name)
+    if names and os.path.isfile(above):
+        return above, tuple(filter(None, names))
+    return _around(path) if upwards and not names and os.path.isdir(path) else (path, ())
+
+
+def _around(path: str) -> Place:
+    """Return the outermost store around a directory, as long as each directory on the way is of it."""
+    from fsbridge.formats.detect import store_around
+
+    whole = arguments.absolute(path)
+    store = whole
+    while (found := store_around(store)) is not None:
+        store = found
+    if store == whole:
+        return path, ()
+    return store, tuple(os.path.relpath(whole, store).split("/"))

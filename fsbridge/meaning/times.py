@@ -1,0 +1,149 @@
+"""Times that are counted from a moment, as in `days since 2000-01-01`: their dates in each calendar of climate models.
+
+Pure. Not here: which attributes say the unit and the calendar (`conventions/cf.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import accumulate
+from typing import NamedTuple, TypeAlias
+
+from fsbridge.meaning.units import fold, seconds
+
+DAY = 86_400_000_000
+"""Microseconds of a day."""
+
+_SINCE = re.compile(
+    r"(\S+)\s+since\s+(\d{1,5})-(\d{1,2})-(\d{1,2})(?:[T\s]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d*))?)?)?"
+    r"\s*(?:UTC|Z|[+-]?0{1,2}(?::?00)?)?",
+    re.ASCII,
+)
+"""Unit, date and time of day. In another time zone, or with another spelling, it is not known what is counted."""
+
+_MONTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_YEARS = {
+    "noleap": _MONTHS, "365_day": _MONTHS, "all_leap": (31, 29, *_MONTHS[2:]), "366_day": (31, 29, *_MONTHS[2:]),
+    "360_day": (30,) * 12,
+}  # fmt: skip
+"""The lengths of months where all years are alike."""
+
+_REFORM = 2_299_161
+"""The Julian day of 1582-10-15, the first one of the Gregorian calendar."""
+
+_EARLIEST = 1
+"""The first year of calendars whose earlier years are counted in several ways."""
+
+
+class Moment(NamedTuple):
+    """A date, and the microseconds of the day that have passed."""
+
+    year: int
+    month: int
+    day: int
+    passed: int
+
+    def text(self) -> str:
+        """Return it as ISO 8601 spells it, without a time of day at midnight."""
+        date = f"{self.year:04d}-{self.month:02d}-{self.day:02d}"
+        minutes, left = divmod(self.passed, 60_000_000)
+        if not self.passed:
+            return date
+        tail = f":{left / 1e6:09.6f}".rstrip("0").rstrip(".") if left % 1_000_000 else f":{left // 1_000_000:02d}"
+        return f"{date}T{minutes // 60:02d}:{minutes % 60:02d}{tail if left else ''}"
+
+
+Dates: TypeAlias = Callable[[float], Moment | None]
+"""Returns the moment that a number stands for; None for one before the calendar begins."""
+
+
+class Times(NamedTuple):
+    """How numbers of a unit count time. `length`: microseconds of one unit."""
+
+    length: float
+    dates: Dates
+
+
+def times(unit: str | None, calendar: str | None) -> Times | None:
+    """Return how a unit such as `days since 2000-01-01` counts; None if it does not count from a known moment.
+
+    `calendar`: None for the standard one. Months and years have no one length, so nothing is said about them.
+    """
+    match = _SINCE.fullmatch((unit or "").strip())
+    system = _System.of((calendar or "standard").casefold())
+    if match is None or system is None:
+        return None
+    length = {"d": DAY, "day": DAY, "days": DAY}.get(match[1].casefold(), (seconds(fold(match[1])) or 0) * 1e6)
+    year, month, day = int(match[2]), int(match[3]), int(match[4])
+    start = system.number(year, month, day)
+    if not length or start is None:
+        return None
+    hours, minutes, whole = (int(match[index] or 0) for index in (5, 6, 7))
+    part = int(float(f"0.{match[8] or 0}") * 1e6)
+    passed = ((hours * 60 + minutes) * 60 + whole) * 1_000_000 + part
+
+    def date(value: float) -> Moment | None:
+        number, rest = divmod(start * DAY + passed + round(value * length / 1000) * 1000, DAY)
+        found = system.date(number)
+        return None if found is None else Moment(*found, rest)
+
+    return Times(length, date)
+
+
+class _System(NamedTuple):
+    """A calendar: the number of a date, None if there is no such date, and the date of a number."""
+
+    number: Callable[[int, int, int], int | None]
+    date: Callable[[int], tuple[int, int, int] | None]
+
+    @classmethod
+    def of(cls, name: str) -> _System | None:
+        if name in _YEARS:
+            return _alike(_YEARS[name])
+        if name not in ("standard", "gregorian", "proleptic_gregorian", "julian"):
+            return None
+        reform = {"proleptic_gregorian": 0, "julian": None}.get(name, _REFORM)
+
+        def number(year: int, month: int, day: int) -> int | None:
+            gregorian, julian = _julian_day(year, month, day, True), _julian_day(year, month, day, False)
+            found = julian if reform is None or gregorian < reform else gregorian
+            return found if year >= _EARLIEST and date(found) == (year, month, day) else None
+
+        def date(number: int) -> tuple[int, int, int] | None:
+            found = _of_julian_day(number, reform is not None and number >= reform)
+            return found if found[0] >= _EARLIEST else None
+
+        return cls(number, date)
+
+
+def _alike(months: tuple[int, ...]) -> _System:
+    before, year_days = list(accumulate(months, initial=0)), sum(months)
+
+    def number(year: int, month: int, day: int) -> int | None:
+        there = 1 <= month <= 12 and 1 <= day <= months[month - 1]
+        return year * year_days + before[month - 1] + day - 1 if there else None
+
+    def date(number: int) -> tuple[int, int, int] | None:
+        year, rest = divmod(number, year_days)
+        month = next(month for month in range(1, 13) if rest < before[month])
+        return (year, month, rest - before[month - 1] + 1) if year >= 0 else None
+
+    return _System(number, date)
+
+
+def _julian_day(year: int, month: int, day: int, gregorian: bool) -> int:
+    """Return the Julian day of a date at noon (Richards 2013)."""
+    late = (14 - month) // 12
+    years, months = year + 4800 - late, month + 12 * late - 3
+    days = day + (153 * months + 2) // 5 + 365 * years + years // 4
+    return days - years // 100 + years // 400 - 32045 if gregorian else days - 32083
+
+
+def _of_julian_day(number: int, gregorian: bool) -> tuple[int, int, int]:
+    """Return year, month and day of a Julian day (Richards 2013)."""
+    f = number + 1401 + ((4 * number + 274277) // 146097 * 3 // 4 - 38 if gregorian else 0)
+    e = 4 * f + 3
+    h = 5 * (e % 1461 // 4) + 2
+    month = (h // 153 + 2) % 12 + 1
+    return e // 1461 - 4716 + (14 - month) // 12, month, h % 153 // 5 + 1
