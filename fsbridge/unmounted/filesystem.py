@@ -67,7 +67,26 @@ class _Named(type(AbstractFileSystem)):  # type: ignore[misc]  # fsspec has no t
 
 
 class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[misc]
-    """One source, opened in this process. Thread-safe; pickled, or in a forked process, it opens the source again."""
+    """One source, opened in this process. Thread-safe; pickled, or in a forked process, it opens the source again.
+
+    Options, which mean what those of `fsbridge mount` mean:
+
+    - `source`: a path or URL.
+    - `layout`: `zarr3` (default), `zarr2`, `n5`, `files`, or several as `zarr3,files`; `files`: file types that are listed.
+    - `format`: of the source, if it is not to be detected.
+    - `inside`: names that lead to the group or array that is shown; `include`, `exclude`: patterns of paths in it.
+    - `chunk_separator`, `consolidated`: of the layout `zarr2`.
+    - `cache_size`: bytes of memory for decoded chunks; `spill_dir`, `spill_size`: a folder for more, and its bytes.
+    - `immutable`: the source never changes; `metadata_ttl`: seconds for which a server's answers hold; `verify`: compare
+      digests of Hangar samples.
+    - `metadata_deadline`, `read_deadline`: seconds to wait for a store; `limits`: of what a store may contain, a
+      `fsbridge.config.Limits`.
+    - `allow_external`: folders that links may lead to; `hdf5_plugins`: folders of filters for HDF5.
+    - `anonymous`, `profile`, `region`, `endpoint`, `allow_http`, `absent_403`, `block_cache`, `block_cache_size`,
+      `listing_ttl`: of object storage.
+
+    fsspec keeps one instance for the same options until `close`.
+    """
 
     protocol: ClassVar[str] = "fsbridge"
     root_marker: ClassVar[str] = ""
@@ -105,8 +124,24 @@ class FsbridgeFileSystem(AbstractFileSystem, metaclass=_Named):  # type: ignore[
             remote=Remote(**remote),
             **plain,
         )
-        self.tree = VirtualTree(config)
-        close_unused(self, self.tree.close)
+        self._tree: VirtualTree | None = VirtualTree(config)
+        close_unused(self, self._tree.close)
+
+    @property
+    def tree(self) -> VirtualTree:
+        """The tree of the source. Raises ValueError once it is closed."""
+        if self._tree is None:
+            raise ValueError("this file system has been closed")
+        return self._tree
+
+    def close(self) -> None:
+        """Close the source, and have fsspec forget this file system. Files of it that are open cannot be read any more."""
+        known = type(self)._cache
+        for token in [token for token, other in list(known.items()) if other is self]:
+            known.pop(token, None)
+        if self._tree is not None:
+            self._tree.close()
+            self._tree = None
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import pickle
+import re
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import numpy as np
 import pandas
 import pytest
 import tifffile
+import waiting
 import xarray
 import zarr
 from fake_s3 import FakeS3
@@ -20,6 +24,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from source_places import numbers, upload, write_each
 
 from fsbridge.errors import SetupError
+from fsbridge.unmounted import filesystem
 
 
 @pytest.fixture(scope="module")
@@ -235,3 +240,35 @@ def test_a_subdirectory_is_a_file_system(each: dict[str, Path], tmp_path: Path) 
     assert fs.ls("", detail=False) == ["b.json", "b.npy", "index.html"]
     files(each["zarr3"]).get("a", str(tmp_path / "copy"), recursive=True)
     assert (np.load(tmp_path / "copy/b.npy") == numbers()).all()
+
+
+def test_the_class_documents_its_options() -> None:
+    """An editor shows this text, and `help` does."""
+    documented = set(re.findall(r"`(\w+)`", filesystem.FsbridgeFileSystem.__doc__ or ""))
+    taken = filesystem._PLAIN | filesystem._REMOTE | {"source", "layout", "files"}
+    assert taken - documented == set()
+    assert documented - taken - {"zarr3", "zarr2", "n5", "files", "close"} == set()
+    assert fsspec.get_filesystem_class("fsbridge") is filesystem.FsbridgeFileSystem
+
+
+def test_nothing_is_left_of_a_file_system_that_is_closed(each: dict[str, Path]) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def used(place: Path) -> Any:
+        fs = files(place)
+        assert fs.cat_file("a/b.npy")
+        return fs
+
+    for place in each.values():
+        used(place).close()  # the first one of its format starts what all share
+        before = descriptors()
+        fs = used(place)
+        reference = weakref.ref(fs)
+        assert files(place) is fs
+        fs.close()
+        with pytest.raises((OSError, ValueError)):
+            fs.cat_file("a/b.npy")
+        del fs
+        assert reference() is None, "fsspec, or something else, still has it"
+        waiting.until(lambda before=before: descriptors() <= before)
