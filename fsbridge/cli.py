@@ -18,11 +18,10 @@ import traceback
 from collections.abc import Sequence
 
 from fsbridge import __version__
-from fsbridge.commands import COMMANDS, command
-from fsbridge.commands.argument_types import nearest
+from fsbridge.commands import COMMANDS, CTL, command
 from fsbridge.commands.arguments import USAGE, Parser
 from fsbridge.commands.output import SYSTEM, ReaderGone
-from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.errors import FsbridgeError, SetupError, nearest, perhaps
 
 INTERRUPTED = 8
 
@@ -44,13 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             print("\n".join(versions()))
             return 0
+        if argv[1:2] == [CTL]:
+            return _ctl(argv[2:])
         if len(argv) > 1 and argv[1] in COMMANDS:
             return command(argv[1]).run(f"fsbridge {argv[1]}", argv[2:])
         if len(argv) == 1 or (argv[1].startswith("-") and len(argv) == 2):
             _overview().parse_args(argv[1:] or ["--help"])
-        if re.fullmatch("[a-z][a-z-]*", argv[1]) and not os.path.lexists(argv[1]):
-            near = nearest(argv[1], COMMANDS)
-            hint = f"perhaps fsbridge {near}?" if near else f"commands: {', '.join(COMMANDS)}"
+        if re.fullmatch("[A-Za-z][A-Za-z0-9_-]*", argv[1]) and not os.path.lexists(argv[1]):
+            near = nearest(argv[1].lower(), [CTL, *_words()]) or next(
+                (name for name in COMMANDS if name == f"{CTL} {argv[1]}"), ""
+            )
+            hint = f"perhaps fsbridge {near}?" if near else f"commands: {', '.join(_words())}"
             raise SetupError(f"{argv[1]}: neither a command nor a store", hint, USAGE)
         return command("mount").run("fsbridge", argv[1:])
     except SetupError as error:
@@ -67,6 +70,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.flags.dev_mode:
             raise
         return _said(_unexpected(error))
+
+
+def _words(ctl: bool = False) -> list[str]:
+    """Return the names of commands of one word, or the second words of those behind `ctl`."""
+    second = [name.removeprefix(f"{CTL} ") for name in COMMANDS if name.startswith(f"{CTL} ")]
+    return second if ctl else [name for name in COMMANDS if " " not in name]
+
+
+def _ctl(words: list[str]) -> int:
+    """Run a command behind `ctl`."""
+    if words[:1] in ([], ["-h"], ["--help"]):
+        _overview(f"{CTL} ").parse_args(["--help"])
+    name = f"{CTL} {words[0]}"
+    if name not in COMMANDS:
+        raise SetupError(f"{name}: no such command", perhaps(words[0], f"commands of {CTL}", _words(ctl=True)), USAGE)
+    return command(name).run(f"fsbridge {name}", words[1:])
 
 
 def _said(error: SetupError) -> int:
@@ -99,15 +118,19 @@ def _plain_words(words: list[str]) -> list[str]:
     return ["umount", *words[1:]] if words[:1] == ["unmount"] else words
 
 
-def _overview() -> argparse.ArgumentParser:
+def _overview(ctl: str = "") -> argparse.ArgumentParser:
+    """Return a parser that describes all commands, or, with `ctl `, those behind that word."""
+    bare = "" if ctl else "\n       fsbridge SOURCE MOUNTPOINT [-o OPTION,...]"
     parser = Parser(
-        prog="fsbridge",
-        description="Mount an N5, Zarr or HDF5 store as ordinary files.",
-        usage="fsbridge COMMAND ...\n       fsbridge SOURCE MOUNTPOINT [-o OPTION,...]",
-        epilog="fsbridge COMMAND --help describes each command.",
+        prog=f"fsbridge {ctl}".rstrip(),
+        description="Change or show what few need." if ctl else "Mount an N5, Zarr or HDF5 store as ordinary files.",
+        usage=f"fsbridge {ctl}COMMAND ...{bare}",
+        epilog=f"fsbridge {ctl}COMMAND --help describes each command.",
     )
     parser.add_argument("-V", "--version", action="version", version=f"fsbridge {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for name, does in COMMANDS.items():
-        commands.add_parser(name, help=does)
+    for name in _words(bool(ctl)):
+        commands.add_parser(name, help=COMMANDS[ctl + name])
+    if not ctl:
+        commands.add_parser(CTL, help=f"change or show what few need: {', '.join(_words(ctl=True))}")
     return parser

@@ -22,6 +22,7 @@ Not here: the translation of exceptions into FUSE replies (`kernel/boundary.py`,
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 from typing import ClassVar, Self
 
 
@@ -158,6 +159,20 @@ class SetupError(FsbridgeError):
         message = printable(message)
         super().__init__(f"{message}\n  {printable(hint)}" if hint else message)
         self.exit_code = exit_code
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return the word of `known` that `word` is most like; empty if it is like none."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1, 0.8)), "")
+
+
+def perhaps(word: str, what: str, known: Iterable[str]) -> str:
+    """Return a hint for a `word` that is not `known`: the one that is most like it, or all of them; `what` they are."""
+    names = list(known)
+    near = nearest(word, names)
+    return f"perhaps {near}? {what}: {', '.join(names)}" if near else f"{what}: {', '.join(names)}"
 
 
 def printable(text: str) -> str:

@@ -30,7 +30,7 @@ def escaped(text: str) -> str:
 
 def pages() -> dict[str, str]:
     """All pages by file name: `man1/fsbridge.1`."""
-    found = {f"man1/fsbridge-{name}.1": "\n".join(_command(name)) + "\n" for name in COMMANDS}
+    found = {f"man1/fsbridge-{name.replace(' ', '-')}.1": "\n".join(_command(name)) + "\n" for name in COMMANDS}
     found["man1/fsbridge.1"] = "\n".join(_overview()) + "\n"
     found["man8/mount.fsbridge.8"] = "\n".join(_helper()) + "\n"
     for path in sorted(PROSE.glob("*.7")):
@@ -50,13 +50,13 @@ def _overview() -> Iterator[str]:
     yield "\\fBfsbridge\\fR \\fISOURCE MOUNTPOINT\\fR [\\fB\\-o\\fR \\fIOPTION\\fR,...]"
     yield from (".SH DESCRIPTION", _prose("fsbridge.1.txt"), ".SH COMMANDS")
     for name, does in COMMANDS.items():
-        yield from (".TP", f"\\fBfsbridge\\-{escaped(name)}\\fR(1)", escaped(does))
+        yield from (".TP", f"\\fBfsbridge\\-{escaped(name.replace(' ', '-'))}\\fR(1)", escaped(does))
     yield from _see_also("fsbridge(1)")
 
 
 def _command(name: str) -> Iterator[str]:
     parser = command(name).parser(f"fsbridge {name}")
-    yield from _title(f"fsbridge-{name}", 1, COMMANDS[name])
+    yield from _title(f"fsbridge-{name.replace(' ', '-')}", 1, COMMANDS[name])
     yield ".SH SYNOPSIS"
     yield escaped(" ".join(parser.format_usage().removeprefix("usage: ").split()))
     yield from (".SH DESCRIPTION", escaped(parser.description or ""))
@@ -67,7 +67,7 @@ def _command(name: str) -> Iterator[str]:
             yield from (f".SH {head.upper()}", escaped(rest))
         else:
             yield from (".PP", escaped(line))
-    yield from _see_also(f"fsbridge-{name}(1)")
+    yield from _see_also(f"fsbridge-{name.replace(' ', '-')}(1)")
 
 
 def options(parser: argparse.ArgumentParser) -> Iterator[str]:

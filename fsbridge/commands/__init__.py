@@ -14,10 +14,6 @@ COMMANDS = {
     "list": "list the mounts of this machine",
     "status": "show what mounts are doing",
     "errors": "show why reads of a mount failed",
-    "log-level": "change how much a running mount logs",
-    "access-log": "make a running mount log what is read",
-    "config": "show the options that come from files and the environment",
-    "cache": "show or clear the content of a block cache",
     "doctor": "find what keeps mounts from working, and what helps",
     "completion": "print a completion script for a shell",
     "install-helper": "make the type fsbridge work in mount(8) and /etc/fstab",
@@ -30,8 +26,18 @@ COMMANDS = {
     "digest": "print a checksum of each array, the same in every format",
     "diff": "show where two stores differ, whatever their formats",
     "run": "run a program with a private mount of SOURCE",
+    "ctl log-level": "change how much a running mount logs",
+    "ctl access-log": "make a running mount log what is read",
+    "ctl config": "show the options that come from files and the environment",
+    "ctl cache": "show or clear the content of a block cache",
 }
-"""Every command and what it does. The module of its name in `commands/`, `_` for `-`, parses its arguments and runs it."""
+"""Every command and what it does. The module of its name in `commands/`, `_` for `-`, parses its arguments and runs it.
+
+Those that few need stand behind `ctl`, which is no part of their modules' names.
+"""
+
+CTL = "ctl"
+"""The first word of commands of two words."""
 
 
 class Command(Protocol):
@@ -48,7 +54,7 @@ class Command(Protocol):
 
 def command(name: str) -> Command:
     """Import the module of one of `COMMANDS`."""
-    return cast(Command, import_module(f"fsbridge.commands.{name.replace('-', '_')}"))
+    return cast(Command, import_module(f"fsbridge.commands.{name.removeprefix(f'{CTL} ').replace('-', '_')}"))
 
 
 def whole() -> Parser:
@@ -58,7 +64,10 @@ def whole() -> Parser:
         "-V", "--version", action="store_true", help="print the version; with --verbose, also of all libraries"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    further = commands.add_parser(CTL, help="what few need", prog=f"fsbridge {CTL}")
+    places = {False: commands, True: further.add_subparsers(title="commands", metavar="COMMAND")}
     for name, does in COMMANDS.items():
         own = command(name).parser(f"fsbridge {name}")
-        commands.add_parser(name, help=does, description=own.description, parents=[own], add_help=False)
+        word = name.removeprefix(f"{CTL} ")
+        places[word != name].add_parser(word, help=does, description=own.description, parents=[own], add_help=False)
     return parser

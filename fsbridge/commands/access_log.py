@@ -1,4 +1,4 @@
-"""`fsbridge access-log`: have a running mount write down what is read. Not here: what is written (`mount/logs.py`).
+"""`fsbridge ctl access-log`: have a running mount write down what is read. Not here: what is written (`mount/logs.py`).
 
 This command opens the file and hands it to the daemon, so the daemon needs no right to open anything.
 """
@@ -19,7 +19,7 @@ def parser(program: str) -> Parser:
         prog=program,
         description="Make a running mount append one line of JSON to FILE for each open, and for each read that was not "
         "answered from memory.",
-        epilog="example: fsbridge access-log /mnt/brain reads.jsonl; myprogram; fsbridge access-log /mnt/brain --off",
+        epilog="example: fsbridge ctl access-log /mnt/brain reads.jsonl; program; fsbridge ctl access-log /mnt/brain --off",
     )
     parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT", help="a mount of fsbridge")
     parser.add_argument("file", type=types.path, metavar="FILE", nargs="?", help="the file that gets the lines")

@@ -9,7 +9,7 @@ import argparse
 import grp
 import pwd
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from fsbridge.config import LEAST_CACHE
 
@@ -125,10 +125,3 @@ def seconds(text: str) -> float:
     if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(e-?[0-9]+)?", text) is None or float(text) > 86400:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to a day")
     return float(text)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the word of `known` that `word` is most like; empty if it is like none."""
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, list(known), 1, 0.8)), "")

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fsbridge.commands import argument_types as types
-from fsbridge.commands.argument_types import nearest
 from fsbridge.config import Config, Remote, parse_place
-from fsbridge.errors import SetupError
+from fsbridge.errors import SetupError, nearest
 
 USAGE = 1
 """The exit code of mount(8) for wrong usage."""
@@ -107,14 +106,9 @@ def add_tree(parser: Parser) -> None:
     add("--spill-size", type=types.size, metavar="SIZE", help="most bytes in --spill-dir (default: 4G)")
     add = parser.group(FRESHNESS).add_argument
     add("--immutable", action="store_true", help="the store never changes, so check nothing twice")
-    add("--no-read-ahead", action="store_true", help="do not read ahead; slower (for finding faults)")
-    add(
-        "--loop-limit",
-        type=types.milliseconds,
-        default=0.0,
-        metavar="MS",
-        help="log requests that keep the event loop busy for longer than MS milliseconds (for tests)",
-    )
+    # For tests: do not read ahead; log requests that keep the event loop busy for longer than so many milliseconds.
+    add("--no-read-ahead", action="store_true", help=argparse.SUPPRESS)
+    add("--loop-limit", type=types.milliseconds, default=0.0, metavar="MS", help=argparse.SUPPRESS)
     add("--no-verify", action="store_true", help="do not verify the digests of Hangar samples")
 
 
@@ -196,6 +190,26 @@ def add_shared(parser: Parser) -> None:
     add_tree(parser)
     add_permissions(parser)
     add_remote(parser)
+
+
+FURTHER = "further options, of caches and of stores in object storage, are those of: fsbridge mount --help"
+"""The last line of the help of commands that call `add_reading`."""
+
+_READING = frozenset(("format", "layout", "files", "include_nodes", "exclude_nodes", "allow_external", "anonymous"))
+"""The shared options that the help of such a command describes."""
+
+
+def add_reading(parser: Parser) -> None:
+    """Add all options of a command that only looks at the tree. Its help describes few of them."""
+    own = set(parser._actions)
+    add_shared(parser)
+    add_selection(parser)
+    for action in parser._actions:
+        if action not in own and action.dest not in _READING:
+            action.help = argparse.SUPPRESS
+    for group in parser._action_groups:
+        group.description = None
+    parser.epilog = f"{FURTHER}\n{parser.epilog}"
 
 
 def config(args: argparse.Namespace, given: str, mountpoint: str = "", **more: Any) -> Config:

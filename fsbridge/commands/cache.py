@@ -1,4 +1,4 @@
-"""`fsbridge cache`: what a block cache holds, by store. Not here: the cache itself (`store/remote/blocks.py`)."""
+"""`fsbridge ctl cache`: what a block cache holds, by store. Not here: the cache itself (`store/remote/blocks.py`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Show how much of each store is in the block cache in DIR (the directory of --block-cache).",
-        epilog="example: fsbridge cache --clear /var/cache/fsbridge",
+        epilog="example: fsbridge ctl cache --clear /var/cache/fsbridge",
     )
     parser.add_argument("folder", type=types.path, metavar="DIR")
     how = parser.add_mutually_exclusive_group()

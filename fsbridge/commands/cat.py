@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments
@@ -23,8 +24,7 @@ def parser(program: str) -> Parser:
         epilog="exit codes: 0 all is printed; 1 wrong usage, no such store, or something cannot be read; 8 interrupted",
     )
     parser.add_argument("places", type=types.path, metavar="SOURCE//PATH", nargs="+", help=arguments.PLACE)
-    arguments.add_shared(parser)
-    arguments.add_selection(parser)
+    arguments.add_reading(parser)
     return parser
 
 
@@ -37,6 +37,6 @@ def run(program: str, argv: Sequence[str]) -> int:
 def _print(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
     for place in args.places:
         tree, path = opened.at(place)
-        with problems.at(path or place), tree.open(path) as file:
+        with problems.at(path or place, partial(opened.elsewhere, place)), tree.open(path) as file:
             for start in range(0, file.size, PIECE):
                 write(file.read(start, start + PIECE))

@@ -35,7 +35,8 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Print a script that makes SHELL complete commands, options and their values.",
-        epilog="example: fsbridge completion bash > ~/.local/share/bash-completion/completions/fsbridge",
+        epilog="example: mkdir -p ~/.local/share/bash-completion/completions; "
+        "fsbridge completion bash > ~/.local/share/bash-completion/completions/fsbridge",
     )
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
     return parser
@@ -71,4 +72,5 @@ def script(shell: str) -> str:
 
 def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     actions = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return [own for action in actions for own in action.choices.values()]
+    found = [own for action in actions for own in action.choices.values()]
+    return [*found, *(below for own in found for below in _subparsers(own))]

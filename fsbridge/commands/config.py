@@ -1,4 +1,4 @@
-"""`fsbridge config`: which options come from files and the environment, and from where.
+"""`fsbridge ctl config`: which options come from files and the environment, and from where.
 
 Not here: reading those (`settings.py`), which of them a command takes (`sources.py`).
 """
@@ -22,7 +22,7 @@ def parser(program: str) -> Parser:
         description="Print the options that come from files and the environment, and where each is set. mount uses all of "
         "them. Other commands use those that they share with mount: info, ls, tree, cat, export, verify, digest, diff, run, "
         "doctor.",
-        epilog=f"files: {MACHINE}, ~/.config/fsbridge/config.toml\nexample: fsbridge config brain",
+        epilog=f"files: {MACHINE}, ~/.config/fsbridge/config.toml\nexample: fsbridge ctl config brain",
     )
     parser.add_argument("source", metavar="SOURCE", nargs="?", help="the source that the options are for (default: any)")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -78,6 +79,11 @@ def run(program: str, argv: Sequence[str]) -> int:
             words, _, hint = str(error).partition("\n  ")
             raise SetupError(words, hint or f"{_summary(export)}; the same command continues") from None
         raise
+    if args.include and args.part[1] == 1 and code == 0 and not begun[0].counts.written + begun[0].counts.kept:
+        patterns = " ".join(f"--include {shlex.quote(pattern)}" for pattern in args.include)
+        raise SetupError(
+            f"{patterns}: no file matches", f"see which files there are: fsbridge ls -R {shlex.quote(args.place)}"
+        )
     if not args.quiet:
         print(f"fsbridge: {_summary(begun[0])}", file=sys.stderr)
     return code

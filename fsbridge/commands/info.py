@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, places
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.output import show, warnings_to_terminal
+from fsbridge.commands.output import show
 from fsbridge.commands.sources import FAILED, CommandLine, Source
 from fsbridge.config import Config
 from fsbridge.errors import SetupError, printable
@@ -56,6 +56,8 @@ def run(program: str, argv: Sequence[str]) -> int:
     Exit code 0, or 1 when a source or a member cannot be read. Raises SetupError if the only source cannot.
     """
     line = CommandLine(parser(program), argv)
+    from fsbridge.commands.terminal import warnings_to_terminal
+
     warnings_to_terminal()
     documents: list[dict[str, object]] = []
     code = 0

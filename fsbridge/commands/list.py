@@ -10,7 +10,7 @@ from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import show
 from fsbridge.errors import printable
 
-HEADING = ("mount point", "source", "format", "layout", "pid", "for")
+HEADING = ("mount point", "source", "format", "layout", "pid", "for", "state")
 
 
 def parser(program: str) -> Parser:
@@ -27,17 +27,21 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """List the mounts."""
     args = parser(program).parse_args(argv)
-    from fsbridge.mount.running import running
+    from fsbridge.mount.running import ask, running
 
     found = running()
+    states = [status.state or "running" for status in ask(found, {"ask": "status"})]
     if args.json:
-        rows = [{name: getattr(mount, name) for name in mount.__slots__ if name != "socket"} for mount in found]
+        rows = [
+            {**{name: getattr(mount, name) for name in mount.__slots__ if name != "socket"}, "state": state}
+            for mount, state in zip(found, states, strict=True)
+        ]
         show(json.dumps(rows, indent=2))
         return 0
     table = [HEADING] if found else []
-    for mount in found:
+    for mount, state in zip(found, states, strict=True):
         pid, age = (str(mount.pid), duration(time.time() - mount.started)) if mount.pid else ("-", "-")
-        table.append((mount.mountpoint, mount.source, mount.format or "-", mount.layout or "-", pid, age))
+        table.append((mount.mountpoint, mount.source, mount.format or "-", mount.layout or "-", pid, age, state))
     widths = [max(len(printable(row[column])) for row in table) for column in range(len(HEADING))] if table else []
     for row in table:
         show("  ".join(printable(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

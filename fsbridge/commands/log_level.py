@@ -1,4 +1,4 @@
-"""`fsbridge log-level`: how much a running mount logs. Not here: where its log goes (`mount/logs.py`)."""
+"""`fsbridge ctl log-level`: how much a running mount logs. Not here: where its log goes (`mount/logs.py`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def parser(program: str) -> Parser:
     parser = Parser(
         prog=program,
         description="Change the least severe level that a running mount logs.",
-        epilog="example: fsbridge log-level /mnt/brain debug",
+        epilog="example: fsbridge ctl log-level /mnt/brain debug",
     )
     parser.add_argument("mountpoint", type=types.path, metavar="MOUNTPOINT", help="a mount of fsbridge")
     parser.add_argument("level", choices=LEVELS, metavar="LEVEL", help=", ".join(LEVELS))

@@ -8,6 +8,7 @@ import stat
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fsbridge.commands import argument_types as types
@@ -34,8 +35,7 @@ def parser(program: str) -> Parser:
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
     parser.add_argument("-l", action="store_true", dest="long", help="also show type, size, time, and targets of links")
     parser.add_argument("-R", action="store_true", dest="recursive", help="also list everything below, as whole paths")
-    arguments.add_shared(parser)
-    arguments.add_selection(parser)
+    arguments.add_reading(parser)
     return parser
 
 
@@ -48,7 +48,7 @@ def run(program: str, argv: Sequence[str]) -> int:
 def _list(args: argparse.Namespace, opened: Trees, problems: Problems) -> None:
     tree, path = opened.at(args.place)
     lines = _Lines()
-    with problems.at(path or args.place):
+    with problems.at(path or args.place, partial(opened.elsewhere, args.place)):
         attrs = tree.stat(path)
         if attrs.kind == "directory":
             _directory(args, tree, path, "", lines, problems)

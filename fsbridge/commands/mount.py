@@ -18,7 +18,7 @@ from fsbridge.commands import arguments
 from fsbridge.commands.arguments import USAGE, Parser
 from fsbridge.commands.settings import own_file, settings
 from fsbridge.config import LEVELS, Config
-from fsbridge.errors import SetupError
+from fsbridge.errors import SetupError, nearest
 
 EPILOG = """\
 exit codes: 0 mounted or unmounted; 1 wrong usage, no such store or no permission; 2 system error; 8 interrupted; \
@@ -199,13 +199,21 @@ def _mount(config: Config) -> int:
     from fsbridge.mount.lifecycle import mount
 
     source, mountpoint = config.source, config.mountpoint
-    if os.path.isdir(source) and not os.listdir(source) and arguments.looks_like_a_store(mountpoint):
+    if _is_empty(source) and arguments.looks_like_a_store(mountpoint):
         raise SetupError(
             f"{source} is an empty directory, but {mountpoint} is a store",
             f"exchange the two: fsbridge mount {shlex.quote(mountpoint)} {shlex.quote(source)}",
             USAGE,
         )
     return mount(config)
+
+
+def _is_empty(path: str) -> bool:
+    """True for an empty directory; false for one that may not be read, which opening it reports."""
+    try:
+        return not os.listdir(path)
+    except OSError:
+        return False
 
 
 class Sorted(NamedTuple):
@@ -254,7 +262,7 @@ def sort_options(options: Iterable[str], own: Mapping[str, bool], sloppy: bool =
         elif name in KERNEL:
             result.kernel.append(option)
         elif option not in IGNORED and not _IGNORED_PATTERN.match(option) and not sloppy:
-            near = types.nearest(name.replace("-", "_"), own)
+            near = nearest(name.replace("-", "_"), own)
             hint = f"perhaps {near}? " if near else ""
             advice = _list_advice(option, before) or f"{hint}fsbridge mount --help lists the options"
             raise SetupError(f"unknown mount option: {option}", advice)

@@ -6,7 +6,6 @@ imported only where there is a terminal. Not here: the content, the work.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -60,21 +59,6 @@ def size(number: float) -> str:
             break
         number /= 1024
     return f"{number:.0f} {unit}" if unit == "B" or number >= 10 else f"{number:.1f} {unit}"
-
-
-class _Lines(logging.Formatter):
-    """Formats a record like an error of a command: on one line, even if quoted names contain line breaks."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        lines = self.formatException(record.exc_info).splitlines() if record.exc_info else []
-        return "\n    ".join(map(printable, [f"fsbridge: {record.getMessage()}", *lines]))
-
-
-def warnings_to_terminal() -> None:
-    """Print warnings like errors."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines())
-    logging.getLogger().addHandler(handler)
 
 
 class Progress:

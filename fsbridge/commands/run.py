@@ -8,6 +8,7 @@ Otherwise it is an ordinary mount in a private folder.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from fsbridge.commands import argument_types as types
@@ -40,7 +41,12 @@ def run(program: str, argv: Sequence[str]) -> int:
     """Mount what `argv` names, run its program, unmount, and end as the program did."""
     words = list(argv)
     if "--" not in words:
-        parser(program).parse_args(words)  # --help, perhaps
+        _, rest = parser(program).parse_known_args(words)  # or --help
+        if rest and not rest[0].startswith("-"):
+            at = words.index(rest[0])
+            hint = f"write: {program} {shlex.join(words[:at])} -- {shlex.join(words[at:])}"
+            raise SetupError("-- is missing before the program", hint, USAGE)
+        parser(program).parse_args(words)
         raise SetupError("no program is given", f"write: {program} SOURCE -- PROGRAM ARGUMENT...", USAGE)
     at = words.index("--")
     line, wanted = CommandLine(parser(program), words[:at]), words[at + 1 :]

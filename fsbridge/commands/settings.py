@@ -14,9 +14,8 @@ import pwd
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fsbridge.commands.argument_types import nearest
 from fsbridge.config import parse_place
-from fsbridge.errors import SetupError
+from fsbridge.errors import SetupError, nearest
 
 MACHINE = "/etc/fsbridge.toml"
 

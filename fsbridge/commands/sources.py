@@ -13,14 +13,15 @@ import argparse
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsbridge.commands import arguments
 from fsbridge.commands.arguments import Parser
-from fsbridge.commands.output import ReaderGone, warnings_to_terminal
+from fsbridge.commands.output import ReaderGone
 from fsbridge.commands.settings import any_settings, options_of, settings, spelled
 from fsbridge.config import Config, parse_place
-from fsbridge.errors import FsbridgeError, SetupError, printable
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, printable
 
 if TYPE_CHECKING:
     from fsbridge.unmounted import VirtualTree
@@ -90,23 +91,24 @@ class Problems:
     def __init__(self) -> None:
         self.count = 0
 
-    def tell(self, place: str, error: Exception) -> None:
-        """Print that `place` cannot be read, and why."""
+    def tell(self, place: str, error: Exception, hint: str = "") -> None:
+        """Print that `place` cannot be read, why, and what helps."""
         from fsbridge.unmounted import reason
 
         self.count += 1
         said = reason(error).removeprefix(f"{place}: ")
-        print(f"fsbridge: {printable(place)}: {printable(said)}", file=sys.stderr)
+        below = f"\n  {printable(hint)}" if hint else ""
+        print(f"fsbridge: {printable(place)}: {printable(said)}{below}", file=sys.stderr)
 
     @contextmanager
-    def at(self, place: str) -> Iterator[None]:
-        """Report errors of what is done for `place` and continue after it."""
+    def at(self, place: str, absent: Callable[[], str] = lambda: "") -> Iterator[None]:
+        """Report errors of what is done for `place` and continue after it. `absent`: what helps if it is not there."""
         try:
             yield
         except SetupError:
             raise
         except (FsbridgeError, OSError) as error:
-            self.tell(place, error)
+            self.tell(place, error, absent() if isinstance(error, NotFound) else "")
 
     @property
     def exit_code(self) -> int:
@@ -129,6 +131,20 @@ class Trees:
         if config not in self._opened:
             self._opened[config] = VirtualTree(config)
         return self._opened[config], path
+
+    def elsewhere(self, place: str) -> str:
+        """Return a hint if `SOURCE//PATH` is not there, but would be in the layout files; else an empty text."""
+        from fsbridge.unmounted import VirtualTree
+
+        config, path = self._line.opened(place)
+        if "files" in config.layout.split(","):
+            return ""
+        try:
+            with VirtualTree(replace(config, layout="files", consolidated=False, chunk_separator=".")) as tree:
+                tree.stat(path)
+        except (FsbridgeError, OSError):
+            return ""
+        return "the layout files has it: add --layout files"
 
     def close(self) -> None:
         """Close all trees that have been opened."""
@@ -154,6 +170,7 @@ def report(work: Callable[[Problems], None]) -> int:
 
     An interrupt ends the command at once, even if that thread is waiting for a server.
     """
+    from fsbridge.commands.terminal import warnings_to_terminal
     from fsbridge.threads.parallel import apart
 
     warnings_to_terminal()

@@ -28,8 +28,7 @@ def parser(program: str) -> Parser:
     parser.add_argument(
         "-L", type=types.positive, dest="depth", metavar="DEPTH", help="show at most DEPTH levels of directories"
     )
-    arguments.add_shared(parser)
-    arguments.add_selection(parser)
+    arguments.add_reading(parser)
     return parser
 
 

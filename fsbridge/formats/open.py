@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from fsbridge.config import MIB, Config
-from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported, perhaps
 from fsbridge.formats.collection import CollectionSource
 from fsbridge.formats.detect import (
     FIRST_LOOK,
@@ -31,7 +31,7 @@ from fsbridge.formats.format import HierarchyPlace
 from fsbridge.formats.hdmf import HdmfDialect
 from fsbridge.formats.records import COLLECTION, HDF5, NAMES, ZIP
 from fsbridge.formats.registry import FORMATS, REFERENCES, REFERENCES_HELP
-from fsbridge.formats.selected import selected
+from fsbridge.formats.selected import check_selection, selected
 from fsbridge.formats.shared import Shared
 from fsbridge.metadata import Format
 from fsbridge.model import Source
@@ -107,7 +107,7 @@ class Opening:
     def source(self, path: str, config: Config) -> Source:
         """Open the hierarchy at `path`, as `open_source` says."""
         if config.format not in NAMES:
-            raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
+            raise SetupError(f"unknown format {config.format!r}", perhaps(config.format, "formats", NAMES))
         for folder in config.hdf5_plugins:
             if not os.path.isdir(folder):
                 raise SetupError(f"--hdf5-plugins {folder}: no such directory", "name a directory that exists")
@@ -118,7 +118,7 @@ class Opening:
                 source = self._directory(path, config) if is_directory(path) else self._file(path, config)
             try:
                 source = selected(source, config)
-                _ = source.root  # report a root that cannot be shown now, not at the first `ls`
+                check_selection(source, config)  # reports a root that cannot be shown now, not at the first `ls`
             except BaseException:
                 source.close()
                 raise

@@ -10,11 +10,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import accumulate, islice
+from shlex import quote
 from typing import cast
 
 from fsbridge.asking import before_waiting
 from fsbridge.config import Config
-from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, SetupError
 from fsbridge.links import follow
 from fsbridge.metadata import JSON, Format
 from fsbridge.model import Array, Child, Group, Link, Node, OtherFile, Source, StoredFile, as_array
@@ -22,6 +23,9 @@ from fsbridge.threads.parallel import each
 
 OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
 """Members opened to learn whether they are groups: most in parallel (remote stores only), and most in one batch."""
+
+SEARCHED_GROUPS = 1000
+"""Most groups that are searched for something that `--include` matches, before a mount begins."""
 
 WILD = "*?["
 
@@ -31,6 +35,34 @@ def selected(source: Source, config: Config) -> Source:
     if not (config.inside or config.include or config.exclude):
         return source
     return SelectedSource(source, config)
+
+
+def check_selection(source: Source, config: Config) -> None:
+    """Raise SetupError if `--include` matches nothing: an empty tree would look like an empty store."""
+    root = source.root
+    if config.include and isinstance(root, SelectedGroup) and not _holds_something(root):
+        patterns = " ".join(f"--include {quote(pattern)}" for pattern in config.include)
+        hint = f"see what there is: fsbridge info {quote(config.place)}"
+        raise SetupError(f"{patterns}: no group or array in {config.place} matches", hint)
+
+
+def _holds_something(root: SelectedGroup) -> bool:
+    """True if `include` matches something below the group, or if that is not known."""
+    pending = [root]
+    for _ in range(SEARCHED_GROUPS):
+        if not pending:
+            return False
+        group = pending.pop()
+        try:
+            for child in group.children():
+                if group.takes(child.name):
+                    return True
+                node = group.child(child.name)
+                if isinstance(node, SelectedGroup):
+                    pending.append(node)
+        except (FsbridgeError, OSError):  # what is there cannot be read, which using it will report
+            return True
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +238,14 @@ class SelectedGroup(Group):
         return self.group.is_plain()
 
     def other_file(self, name: str) -> StoredFile | None:
-        return self.group.other_file(name) if self._takes(name) else None
+        return self.group.other_file(name) if self.takes(name) else None
 
     @property
     def costly(self) -> bool:
         return self.group.costly
 
     def lacks(self, name: str) -> bool:
-        return self._takes(name) is False or self.group.lacks(name)
+        return self.takes(name) is False or self.group.lacks(name)
 
     def prefetch(self, members: Iterable[str]) -> None:
         self.group.prefetch(members)
@@ -222,8 +254,8 @@ class SelectedGroup(Group):
         return self.listing(lambda file: None)
 
     def listing(self, others: Callable[[OtherFile], object]) -> Iterator[Child]:
-        members = self.group.listing(lambda file: self._takes(file.name) and others(file))
-        found = (child for child in members if self._takes(child.name) is not False)
+        members = self.group.listing(lambda file: self.takes(file.name) and others(file))
+        found = (child for child in members if self.takes(child.name) is not False)
         if self.whole:
             yield from map(self._listed, found)
             return
@@ -236,7 +268,7 @@ class SelectedGroup(Group):
             yield from (self._listed(child) for child, here in zip(batch, shown, strict=True) if here)
 
     def child(self, name: str) -> Node:
-        takes = self._takes(name)
+        takes = self.takes(name)
         if takes is False:
             raise NotFound(f"/{_text((*self.names, name))}: left out by --include or --exclude")
         node = self.group.child(name)
@@ -252,7 +284,7 @@ class SelectedGroup(Group):
     def _chooses(self) -> bool:
         return bool(self.choice.include or self.choice.exclude)
 
-    def _takes(self, name: str) -> bool | None:
+    def takes(self, name: str) -> bool | None:
         """True if a member is shown; None if it is shown only if it is a group, since members below may be included."""
         if not self._chooses:
             return True
@@ -265,7 +297,7 @@ class SelectedGroup(Group):
 
     def _is_here(self, child: Child) -> bool:
         """True if a member is listed. A member that must be a group, but cannot be opened, is listed to show its error."""
-        if self._takes(child.name):
+        if self.takes(child.name):
             return True
         if child.link is not None:
             return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from fsbridge.errors import SetupError
+from fsbridge.errors import SetupError, perhaps
 
 if TYPE_CHECKING:
     from fsbridge.config import Config
@@ -52,7 +52,7 @@ def parse_layouts(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     for name in names:
         if name not in LAYOUTS:
-            raise SetupError(f"unknown layout {name!r}", f"known layouts: {', '.join(LAYOUTS)}")
+            raise SetupError(f"unknown layout {name!r}", perhaps(name, "known layouts", LAYOUTS))
     if len(set(names)) < len(names):
         raise SetupError(f"--layout {text} names a layout twice")
     return names

@@ -147,10 +147,10 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
 def _say_where(config: Config) -> None:
     """Print where the tree is and how to unmount it, if a person is at the terminal.
 
-    If the log is lost because there is no syslog, print that in any case.
+    If the log is lost because there is no syslog, print that in any case, but only for the first of several mounts.
     """
     lines = []
-    if config.log_file is None and not os.path.exists(SYSLOG):
+    if config.log_file is None and not os.path.exists(SYSLOG) and _is_first():
         lines.append("fsbridge: there is no syslog, so the log of the daemon is lost; --log-file FILE keeps it")
     if sys.stderr is not None and sys.stderr.isatty():
         point = shlex.quote(config.mountpoint)
@@ -158,6 +158,11 @@ def _say_where(config: Config) -> None:
     with contextlib.suppress(OSError, AttributeError):  # closed by the caller
         sys.stderr.write("".join(f"{line}\n" for line in lines))
         sys.stderr.flush()
+
+
+def _is_first() -> bool:
+    """True if there is no other mount of fsbridge on this machine."""
+    return sum(mount.fstype == "fuse.fsbridge" for mount in preflight.mounts()) <= 1
 
 
 def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> int:

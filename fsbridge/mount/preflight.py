@@ -58,6 +58,9 @@ class Mounted(NamedTuple):
     source: str
 
 
+WITHOUT = "without FUSE there are: fsbridge cat, fsbridge export, and fsspec in Python"
+
+
 def is_descriptor(mountpoint: str) -> bool:
     """True if mount.fuse has mounted already and passes the connection (`-o drop_privileges`)."""
     return _PASSED_DESCRIPTOR.fullmatch(mountpoint) is not None
@@ -79,7 +82,7 @@ def check(config: Config) -> None:
         if top is not None:
             raise SetupError(
                 f"{config.mountpoint} is already a mount point (of {top.source}, type {top.fstype})",
-                f"unmount it with: fsbridge umount {quote(config.mountpoint)}   (or mount over it with -o nonempty)",
+                _place_advice(top, config.mountpoint),
                 FAILED,
             )
     if os.path.exists(config.source):
@@ -90,6 +93,13 @@ def check(config: Config) -> None:
             "name an empty directory, or mount over it with --nonempty",
             USAGE,
         )
+
+
+def _place_advice(top: Mounted, mountpoint: str) -> str:
+    """Return what to do where something is mounted already. What is not fsbridge's must perhaps stay."""
+    if top.fstype == "fuse.fsbridge":
+        return f"unmount it with: fsbridge umount {quote(mountpoint)}   (or mount over it with -o nonempty)"
+    return "name another directory, or mount over it with -o nonempty"
 
 
 def _check_layout_options(config: Config) -> None:
@@ -125,6 +135,8 @@ def _check_spill(directory: str) -> None:
 def unloadable(error: ImportError) -> SetupError:
     """Return the error for a library that is missing or can no longer be loaded, as after an upgrade of the system."""
     hint = f"install fsbridge into this Python with pip ({sys.executable}); a missing libfuse3 with: apt-get install fuse3"
+    if "fuse" in str(error):
+        hint += f"; {WITHOUT}"
     return SetupError(f"Python cannot load what fsbridge needs: {error}", hint, SYSTEM)
 
 
@@ -204,13 +216,13 @@ def check_device() -> None:
         if error.errno == errno.ENOENT:
             raise SetupError(
                 "/dev/fuse does not exist",
-                "load the module with: modprobe fuse   (containers need --device /dev/fuse --cap-add SYS_ADMIN)",
+                f"load the module with: modprobe fuse   (containers need --device /dev/fuse --cap-add SYS_ADMIN); {WITHOUT}",
                 SYSTEM,
             ) from None
         if error.errno in (errno.ENODEV, errno.ENXIO):
-            raise SetupError("the kernel has no FUSE", "load the module with: modprobe fuse", SYSTEM) from None
+            raise SetupError("the kernel has no FUSE", f"load the module with: modprobe fuse; {WITHOUT}", SYSTEM) from None
         raise SetupError(
-            f"cannot open /dev/fuse: {error.strerror}", "mount as root, or give your user access to it", USAGE
+            f"cannot open /dev/fuse: {error.strerror}", f"mount as root, or give your user access to it; {WITHOUT}", USAGE
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""`fsbridge cache`: what a block cache holds, by store, and nothing once it is cleared."""
+"""`fsbridge ctl cache`: what a block cache holds, by store, and nothing once it is cleared."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def test_it_is_shown_by_store_and_cleared(tmp_path: Path) -> None:
     (folder / "mine").write_text("not a block")
     (folder / "00").mkdir(exist_ok=True)
     (folder / "00" / ("0" * 32)).write_text("damaged")
-    rows = json.loads(fsbridge("cache", folder, "--json").stdout)
+    rows = json.loads(fsbridge("ctl", "cache", folder, "--json").stdout)
     assert [(row["store"], row["blocks"], row["bytes"]) for row in rows] == [
         ("", 1, 4096),
         ("s3://b/one", 3, 24576),
         ("s3://b/two", 3, 24576),
     ]
-    table = fsbridge("cache", folder).stdout
+    table = fsbridge("ctl", "cache", folder).stdout
     assert "24 KiB" in table
     assert "s3://b/two" in table
-    assert fsbridge("cache", "--clear", folder).stdout == "52 KiB in 7 blocks removed\n"
-    assert fsbridge("cache", folder).stdout == "empty\n"
+    assert fsbridge("ctl", "cache", "--clear", folder).stdout == "52 KiB in 7 blocks removed\n"
+    assert fsbridge("ctl", "cache", folder).stdout == "empty\n"
     assert (folder / "mine").exists()
 
 
 def test_what_is_no_cache_is_refused(tmp_path: Path) -> None:
-    done = fsbridge("cache", tmp_path / "none")
+    done = fsbridge("ctl", "cache", tmp_path / "none")
     assert (done.returncode, "no such directory" in done.stderr) == (1, True)
     assert not (tmp_path / "none").exists()
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "open").chmod(0o755)
-    done = fsbridge("cache", "--clear", tmp_path / "open")
+    done = fsbridge("ctl", "cache", "--clear", tmp_path / "open")
     assert (done.returncode, "other users could change" in done.stderr) == (1, True)

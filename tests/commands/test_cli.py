@@ -216,7 +216,10 @@ def test_what_names_nothing_is_not_the_working_directory(words: list[str], capsy
 
 @pytest.mark.parametrize(
     ("words", "hint"),
-    [(["mout", "a", "b"], "perhaps fsbridge mount?"), (["xyzzy", "brain.n5"], f"commands: {', '.join(cli.COMMANDS)}")],
+    [
+        (["mout", "a", "b"], "perhaps fsbridge mount?"),
+        (["xyzzy", "brain.n5"], f"commands: {', '.join(name for name in cli.COMMANDS if ' ' not in name)}"),
+    ],
 )
 def test_a_command_that_is_none_is_named(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsbridge", *words]) == 1
@@ -391,7 +394,7 @@ def test_help_names_the_exit_codes_and_every_option() -> None:
     text = mount.parser("fsbridge mount").format_help()
     assert "exit codes: 0 mounted" in " ".join(text.split())
     for words, _, _ in OPTIONS:
-        assert words[0] in text
+        assert (words[0] in text) == (words[0] not in ("--loop-limit", "--no-read-ahead")), "these two are for tests"
     assert ("auto", *FORMATS, COLLECTION.name) == NAMES
 
 

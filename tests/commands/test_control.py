@@ -102,10 +102,10 @@ def test_list_names_what_is_mounted(tmp_path: Path, mount: MountFunction) -> Non
         "pid": second.process.pid,
     }
     assert time.time() - rows[str(first.path)]["started"] < 600
+    assert rows[str(first.path)]["state"] == "serving"
     table = fsbridge("list").stdout
-    assert re.search(
-        rf"^{re.escape(str(first.path))} +{re.escape(str(store))} +n5 +zarr3 +{first.process.pid} ", table, re.M
-    )
+    line = rf"^{re.escape(str(first.path))} +{re.escape(str(store))} +n5 +zarr3 +{first.process.pid} .* serving$"
+    assert re.search(line, table, re.M)
 
 
 def test_status_counts(tmp_path: Path, mount: MountFunction) -> None:
@@ -184,6 +184,8 @@ def test_a_killed_daemon_is_listed_until_its_mount_is_cleared(tmp_path: Path, mo
     done = fsbridge("status", point.path)
     assert (done.returncode, done.stdout.splitlines()[0]) == (2, f"{point.path}: daemon has ended")
     assert f"fsbridge umount {point.path}" in done.stdout
+    assert re.search(rf"^{re.escape(str(point.path))} .* daemon has ended$", fsbridge("list").stdout, re.M)
+    assert [row["state"] for row in listed(point)] == ["daemon has ended"]
     done = fsbridge("errors", point.path)
     assert (done.returncode, done.stderr) == (
         2,
@@ -204,12 +206,12 @@ def test_nothing_is_mounted_there(tmp_path: Path) -> None:
 def test_the_level_of_the_log_is_changed_while_it_runs(tmp_path: Path, mount: MountFunction) -> None:
     point = mount(n5_store(tmp_path), "--log-level", "error")
     assert status(point)["log_level"] == "error"
-    assert fsbridge("log-level", point.path, "info").returncode == 0
+    assert fsbridge("ctl", "log-level", point.path, "info").returncode == 0
     assert status(point)["log_level"] == "info"
     point.process.terminate()
     point.told("SIGTERM: unmounting")
     point.allow("SIGTERM: unmounting|store")
-    done = fsbridge("log-level", point.path, "loud")
+    done = fsbridge("ctl", "log-level", point.path, "loud")
     assert done.returncode == 1
     assert "invalid choice: 'loud'" in done.stderr
 
@@ -228,7 +230,7 @@ def test_the_access_log_is_switched_on_and_off(tmp_path: Path, mount: MountFunct
     point = mount(n5_store(tmp_path), "--layout", layout)
     files = [path for path in sorted(point.path.rglob("*")) if path.is_file()]
     record = tmp_path / "accesses"
-    assert fsbridge("access-log", point.path, record).returncode == 0
+    assert fsbridge("ctl", "access-log", point.path, record).returncode == 0
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     for path in files:
         path.read_bytes()
@@ -236,7 +238,7 @@ def test_the_access_log_is_switched_on_and_off(tmp_path: Path, mount: MountFunct
     opened = next(line for line in _lines(record) if line["what"] == "open")
     assert opened["size"] == (point.path / opened["path"][1:]).stat().st_size
     assert 0 < opened["milliseconds"] < 60_000
-    assert fsbridge("access-log", point.path, "--off").returncode == 0
+    assert fsbridge("ctl", "access-log", point.path, "--off").returncode == 0
     before = len(_lines(record))
     files[0].read_bytes()
     assert not status(point)["access_log"]
@@ -417,7 +419,7 @@ def test_errors_of_a_daemon_of_another_version_are_one_clear_message(
 
 
 def test_a_daemon_that_does_not_know_a_question_says_so(daemon: Callable[[dict[str, object]], str]) -> None:
-    done = in_process.fsbridge("log-level", daemon({}), "debug")
+    done = in_process.fsbridge("ctl", "log-level", daemon({}), "debug")
     assert done.returncode == 1
     assert "it may be another version of fsbridge" in done.stderr
 
@@ -444,7 +446,7 @@ def test_a_mount_point_reached_through_a_link_is_one_mount(
         ours = [mount.mountpoint for mount in running.running() if mount.mountpoint.startswith(os.path.realpath(tmp_path))]
         assert ours == [real]
         assert [mount.format for mount in running.serving(str(tmp_path / asked))] == ["n5"]
-        for words in (["errors", tmp_path / asked], ["log-level", tmp_path / asked, "info"]):
+        for words in (["errors", tmp_path / asked], ["ctl", "log-level", tmp_path / asked, "info"]):
             assert in_process.fsbridge(*words).returncode == 0
         for path in ("a/b", tmp_path / mounted / "a/b", tmp_path / asked / "a/b"):
             assert errors._inside(str(path), str(tmp_path / asked)) == "a/b"

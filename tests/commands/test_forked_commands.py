@@ -30,7 +30,7 @@ LINES = [
     ["umount", "mnt"],
     ["list", "--help"],
     ["status", "--help"],
-    ["config"],
+    ["ctl", "config"],
     ["completion", "bash"],
     ["info", "a.zarr"],
     ["info", "--json", "a.zarr"],

@@ -95,7 +95,7 @@ def test_what_cannot_be_read_is_one_line_and_hides_nothing_else(each: dict[str, 
 
 @pytest.mark.parametrize(
     "line",
-    ["ls -R {}", "tree {}", "cat {}//zarr.json", "list --json", "status", "config", "completion zsh"],
+    ["ls -R {}", "tree {}", "cat {}//zarr.json", "list --json", "status", "ctl config", "completion zsh"],
 )
 def test_a_reader_that_has_seen_enough_is_no_error(line: str, each: dict[str, Path]) -> None:
     words = line.format(each["zarr3"]).split()

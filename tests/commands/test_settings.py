@@ -204,13 +204,13 @@ def test_a_named_source_is_mounted_and_shown(tmp_path: Path) -> None:
         return done.stdout
 
     place = f"{tmp_path}/fsbridge/config.toml"
-    assert run("config", "brain").splitlines() == [
+    assert run("ctl", "config", "brain").splitlines() == [
         f"source = {tmp_path}/store.n5    ({place} [sources.brain])",
         f"xattrs = true    ({place} [mount])",
         f"layout = zarr2    ({place} [sources.brain])",
         "cache-size = 64M    (FSBRIDGE_CACHE_SIZE)",
     ]
-    assert {row["option"] for row in json.loads(run("config", "--json"))} == {"xattrs", "cache-size"}
+    assert {row["option"] for row in json.loads(run("ctl", "config", "--json"))} == {"xattrs", "cache-size"}
     run("mount", "brain", str(tmp_path / "mnt"))
     try:
         assert (tmp_path / "mnt" / "a" / ".zarray").exists()

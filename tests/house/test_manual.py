@@ -46,7 +46,7 @@ def test_each_page_renders_without_warnings(manual: Path) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_page_of_a_command_has_its_options(manual: Path, name: str) -> None:
-    text = rendered(manual / "man1" / f"fsbridge-{name}.1")
+    text = rendered(manual / "man1" / f"fsbridge-{name.replace(' ', '-')}.1")
     parser = command(name).parser(f"fsbridge {name}")
     for action in parser._actions:
         if action.help is not argparse.SUPPRESS:
@@ -59,7 +59,7 @@ def test_the_page_of_a_command_has_its_options(manual: Path, name: str) -> None:
 
 def test_the_overview_has_all_commands(manual: Path) -> None:
     text = rendered(manual / "man1" / "fsbridge.1")
-    assert all(f"fsbridge-{name}(1)" in text for name in COMMANDS)
+    assert all(f"fsbridge-{name.replace(' ', '-')}(1)" in text for name in COMMANDS)
 
 
 def test_the_helper_has_all_options(manual: Path) -> None:
