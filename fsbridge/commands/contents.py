@@ -88,12 +88,12 @@ def read(config: Config) -> tuple[str, list[Row]]:
 
     Each array's row says what the layouts of `config` leave out of it. An interrupt does not wait for a remote store.
     """
-    parse_layouts(config.layout)  # a mistake there is told before the store is opened
-    listed = partial(_read, config)
+    layouts = [LAYOUTS[name](config) for name in parse_layouts(config.layout)]
+    listed = partial(_read, config, layouts)
     return apart(listed) if config.is_remote else listed()
 
 
-def _read(config: Config) -> tuple[str, list[Row]]:
+def _read(config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
     source = config.source
     try:
         opened = open_source(source, replace(config, inside=()))
@@ -136,10 +136,6 @@ class _Survey:
     remote: bool
     looks: list[Surroundings] = field(default_factory=list)
     """Those that have read coordinates."""
-
-    @property
-    def layouts(self) -> list[Layout]:
-        return [directory.layout for directory in self.shown]
 
 
 class _Around:
