@@ -88,7 +88,9 @@ def _idle(module: str, limit: int) -> LifoQueue[Supervisor]:
     with _lock:
         pools = _pools.get()
         if (module, limit) not in pools:
-            program = Program(WORKER, ((LIBRARY, module), ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0")))
+            # Python's own memory for small objects would keep what the last chunk left in it.
+            unpooled = ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"), ("PYTHONMALLOC", "malloc")
+            program = Program(WORKER, ((LIBRARY, module), *unpooled))
             files, room = _files(module), ADDRESS_SPACE_BYTES + FACTOR * limit
             pool = pools[module, limit] = LifoQueue[Supervisor]()
             for _ in range(CHILDREN):
