@@ -89,7 +89,7 @@ class Look:
     def __init__(self, context: Context, group: SourceMember | None) -> None:
         """`group`: the group of the arrays; None for an array that is the root."""
         self._context = context
-        self._member = group
+        self.group = group
         self._last = context.last_look(() if group is None else group.names)
         self._parts: dict[str | None, _Part] = {}
         self._lock = threading.RLock()  # one for each look, because a store may hang
@@ -98,7 +98,7 @@ class Look:
 
     def again(self) -> Look:
         """Return a new look around the same group."""
-        return Look(self._context, self._member)
+        return Look(self._context, self.group)
 
     def current(self) -> bool:
         """True if nothing that was found has changed."""
@@ -133,7 +133,7 @@ class Look:
         """Read the attributes of the group and of those above it. Those of a damaged group count as empty."""
         found: list[Attributes] = []
         versions: list[tuple[Group | None, Hashable]] = []
-        member = self._member
+        member = self.group
         while member is not None and len(found) <= GROUPS_ABOVE:
             group, version, attributes = None, None, cast(Attributes, {})
             try:
@@ -155,7 +155,7 @@ class Look:
 
     def _read_array(self, name: str) -> _Part:
         try:
-            array = None if self._member is None else as_array(self._member.group().child(name))
+            array = None if self.group is None else as_array(self.group.group().child(name))
             if array is None:
                 return _NOTHING
             array.metadata.shown_attributes()
@@ -184,7 +184,7 @@ class Look:
         They are read anew, so they have no part in the version.
         """
         try:
-            array = None if self._member is None else as_array(self._member.group().child(name))
+            array = None if self.group is None else as_array(self.group.group().child(name))
             if array is None or array.metadata.shape[:1] != (length,):
                 return None
             metadata = array.metadata
@@ -227,6 +227,11 @@ class Surroundings:
     def is_current(self, look: Look | None = None) -> bool:
         """True if everything that was used is as it is now, or as in a `look` that was begun just now."""
         return is_as_used(self.used, look or self._look.again())
+
+    @property
+    def group(self) -> SourceMember | None:
+        """The group of the array; None if the array is the root."""
+        return self._look.group
 
     @property
     def groups(self) -> Sequence[Attributes]:

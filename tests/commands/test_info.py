@@ -167,9 +167,9 @@ def test_the_files_of_the_store_and_of_groups_are_named_and_open(tmp_path: Path)
         "/brain": (["brain/index.html", "brain.json"], ["brain.h5", "brain.nc"]),
         "/image": (
             ["image/index.html", "image.json"],
-            ["image.h5", "image.preview.png", "image.ome.tif", "image.nc"],
+            ["image.h5", "image.nc", "image.preview.png", "image.ome.tif"],
         ),
-        "/table": (["table/index.html", "table.json"], ["table.h5", "table.csv", "table.nc"]),
+        "/table": (["table/index.html", "table.json"], ["table.h5", "table.nc", "table.csv"]),
     }
     done = in_process.fsbridge("info", "--layout", "files", "--json", tmp_path / "brain.zarr")
     rows = {row["path"]: row.get("files") for row in json.loads(done.stdout)["members"]}
@@ -180,10 +180,10 @@ def test_the_files_of_the_store_and_of_groups_are_named_and_open(tmp_path: Path)
             assert done.returncode == 0, done.stderr
     assert "brain.h5" not in rows["/"]["by name"]
     done = in_process.fsbridge("info", "--layout", "files", tmp_path / "brain.zarr")
-    assert "    by name: table.h5 table.csv table.nc\n" in done.stdout
+    assert "    by name: table.h5 table.nc table.csv\n" in done.stdout
     done = in_process.fsbridge("info", "--layout", "files", "--json", tmp_path / "brain.zarr/table")
     (row, *_) = json.loads(done.stdout)["members"]
-    assert row["files"]["by name"] == ["table.h5", "table.csv", "table.nc"]
+    assert row["files"]["by name"] == ["table.h5", "table.nc", "table.csv"]
 
 
 def test_a_reason_says_the_name_of_a_file_once(tmp_path: Path) -> None:

@@ -28,7 +28,19 @@ from fsbridge.tree import AnyNode
 
 FILES = [
     *(f"{array}.{suffix}" for array in ("a", "im/0") for suffix in ("json", *FILE_TYPES)),
-    *("im.json", "im.h5", "im.ome.tif", "im.preview.png", "im/index.html", "index.html", "store.json", "s.h5", "s.csv"),
+    *(
+        "im.json",
+        "im.h5",
+        "im.nc",
+        "im.ome.tif",
+        "im.preview.png",
+        "im/index.html",
+        "index.html",
+        "store.json",
+        "s.h5",
+        "s.nc",
+        "s.csv",
+    ),
 ]
 EVEN, UNEVEN = [0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 5.0, 6.0]
 

@@ -14,7 +14,7 @@ from fsbridge.layouts.files.groups.levels import PREVIEW
 from fsbridge.layouts.files.groups.matrices import COLUMN_NAMES, MATRIX, ROW_NAMES
 from fsbridge.layouts.files.groups.pyramids import PYRAMID
 from fsbridge.layouts.files.groups.tables import TABLE
-from fsbridge.layouts.files.h5.whole_group import WHOLE_GROUP
+from fsbridge.layouts.files.h5.whole_group import WHOLE_GROUPS
 from fsbridge.layouts.files.looks.companion import COMPANION
 from fsbridge.layouts.files.looks.group_page import PAGE
 from fsbridge.layouts.files.looks.plates import PICTURE
@@ -23,7 +23,7 @@ from fsbridge.model import Group
 GROUP_FILES: Sequence[GroupFile] = (
     PAGE,
     DOCUMENT,
-    WHOLE_GROUP,
+    *WHOLE_GROUPS,
     TABLE,
     *(MATRIX, ROW_NAMES, COLUMN_NAMES),
     PREVIEW,

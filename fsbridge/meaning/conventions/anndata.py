@@ -15,9 +15,6 @@ from fsbridge.metadata import JSON
 
 _ENCODING = "encoding-type"
 
-MARKS = frozenset((_ENCODING,))
-"""Attributes that mark a file or an object of AnnData, which Python programs read."""
-
 _MASKED = Encoded(("values", "mask"), False)
 _COLUMNS: Mapping[str, Encoded] = {
     "categorical": Encoded(("codes", "categories"), True),

@@ -48,7 +48,7 @@ _KINDS: dict[JSON, Kind] = {"projection_y_coordinate": "northing", "projection_x
 
 def _array(written: Written, known: Meaning) -> Meaning:
     known = _placed(written, known)
-    mapping = written.attributes.get("grid_mapping")
+    mapping = written.attributes.get(_MAPPING)
     if mapping is not None:
         described = _mapping(written, mapping)
         system = System(None, None) if described is None else _of_mapping(described)
@@ -174,6 +174,20 @@ def _greatest(attributes: Attributes) -> int | None:
 def typed(attributes: Attributes, packed: bool = False) -> list[str]:
     """Return the names of those attributes whose numbers must have the type of the elements (CF conventions, 2.5.1)."""
     return [name for name in attributes if name in _TYPED or (name == _RANGE and not packed)]
+
+
+# ---- other arrays
+
+_NAMING = ("coordinates", *BOUNDS, "ancillary_variables", "cell_measures", "formula_terms")
+"""Attributes that name other arrays, some of them with a word and a colon before each."""
+_MAPPING = "grid_mapping"
+
+
+def named(attributes: Attributes) -> list[str]:
+    """Return the names of the arrays that an array's attributes say belong to it."""
+    words = [word for name in _NAMING for word in (text(attributes.get(name)) or "").split() if not word.endswith(":")]
+    # "crs: x y" names coordinates as well.
+    return [*words, *(word.rstrip(":") for word in (text(attributes.get(_MAPPING)) or "").split())]
 
 
 # ---- grid mappings

@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fsbridge.meaning import Axis
-from fsbridge.meaning.conventions import ilastik, netcdf, xarray
+from fsbridge.meaning import Attributes, Axis
+from fsbridge.meaning.attributes import number
+from fsbridge.meaning.conventions import ilastik, xarray
 from fsbridge.meaning.conventions.cf import CALENDAR, FILL_VALUE, UNITS
+from fsbridge.meaning.conventions.netcdf import without_notes
 from fsbridge.metadata import JSON, ArrayMetadata
 
 
-def attributes(metadata: ArrayMetadata, axes: Sequence[Axis]) -> dict[str, JSON]:
-    """Return an array's attributes, with the missing value, the sizes and the type of dates. `axes`: slowest first."""
-    shown = netcdf.without_notes(metadata.shown_attributes())
+def attributes(metadata: ArrayMetadata, axes: Sequence[Axis], netcdf: bool = False) -> dict[str, JSON]:
+    """Return an array's attributes, with the missing value, the sizes and the type of dates. `axes`: slowest first.
+
+    `netcdf`: as xarray writes netCDF files, which have no sizes, but say what is a truth value.
+    """
+    shown = without_notes(metadata.shown_attributes())
     from_hdf5, dtype = "hdf5" in metadata.native, metadata.dtype.numpy
     if not from_hdf5:
         shown.pop(xarray.DIMENSIONS, None)  # the scales have the names
     if dtype is not None and dtype.kind in "mM":
-        shown.setdefault("numpy_dtype", dtype.str)
-        if UNITS not in shown:
-            shown |= _times(dtype)
+        times = {} if UNITS in shown else _times(dtype)
+        if not (netcdf and times):
+            shown.setdefault("numpy_dtype", dtype.str)
+        shown |= times
+    if netcdf and dtype is not None and dtype.kind == "b":
+        shown.setdefault(xarray.TYPE, "bool")
     missing = xarray.missing_value(metadata)
+    if netcdf and missing is None and xarray.fills_with_nan(metadata):
+        missing = math.nan
     # Zarr v2 writers put a fill value of 0 there without meaning anything, and netCDF's readers would show zeros as missing.
     has_fill = FILL_VALUE in shown or missing
     if has_fill and missing is not None and not isinstance(shown.get(FILL_VALUE), list | int | float):
         shown[FILL_VALUE] = missing
-    if not from_hdf5:
+    if not from_hdf5 and not netcdf:
         ilastik.write(axes, shown)
     return shown
+
+
+def fill_in_netcdf(metadata: ArrayMetadata, said: Attributes) -> bytes | None:
+    """Return the fill value that a netCDF file has, where `_FillValue` among the attributes `said` is one; else None."""
+    dtype = metadata.dtype.numpy
+    missing = number(said.get(FILL_VALUE), dtype.kind == "f") if dtype is not None and dtype.kind in "iufmM" else None
+    if dtype is None or missing is None:
+        return None
+    if dtype.kind in "mM":
+        dtype = np.dtype("i8").newbyteorder(dtype.byteorder)
+    try:
+        return np.array(missing, dtype).tobytes()
+    except OverflowError:
+        return None
 
 
 def _times(dtype: np.dtype[Any]) -> dict[str, JSON]:

@@ -16,9 +16,6 @@ from fsbridge.meaning.conventions.cf import along, packing_of, unit_of
 
 TYPE = "neurodata_type"
 
-MARKS = frozenset((TYPE, ".specloc"))
-"""Attributes that mark a file or an object of NWB, which Python programs read."""
-
 _INDEX = "_index"
 """Ending of the name of an array that says where the elements of each row of another one end (hdmf's VectorIndex)."""
 

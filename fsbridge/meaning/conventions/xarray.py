@@ -26,6 +26,9 @@ from fsbridge.metadata import JSON, ArrayMetadata
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The names of dimensions in Zarr v2; netCDF-C and GDAL read them, too."""
 
+TYPE = "dtype"
+"""The type of which elements are that a netCDF file has as another one: truth values."""
+
 
 _TRUTH = {0: "FALSE", 1: "TRUE"}
 """What xarray means by the numbers of an array that it marks as boolean: netCDF has no such type."""
@@ -59,6 +62,14 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
         if value == value:  # NaN counts as missing without a marker
             return float(value) if dtype.kind == "f" else int(value)
     return _number(metadata.attributes.get(FILL_VALUE), dtype.kind == "f")
+
+
+def fills_with_nan(metadata: ArrayMetadata) -> bool:
+    """True if xarray finds NaN to stand for missing elements because Zarr v2 fills chunks with it."""
+    dtype, fill = metadata.dtype.numpy, metadata.fill
+    if dtype is None or dtype.kind != "f" or not isinstance(fill, bytes) or ".zarray" not in metadata.native:
+        return False
+    return metadata.dimension_names is not None and bool(np.isnan(np.frombuffer(fill, dtype)[0]))
 
 
 def _number(written: JSON, real: bool) -> int | float | None:

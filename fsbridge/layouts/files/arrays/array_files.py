@@ -19,6 +19,8 @@ from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
 from fsbridge.layouts.files.arrays.planes import PlaneSpace, SlicesDirectory
 from fsbridge.layouts.files.arrays.selection import parse_region
 from fsbridge.layouts.files.filetypes import FILE_TYPES, reasons
+from fsbridge.layouts.files.filetypes.h5 import H5, NC
+from fsbridge.layouts.files.h5.array_netcdf import array_netcdf
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.looks.group_page import PAGE, array_page
 from fsbridge.layouts.nodes import DocumentFile
@@ -96,7 +98,9 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
         raise NotFound(f"{name!r} does not end with a known file type")
     at = name.startswith(f"{array.name}@")
     full = None if region is None else f"{array.name}@{region}" if at else f"{array.name}[{region}]"
-    return H5Array(array, selection, full) if suffix == "h5" else ArrayFile(array, suffix, selection, full)
+    if suffix == NC.suffix:
+        return array_netcdf(array, selection, full)
+    return H5Array(array, selection, full) if suffix == H5.suffix else ArrayFile(array, suffix, selection, full)
 
 
 def named_file(array: OpenArray, name: str) -> AnyNode | None:

@@ -6,7 +6,7 @@ files (`nodes.py`), their names (`names.py`), which file types fit (`filetypes/_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -18,12 +18,17 @@ from fsbridge.layouts.files.arrays.open_array import OpenArray, Sizes
 from fsbridge.layouts.files.arrays.selection import whole
 from fsbridge.layouts.files.filetypes import ALIASES, listed, reasons
 from fsbridge.layouts.files.filetypes.geometry import georeference
+from fsbridge.layouts.files.filetypes.h5 import H5, NC
+from fsbridge.layouts.files.h5.array_netcdf import array_netcdf
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.looks.rows import Rows
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.reading import read_array
 from fsbridge.metadata import ArrayMetadata
 from fsbridge.tree import AnyNode, Attrs, Entry
+
+_MADE: Mapping[str, Callable[[OpenArray], AnyNode]] = {H5.suffix: H5Array, NC.suffix: array_netcdf}
+"""Makes the files that have no plan, by suffix."""
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
 """Returns the present description of an array; None if the array no longer exists."""
@@ -50,7 +55,10 @@ def listed_files(
         if not others.leave(array.name, suffix):
             continue
         file = name + b"." + suffix.encode()
-        if suffix == "h5":
+        if suffix == NC.suffix:
+            entries.append(_unsized(name, suffix, mtime_ns, partial(array_netcdf, array)))
+            continue
+        if suffix == H5.suffix:
             entries.append(H5Array(array).entry(file, mtime_ns))
             continue
         attrs, version = Attrs("file", bytes_of, mtime_ns), file_version(suffix, None, array.version)
@@ -66,7 +74,7 @@ def _unsized_files(
     yield _unsized(name, "json", mtime_ns, partial(DescriptionFile, array, others.collisions(array.name), again))
     for suffix in listed(array.view(), wanted):
         if others.leave(array.name, suffix):
-            opener = partial(H5Array, array) if suffix == "h5" else partial(ArrayFile, array, suffix)
+            opener = partial(_MADE[suffix], array) if suffix in _MADE else partial(ArrayFile, array, suffix)
             yield _unsized(name, suffix, mtime_ns, opener)
 
 
@@ -123,5 +131,5 @@ def _alike(view: View) -> Hashable:
 
 
 def _measured(view: View, alike: Hashable, wanted: Sequence[str]) -> Sizes:
-    files = [(suffix, None if suffix == "h5" else planned(view, suffix).size) for suffix in listed(view, wanted)]
+    files = [(suffix, None if suffix in _MADE else planned(view, suffix).size) for suffix in listed(view, wanted)]
     return Sizes(alike, size_without_attributes(view), files)

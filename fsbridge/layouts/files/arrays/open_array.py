@@ -26,7 +26,7 @@ from fsbridge.layouts.files.elements.pieces import FoundChunks, Known
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.members import Context
+from fsbridge.layouts.members import Context, SourceMember
 from fsbridge.layouts.surroundings import Look, Surroundings, is_as_used
 from fsbridge.lru import LRU
 from fsbridge.meaning import Axes, Meaning, Values
@@ -253,6 +253,10 @@ class OpenArray:
         if selection is None and name is None:
             self._view = view
         return view
+
+    def beside(self, group: SourceMember, name: str, array: Array) -> OpenArray:
+        """Open another array, which is a member of `group`."""
+        return self.shared.array(self._context, (*group.names, name), name, array, Look(self._context, group))
 
     def labels(self, view: View, dimensions: Sequence[int]) -> Labels:
         """Return what the indices of the given dimensions of a view are called.

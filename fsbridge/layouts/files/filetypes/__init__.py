@@ -21,7 +21,7 @@ FILE_TYPES: Mapping[str, FileType] = {
     for one in (
         *(npy.NPY, npy.RAW),
         *(nrrd.NHDR, nrrd.NRRD, meta.MHD, meta.MHA, nii.NII, mrc.MRC),
-        *(tiff.TIF, tiff.LABELS, tiff.OME, h5.H5, envi.ENVI, envi.HEADER),
+        *(tiff.TIF, tiff.LABELS, tiff.OME, h5.H5, h5.NC, envi.ENVI, envi.HEADER),
         *(pictures.PGM, pictures.PNG, text.CSV, text.TXT),
         *(previews.PICTURE, previews.CURVES),
     )

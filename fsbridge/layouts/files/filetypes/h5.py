@@ -1,4 +1,4 @@
-"""HDF5 (`.h5`, and `.nc` for programs that choose their reader by the file's name): the record of the file type.
+"""HDF5 (`.h5`) and netCDF-4 (`.nc`): the records of the file types. A netCDF-4 file is an HDF5 file, too.
 
 Not here: how the file is made (`layouts/files/h5/`).
 """
@@ -16,12 +16,13 @@ def _texts(view: View) -> int:
     return view.selection.size if varying else 0
 
 
-H5 = FileType(
-    "h5",
-    plan=None,
-    limits=(
-        Limit(_texts, MAX_TEXTS, f"the array has more than {MAX_TEXTS} elements of variable length"),
-        Limit(nbytes, 2**61 - 1, "the array is too large for an HDF5 file"),
-    ),
-    aliases=("nc",),  # GDAL, QGIS, ncview and Panoply choose their netCDF reader by it
+_LIMITS = (
+    Limit(_texts, MAX_TEXTS, f"the array has more than {MAX_TEXTS} elements of variable length"),
+    Limit(nbytes, 2**61 - 1, "the array is too large for an HDF5 file"),
 )
+
+H5 = FileType("h5", plan=None, limits=_LIMITS)
+"""`NAME.h5`: an array, a group or a whole store as one virtual HDF5 file, as users of h5py expect it."""
+
+NC = FileType("nc", plan=None, limits=_LIMITS)
+"""`NAME.nc`: the same as netCDF-4's own writer would write it: its readers want other texts, truth values and types."""

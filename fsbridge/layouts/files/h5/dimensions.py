@@ -19,6 +19,7 @@ import numpy as np
 
 from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions.cf import UNITS, typed
+from fsbridge.meaning.conventions.netcdf import too_long
 from fsbridge.meaning.units import symbol
 from fsbridge.metadata import JSON
 
@@ -50,11 +51,11 @@ class Scales(NamedTuple):
     attached: list[list[JSON]]
 
 
-def scales(arrays: Mapping[str, Labelled]) -> Scales:
+def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
     """Find the scales of `arrays`, by path; a coordinate is looked for in the array's group and in those above."""
     made = {path: array.scale for path, array in arrays.items() if array.scale is not None}
     attached: dict[str, list[list[JSON]]] = {}
-    dimensions = _Dimensions(arrays)
+    dimensions = _Dimensions(arrays, netcdf)
     for path, array in arrays.items():
         if _is_coordinate(path, array):
             made.setdefault(path, path.rpartition("/")[2])
@@ -100,7 +101,8 @@ def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: s
 class _Dimensions:
     """The scales that are added to the file. Arrays of a group share the scale of equal dimensions with a name."""
 
-    def __init__(self, arrays: Mapping[str, Labelled]) -> None:
+    def __init__(self, arrays: Mapping[str, Labelled], netcdf: bool) -> None:
+        self._netcdf = netcdf
         self._taken = set(arrays)
         self._known: dict[tuple[str, int, Axis], str] = {}
         self.datasets: list[dict[str, JSON]] = []
@@ -110,6 +112,8 @@ class _Dimensions:
         """The path of the scale of one dimension of the array at `path`."""
         folder, _, array = path.rpartition("/")
         label = axis.name if axis.name and re.fullmatch(r"[^/.\0][^/\0]*", axis.name) else None
+        if label is not None and too_long(label):
+            label = None
         key = folder, extent, axis if label is not None else Axis(f"{array}.{position}")
         known = self._known.get(key)
         if known is None:
@@ -123,21 +127,24 @@ class _Dimensions:
 
     def _make(self, path: str, name: str, extent: int, axis: Axis) -> None:
         if axis.scale is not None and 0 < extent <= COORDINATE_VALUES:
-            self.datasets.append(spaced(path, extent, axis))
+            self.datasets.append(spaced(path, extent, axis, self._netcdf))
             self.named.append([path, name])
             return
         self.datasets.append({"kind": "dataset", "path": path, "shape": [extent], "dtype": ">f4", "attributes": {}})
         self.named.append([path, f"This is a netCDF dimension but not a netCDF variable.{extent:10d}"])
 
 
-def spaced(path: str, extent: int, axis: Axis) -> dict[str, JSON]:
+def spaced(path: str, extent: int, axis: Axis, netcdf: bool) -> dict[str, JSON]:
     """Describe the dataset of a coordinate that is made from an axis' spacing."""
     values = axis.offset + (axis.scale or 1.0) * np.arange(extent, dtype="<f8")
-    return valued(path, values, {UNITS: symbol(axis.unit) or axis.unit} if axis.unit else {})
+    return valued(path, values, {UNITS: symbol(axis.unit) or axis.unit} if axis.unit else {}, netcdf)
 
 
 def valued(
-    path: str, values: np.ndarray[tuple[int, ...], np.dtype[np.generic]], attributes: Mapping[str, JSON]
+    path: str,
+    values: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+    attributes: Mapping[str, JSON],
+    netcdf: bool = False,
 ) -> dict[str, JSON]:
     """Describe a dataset with its elements in the skeleton."""
     return {
@@ -147,6 +154,6 @@ def valued(
         "dtype": values.dtype.str,
         "attributes": dict(attributes),
         "typed": typed(attributes),
-        "characters": True,
+        "netcdf": netcdf,
         "items": base64.b64encode(values.tobytes()).decode(),
     }

@@ -86,19 +86,19 @@ class H5Array(File):
 
 
 class H5Files:
-    """The virtual files of groups. Each is made once, and kept until something that it shows has changed."""
+    """The virtual files of several arrays. Each is made once, and kept until something that it shows has changed."""
 
     def __init__(self, config: Config) -> None:
         self.room = Room(FILES_AT_A_TIME)
         self._patience = config.read_deadline * _PATIENCE
         self._lock = threading.Lock()
-        self._files: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()
+        self._files: OrderedDict[Hashable, _Slot] = OrderedDict()
 
-    def find(self, names: tuple[str, ...], making: Callable[[], Making]) -> H5Group:
-        """Return the file of the group at `names`, for the present store. It may not be finished yet."""
+    def find(self, key: Hashable, making: Callable[[], Making]) -> H5Group:
+        """Return the file with that key, for the present store. It may not be finished yet."""
         with self._lock:
-            slot = self._files.setdefault(names, _Slot())
-            self._files.move_to_end(names)
+            slot = self._files.setdefault(key, _Slot())
+            self._files.move_to_end(key)
         try:
             return slot.find(making, self._patience)
         finally:
@@ -108,12 +108,12 @@ class H5Files:
         """Drop the least recently used files above the limits."""
         with self._lock:
             weight = sum(slot.weight for slot in self._files.values())
-            for names, slot in list(self._files.items())[:-1]:
+            for key, slot in list(self._files.items())[:-1]:
                 if len(self._files) <= _KEPT_FILES and weight <= _KEPT_BYTES:
                     return
                 if not slot.busy:
                     weight -= slot.weight
-                    del self._files[names]
+                    del self._files[key]
 
 
 class _Slot:

@@ -6,8 +6,10 @@ Not here: how it is written (`writer.py`), where its elements come from (`twin.p
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,13 @@ from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.h5.dimensions import Labelled
 from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.meaning import Axis
-from fsbridge.meaning.conventions import anndata, hdf5, nwb
+from fsbridge.meaning.conventions import hdf5
+from fsbridge.meaning.conventions import netcdf as netcdf_names
 from fsbridge.meaning.conventions.cf import typed
 from fsbridge.metadata import JSON
 from fsbridge.tree import escape
+
+log = logging.getLogger(__name__)
 
 BATCH_OBJECTS = 200
 """Objects from which on a batch is sent."""
@@ -84,14 +89,21 @@ def stored(view: View) -> Stored:
     return Stored(spell(view.stored_dtype), order)
 
 
-def spell(dtype: np.dtype[Any]) -> JSON:
-    """A dtype as JSON; dates become integers, and text of fixed length within compounds opaque: HDF5 has neither."""
+def spell(dtype: np.dtype[Any], netcdf: bool = False) -> JSON:
+    """A dtype as JSON; dates become integers, and text of fixed length within compounds opaque: HDF5 has neither.
+
+    `netcdf`: members of compounds that are bytes are letters, and truth values are numbers.
+    """
+    if netcdf and dtype.kind == "S" and dtype.itemsize > 1:
+        return ["|S1", [dtype.itemsize]]
+    if netcdf and dtype.kind == "b":
+        return "|i1"
     if dtype.subdtype is not None:
-        return [spell(dtype.subdtype[0]), list(dtype.subdtype[1])]
+        return [spell(dtype.subdtype[0], netcdf), list(dtype.subdtype[1])]
     if dtype.names is not None and dtype.fields is not None:
         return {
             "names": list(dtype.names),
-            "formats": [spell(dtype.fields[name][0]) for name in dtype.names],
+            "formats": [spell(dtype.fields[name][0], netcdf) for name in dtype.names],
             "offsets": [int(dtype.fields[name][1]) for name in dtype.names],
             "itemsize": dtype.itemsize,
         }
@@ -100,24 +112,55 @@ def spell(dtype: np.dtype[Any]) -> JSON:
     return f"|V{dtype.itemsize}" if dtype.kind == "U" else dtype.str
 
 
-def dataset(view: View, path: str) -> dict[str, JSON]:
-    """Describe the dataset that shows an array."""
-    shown, said = stored(view), attributes(view)
+def dataset(view: View, path: str, netcdf: bool = False) -> dict[str, JSON]:
+    """Describe the dataset that shows an array. `netcdf`: as netCDF-4's own writer would write it."""
+    shown, said = stored(view), hdf5.attributes(view.metadata, [view.axes[i] for i in stored(view).order], netcdf)
+    letters = _letters(view) if netcdf else 0
+    if netcdf and view.stored_dtype is not None and not shown.items:
+        shown = replace(shown, dtype=spell(view.stored_dtype, netcdf))
     described: dict[str, JSON] = {
         "kind": "dataset",
         "path": path,
-        "shape": [view.shape[i] for i in shown.order],
-        "dtype": shown.dtype,
-        "attributes": said,
+        "shape": [*(view.shape[i] for i in shown.order), *([letters] if letters else [])],
+        "dtype": "|S1" if letters else shown.dtype,
+        "attributes": in_netcdf(said) if netcdf else said,
         "typed": typed(said, view.packing is not None),
-        "characters": (is_labelled(view) or not view.shape) and characters(view.attributes),  # scalars: grid mappings
-        "labels": _labels(view, shown.order),
+        "netcdf": netcdf,
+        "labels": [] if netcdf else _labels(view, shown.order),
         "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,
     }
-    fill = view.metadata.fill
-    if isinstance(fill, bytes) and view.stored_dtype is not None and not shown.items and hdf5.is_marker(view.metadata):
+    fill = None if shown.items else hdf5.fill_in_netcdf(view.metadata, said) if netcdf else _fill(view)
+    if fill is not None:
         described["fill"] = base64.b64encode(fill).decode()
     return described
+
+
+def _fill(view: View) -> bytes | None:
+    """Return the element that HDF5 is told to be the fill value, if there is one."""
+    fill = view.metadata.fill
+    return fill if isinstance(fill, bytes) and view.stored_dtype is not None and hdf5.is_marker(view.metadata) else None
+
+
+def _letters(view: View) -> int:
+    """Return the length of texts of a fixed length, which netCDF has as letters along a dimension of their own; else 0."""
+    dtype = view.stored_dtype
+    if dtype is None or dtype.kind != "S" or stored(view).items or (dtype.itemsize == 1 and "hdf5" in view.metadata.native):
+        return 0  # letters of an HDF5 file have their dimension already
+    return dtype.itemsize
+
+
+def in_netcdf(attributes: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the attributes of an object that netCDF can have. The log names the others."""
+    return {name: value for name, value in attributes.items() if _has_attribute(name)}
+
+
+@lru_cache(1024)
+def _has_attribute(name: str) -> bool:
+    """True if netCDF can have an attribute of that name, else the log says why not: once, as many arrays may have it."""
+    reason = netcdf_names.refusal(name)
+    if reason is not None:
+        log.warning("the attribute %.80r is left out of netCDF files: %s", name, reason)
+    return reason is None
 
 
 def items_of(view: View, items: NDArray[Any]) -> list[str]:
@@ -139,11 +182,6 @@ def _item(value: Any, dtype: JSON) -> str:
     return value if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
 
 
-def attributes(view: View) -> dict[str, JSON]:
-    """Return the array's attributes, with more for facts that HDF5 has no place for: missing value, sizes, type of dates."""
-    return hdf5.attributes(view.metadata, [view.axes[i] for i in stored(view).order])
-
-
 def component(name: str) -> str:
     """Return a member's name as HDF5 can have it: it is escaped if it is `.` or `..`, or holds `/` or a zero character."""
     return escape(name).decode("utf-8", "replace") if name in ("", ".", "..") or "/" in name or "\0" in name else name
@@ -158,8 +196,10 @@ def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
     return "/" + "/".join(component(part) for part in inside)
 
 
-def labelled(view: View, name: str) -> Labelled | None:
+def labelled(view: View, name: str, netcdf: bool = False) -> Labelled | None:
     """Return what dimension scales need to know about the dataset `name`; None if it needs no scales and can be none.
+
+    `netcdf`: texts of a fixed length have a dimension more.
 
     An array with a scale for each dimension in its HDF5 file gets one for each, as arrays of other formats do: some of the
     original scales may be netCDF dimensions without a variable, which are no arrays.
@@ -168,27 +208,23 @@ def labelled(view: View, name: str) -> Labelled | None:
     scale = str(own.get("NAME") or name) if own.get("CLASS") == "DIMENSION_SCALE" else None
     axes: tuple[Axis, ...] | None
     if "hdf5" in view.metadata.native:
-        names = view.metadata.dimension_names
+        every = view.metadata.dimension_names
+        names = None if every is None else [every[i] for i in view.selection.kept]
         axes = None if names is None else tuple(Axis(names[i]) for i in order)
         final = names is None or None in names or "DIMENSION_LIST" not in own
     else:
         axes = tuple(view.axes[i] for i in order) if is_labelled(view) else None
-    if axes is None and scale is None and len(view.shape) != 1:
+    shape = tuple(view.shape[i] for i in order)
+    if netcdf and (letters := _letters(view)) and (axes is not None or not shape):
+        shape, axes, scale = (*shape, letters), (*(axes or ()), Axis(netcdf_names.characters_name(letters))), None
+    if axes is None and scale is None and len(shape) != 1:
         return None
-    return Labelled(tuple(view.shape[i] for i in order), axes, scale, final)
+    return Labelled(shape, axes, scale, final)
 
 
 def is_labelled(view: View) -> bool:
     """True if a dimension of the array has a name."""
     return any(axis.name is not None for axis in view.axes)
-
-
-def characters(attributes: Mapping[str, JSON]) -> bool:
-    """True if texts are written with a fixed length, as netCDF does and its readers want it.
-
-    Readers of AnnData and NWB, which go by h5py, want texts of variable length.
-    """
-    return (anndata.MARKS | nwb.MARKS).isdisjoint(attributes)
 
 
 def _scales(view: View) -> Mapping[str, JSON]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -19,7 +19,7 @@ from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, shown_arra
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.members import Opener, openers
 from fsbridge.layouts.surroundings import Look
-from fsbridge.meaning.conventions.netcdf import without_notes
+from fsbridge.meaning.conventions.netcdf import too_long, without_notes
 from fsbridge.metadata import JSON, Origin
 from fsbridge.model import Child, Group, Link, Node, as_array
 
@@ -113,9 +113,10 @@ class Walked:
 class Walk:
     """Walks through the groups and arrays below one group, and describes them to the process that writes the file."""
 
-    def __init__(self, root: tuple[str, ...]) -> None:
-        """`root`: path of the group."""
+    def __init__(self, root: tuple[str, ...], netcdf: bool) -> None:
+        """`root`: path of the group. `netcdf`: the file is what netCDF-4's own writer would write."""
         self._root = root
+        self._netcdf = netcdf
         self._writer = SkeletonWriter()
         self.specification = spec.Specification(self._writer.send)
         self._watched: dict[Origin, None] = {}
@@ -130,19 +131,31 @@ class Walk:
         """Return the number of groups and arrays found so far."""
         return self.specification.count
 
+    def __enter__(self) -> None:
+        """Start the process that writes the file. It ends when the block does."""
+        self._writer.begin()
+
+    def __exit__(self, *raised: object) -> None:
+        self._writer.close()
+
     def file(self, group: OpenGroup, depth: int) -> Walked:
         """The virtual file of a group and all below it."""
-        try:
-            self._writer.begin()
+        with self:
             self._mtime_ns = group.group.mtime_ns
             self._group(group, "", depth)
-            scales = dimensions.scales(self._labelled)
-            for item in scales.datasets:
-                self.specification.add(**item)
-            end = self.specification.end(scales.made, scales.attached)
-            twin, failed = written(self._writer, self.specification, end, self._shown)
-        finally:
-            self._writer.close()
+            return self.finished()
+
+    def finished(self, left_out: Sequence[str] = (), seen: Iterable[Origin] = ()) -> Walked:
+        """Finish the file of all that was added. `left_out`: what the root lacks, with reasons; `seen`: what was read."""
+        if left_out:
+            self.specification.leave_out("/", left_out)
+        for watch in seen:
+            self._watch(watch)
+        scales = dimensions.scales(self._labelled, self._netcdf)
+        for item in scales.datasets:
+            self.specification.add(**item)
+        end = self.specification.end(scales.made, scales.attached)
+        twin, failed = written(self._writer, self.specification, end, self._shown)
         for path, reason in failed.items():
             log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)
         return Walked(twin, tuple(self._watched), self._mtime_ns)
@@ -159,11 +172,13 @@ class Walk:
             log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", path, error)
         members = list(group.group.children())
         look = self._looks[group] = group.look()
-        own = without_notes(attributes)
-        self.specification.add("group", path or "/", attributes=own, characters=spec.characters(own))
+        self.owner(path, attributes)
         for child, opener in openers(group.group, members, group.path.member.context.config.is_remote):
             self._room()
             name = spec.component(child.name)
+            if self._netcdf and (reason := too_long(name)) is not None:
+                left_out.append(f"{name}: {reason}")
+                continue
             try:
                 self._child(group, child, opener, path, depth)
             except NotFound:
@@ -181,6 +196,12 @@ class Walk:
         self._watch(SeenGroup(group, _state(attributes, members)))
         self._watch(look)
 
+    def owner(self, path: str, attributes: Mapping[str, JSON]) -> None:
+        """Add a group itself."""
+        own = without_notes(attributes)
+        own = spec.in_netcdf(own) if self._netcdf else own
+        self.specification.add("group", path or "/", attributes=own, netcdf=self._netcdf)
+
     def _watch(self, watch: Origin) -> None:
         self._watched[watch] = None
 
@@ -197,7 +218,8 @@ class Walk:
             return
         array = as_array(node)
         if array is not None:
-            self._array(group, name, group.opened(name, array, self._looks[group]), path)
+            opened = group.opened(name, array, self._looks[group])
+            self.array(opened, opened.view(name=path.rpartition("/")[2]), path, partial(_opened, group, name, array.version))
             return
         if depth <= 0:
             raise TooLarge("the group is nested too deeply")
@@ -206,11 +228,12 @@ class Walk:
 
     # ---- arrays
 
-    def _array(self, group: OpenGroup, name: str, array: OpenArray, path: str) -> None:
-        view = array.view(name=path.rpartition("/")[2])
+    def array(self, array: OpenArray, view: View, path: str, opener: Callable[[], Opened]) -> None:
+        """Add an array, or a region of it. `opener` opens it when its elements are read."""
+        self._room()
         if array.metadata.varlength:
             raise TooLarge("the blocks have varying numbers of elements")
-        item = spec.dataset(view, path)
+        item = spec.dataset(view, path, self._netcdf)
         if spec.stored(view).items:
             item["items"] = self._items(array, view)
         else:
@@ -219,11 +242,10 @@ class Walk:
             self._total += size
         number = self.specification.add(**item)
         if item["bytes"]:
-            opener = partial(_opened, group, name, array.array.version)
             self._shown[number] = shown_array(view, opener)
         self._watched[array.array.watch() or array.array] = None
         self._mtime_ns = max(self._mtime_ns, array.array.mtime_ns)
-        labelled = spec.labelled(view, path.rpartition("/")[2])
+        labelled = spec.labelled(view, path.rpartition("/")[2], self._netcdf)
         if labelled is not None:
             self._labelled[path] = labelled
 

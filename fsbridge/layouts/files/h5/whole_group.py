@@ -1,10 +1,14 @@
-"""The record of `GROUP.h5`. Not here: the file in the tree (`nodes.py`, `stored_file.py`), what is in it (`walk.py`)."""
+"""The records of `GROUP.h5` and `GROUP.nc`.
+
+Not here: the file in the tree (`nodes.py`, `stored_file.py`), what is in it (`walk.py`).
+"""
 
 from __future__ import annotations
 
 from functools import partial
 
-from fsbridge.layouts.files.filetypes.h5 import H5
+from fsbridge.layouts.files.filetypes.filetype import FileType
+from fsbridge.layouts.files.filetypes.h5 import H5, NC
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
 from fsbridge.layouts.files.h5.making import Making
@@ -13,19 +17,19 @@ from fsbridge.layouts.files.h5.walk import Walk
 from fsbridge.layouts.stored_file import StoredFileNode
 
 
-def whole_group(shown: OpenGroup) -> H5Group | StoredFileNode:
+def whole_group(shown: OpenGroup, kind: FileType) -> H5Group | StoredFileNode:
     """Return the HDF5 file that the group is the root of, or a virtual one of the group and all below it."""
     stored = shown.group.whole_file()
     if stored is not None:
         return StoredFileNode(stored)
     names, depth = shown.path.member.names, shown.path.member.context.config.limits.depth
-    files, name = shown.part(H5Files), shown.path_of(H5.suffix)
+    files, name = shown.part(H5Files), shown.path_of(kind.suffix)
 
     def begin() -> Making:
-        walk = Walk(names)
+        walk = Walk(names, kind is NC)
         return Making(name, partial(walk.file, shown, depth), files.room, walk.count)
 
-    return files.find(names, begin)
+    return files.find((kind.suffix, names), begin)
 
 
-WHOLE_GROUP = GroupFile(H5.suffix, whole_group, wanted=H5.suffix, aliases=H5.aliases)
+WHOLE_GROUPS = tuple(GroupFile(kind.suffix, partial(whole_group, kind=kind), wanted=kind.suffix) for kind in (H5, NC))

@@ -15,7 +15,7 @@ from fsbridge.layouts.files.groups.levels import PREVIEW
 from fsbridge.layouts.files.groups.pyramids import PYRAMID
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
 from fsbridge.layouts.files.groups.tables import TABLE
-from fsbridge.layouts.files.h5.whole_group import WHOLE_GROUP
+from fsbridge.layouts.files.h5.whole_group import WHOLE_GROUPS
 from fsbridge.layouts.files.looks.companion import COMPANION
 from fsbridge.layouts.files.looks.page import link, link_above
 from fsbridge.layouts.files.looks.plates import PICTURE as PLATE
@@ -29,8 +29,8 @@ IMAGE = PREVIEW.suffix
 PICTURES = (PLATE.suffix, f".{IMAGE}")
 """How the names of files with a picture of all of a group end."""
 
-_OWN = (PLATE, PREVIEW, COMPANION, PYRAMID, TABLE, WHOLE_GROUP, DOCUMENT)
-_OF_ROWS = (PREVIEW, PYRAMID, TABLE, WHOLE_GROUP)
+_OWN = (PLATE, PREVIEW, COMPANION, PYRAMID, TABLE, *WHOLE_GROUPS, DOCUMENT)
+_OF_ROWS = (PREVIEW, PYRAMID, TABLE, *WHOLE_GROUPS)
 """Kinds of files in the order in which they are linked, the picture first."""
 
 

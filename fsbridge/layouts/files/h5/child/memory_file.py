@@ -8,14 +8,11 @@ first. Part of the writing process. Not here: what is written.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from bisect import bisect_left, insort
 from typing import Any
 
+import numpy as np
 from h5py import h5d, h5f, h5fd, h5p, h5s
-
-from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, SIZE, TEXT, function
 
 PAGE = 4096
 """Least bytes that the kernel requests."""
@@ -95,29 +92,8 @@ class Pages:
         return [(offset, bytes(content)) for offset, content in runs]
 
 
-UNSIGNED = ctypes.c_uint64
-
-# Called with HDF5's numbers of objects: for many thousand datasets, making h5py's objects would take most of the time.
-_open = function(h5p, "H5Dopen2", ID, TEXT, ID, result=ID)
-_close = function(h5p, "H5Dclose", ID)
-_type = function(h5p, "H5Dget_type", ID, result=ID)
-_type_size = function(h5p, "H5Tget_size", ID, result=SIZE)
-_close_type = function(h5p, "H5Tclose", ID)
-_space = function(h5p, "H5Dget_space", ID, result=ID)
-_rank = function(h5p, "H5Sget_simple_extent_ndims", ID)
-_select = function(h5p, "H5Sselect_hyperslab", ID, ctypes.c_int, MEMORY, MEMORY, MEMORY, MEMORY)
-_close_space = function(h5p, "H5Sclose", ID)
-_write = function(h5p, "H5Dwrite", ID, ID, ID, ID, ID, MEMORY)
-_offset = function(h5p, "H5Dget_offset", ID, result=UNSIGNED)
-_stored = function(h5p, "H5Dget_storage_size", ID, result=UNSIGNED)
-
-_SET = 0
-"""H5S_SELECT_SET (H5Spublic.h)."""
-_NOWHERE = 2**64 - 1
-"""HADDR_UNDEF (H5public.h)."""
 MAX_RANK = 32
 """H5S_MAX_RANK (H5Spublic.h)."""
-_FIRST, _ONE = (UNSIGNED * MAX_RANK)(), (UNSIGNED * MAX_RANK)(*[1] * MAX_RANK)
 
 
 class Allocation:
@@ -131,36 +107,19 @@ class Allocation:
 
     def allocate(self, path: bytes, count: int) -> int:
         """Allocate a dataset's elements and return their offset; ValueError if they do not have `count` bytes."""
-        with contextlib.ExitStack() as stack:
-            dataset = _held(stack, _open(self._file.id, path, self._access.id), _close)
-            kind = _held(stack, _type(dataset), _close_type)
-            space = _held(stack, _space(dataset), _close_space)
-            if _rank(space):
-                _select(space, _SET, _FIRST, None, _ONE, None)
-            element = bytes(_type_size(kind))
-            if _write(dataset, kind, self._single.id, space, DEFAULT, element) < 0:
-                raise ValueError("HDF5 cannot allocate space for the elements")
-            offset, stored = _offset(dataset), _stored(dataset)
-        if offset == _NOWHERE:
-            offset = self._of_chunk(path)
+        dataset = h5d.open(self._file, path, self._access)
+        space, kind = dataset.get_space(), dataset.get_type()
+        if space.get_simple_extent_ndims():
+            space.select_elements(np.zeros((1, space.get_simple_extent_ndims()), np.uint64))
+        dataset.write(self._single, space, np.zeros((), f"V{kind.get_size()}"), kind)
+        offset, stored = dataset.get_offset(), dataset.get_storage_size()
+        if offset is None:  # it can grow, and has one chunk
+            offset = dataset.get_chunk_info(0).byte_offset
+        if offset is None:
+            raise ValueError("HDF5 does not tell where the elements are")
         if stored != count:
             raise ValueError(f"{stored} bytes of elements, not {count}")
         return int(offset)
-
-    def _of_chunk(self, path: bytes) -> int:
-        """The offset of the only chunk of a dataset that can grow."""
-        offset = h5d.open(self._file, path, self._access).get_chunk_info(0).byte_offset
-        if offset is None:
-            raise ValueError("HDF5 does not tell where the elements are")
-        return int(offset)
-
-
-def _held(stack: contextlib.ExitStack, opened: int, close: Any) -> int:
-    """Close an object of HDF5 when the stack ends, and return its number; ValueError if HDF5 could not open it."""
-    if opened < 0:
-        raise ValueError("HDF5 cannot open an object that it has written")
-    stack.callback(close, opened)
-    return opened
 
 
 def aligned(pages: Any, alignment: int) -> h5f.FileID:

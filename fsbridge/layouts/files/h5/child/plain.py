@@ -6,7 +6,6 @@ Not here: the order in which objects are written (`skeleton.py`).
 from __future__ import annotations
 
 import base64
-import ctypes
 import functools
 import json
 import sys
@@ -15,25 +14,22 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5d, h5f, h5p, h5s, h5t
+from h5py import h5a, h5d, h5f, h5p, h5s, h5t
 from numpy.typing import NDArray
 
-from fsbridge.children.hdf5_functions import DEFAULT, ID, MEMORY, TEXT, function
 from fsbridge.layouts.files.h5.child.memory_file import MAX_RANK
 
 ATTRIBUTE_BYTES = 60000
-"""Most bytes of an attribute that fit into an object header.
+"""Most bytes of an attribute that fit into an object header of HDF5's first version. A longer list is written as JSON text.
 
-A longer text is written with a variable length, and a longer list as JSON text; HDF5 keeps these outside the header.
+In netCDF files, headers have the second version, as netCDF-C writes them: longer attributes lie outside of these.
 """
 _POINTER_BYTES = 16
 """Bytes that a text of variable length takes in an attribute."""
+_COMPLEX = {8: b"_PFNC_FLOAT_COMPLEX_TYPE", 16: b"_PFNC_DOUBLE_COMPLEX_TYPE"}
+"""Names that the types of complex numbers have in netCDF files, by their bytes: nc-complex, netCDF4-python, h5netcdf."""
 _DISTINCT = 256
 """Most cached types, extents and property lists. Most objects of a file resemble others in it."""
-
-_create_attribute = function(h5p, "H5Acreate2", ID, TEXT, ID, ID, ID, ID, result=ID)
-_write_attribute = function(h5p, "H5Awrite", ID, ID, MEMORY)
-_close_attribute = function(h5p, "H5Aclose", ID)
 
 
 def raw(path: str) -> bytes:
@@ -41,10 +37,15 @@ def raw(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
-def untimed(kind: Any) -> Any:
-    """Return creation properties of a class without times, so that the same objects always give the same bytes."""
+def untimed(kind: Any, netcdf: bool = False) -> Any:
+    """Return creation properties of a class without times, so that the same objects always give the same bytes.
+
+    `netcdf`: attributes keep their order and may have any size.
+    """
     plist = h5p.create(kind)
     plist.set_obj_track_times(False)
+    if netcdf:
+        plist.set_attr_creation_order(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
     return plist
 
 
@@ -57,17 +58,15 @@ def link_creation() -> Any:
     return links
 
 
-def checked(status: int) -> int:
-    """Return what a function of HDF5 returned; RuntimeError if it failed."""
-    if status < 0:
-        raise RuntimeError("HDF5 reported an error")
-    return status
+def attribute(value: Any, netcdf: bool = False) -> Any:
+    """Return a JSON value as an attribute's value: numbers, texts and rectangular lists as they are, others as JSON text.
 
-
-def attribute(value: Any) -> Any:
-    """Return a JSON value as an attribute's value: numbers, texts and rectangular lists as they are, others as JSON text."""
+    `netcdf`: truth values and lists of lists are JSON text as well, because netCDF has neither.
+    """
     if value == []:
         return np.zeros(0)  # as h5py and AnnData write it: a reader of names would split a text into letters
+    if isinstance(value, bool) and netcdf:
+        return json.dumps(value)
     if isinstance(value, bool):
         return np.bool_(value)
     if isinstance(value, int):
@@ -80,13 +79,15 @@ def attribute(value: Any) -> Any:
         flat, rank = value, 1
         while all(isinstance(item, list) for item in flat) and flat:
             flat, rank = [item for sub in flat for item in sub], rank + 1
-        kinds = {type(item) for item in flat} if rank <= MAX_RANK else set()
+        kinds = {type(item) for item in flat} if rank <= (1 if netcdf else MAX_RANK) else set()
+        few = netcdf or len(flat) * _POINTER_BYTES <= ATTRIBUTE_BYTES
         try:
-            if kinds == {str} and not any("\0" in item for item in flat) and len(flat) * _POINTER_BYTES <= ATTRIBUTE_BYTES:
-                return np.array(value, dtype=h5py.string_dtype())
-            if kinds == {bool} or kinds == {int} or kinds == {float} or kinds == {int, float}:
+            if kinds == {str} and not any("\0" in item for item in flat) and few:
+                return np.array([encodable(item) for item in flat], h5py.string_dtype()).reshape(np.shape(value))
+            if kinds == {int} or kinds == {float} or kinds == {int, float} or (kinds == {bool} and not netcdf):
                 array = np.array(value)
-                if array.dtype.kind in "biuf" and array.nbytes <= ATTRIBUTE_BYTES and _has_integers(array, flat):
+                small = netcdf or array.nbytes <= ATTRIBUTE_BYTES
+                if array.dtype.kind in "biuf" and small and _has_integers(array, flat):
                     return array
         except (ValueError, OverflowError):
             pass
@@ -99,19 +100,19 @@ def _has_integers(array: NDArray[Any], items: Sequence[Any]) -> bool:
 
 
 def set_attributes(
-    owner: Any, attributes: Mapping[str, Any], described: Any = None, characters: bool = False, typed: Sequence[str] = ()
+    owner: Any, attributes: Mapping[str, Any], described: Any = None, netcdf: bool = False, typed: Sequence[str] = ()
 ) -> None:
     """Write all attributes. One that HDF5 cannot hold is left out, and the others are still written.
 
-    `described`: a dataset's dtype; `typed`: attributes that get this type, if their numbers fit. `characters`: texts get a
-    fixed length, as in netCDF (NC_CHAR), because some of its readers fail at texts of variable length (NC_STRING), or show
-    their addresses.
+    `described`: a dataset's dtype; `typed`: attributes that get this type, if their numbers fit. `netcdf`: texts get a
+    fixed length (NC_CHAR), because some readers of netCDF fail at texts of variable length (NC_STRING), or show their
+    addresses.
     """
     for name, value in attributes.items():
         try:
-            found = attribute(value)
+            found = attribute(value, netcdf)
             found = _alike(found, described) if name in typed else found
-            _set_attribute(owner, encodable(name), found, characters)
+            _set_attribute(owner, encodable(name), found, netcdf)
         except (ValueError, TypeError, OSError, RuntimeError, OverflowError) as error:
             print(f"attribute {name[:80]!r}: {error}", file=sys.stderr)
 
@@ -126,33 +127,23 @@ def _alike(value: Any, described: Any) -> Any:
     return converted if dtype.kind == "f" or (converted == value).all() else value
 
 
-def _set_attribute(owner: Any, name: str, value: Any, characters: bool = False) -> None:
-    """Write a `value` that `attribute` returned. Passing raw bytes is several times as fast as h5py's `attrs`."""
-    if isinstance(value, str) and characters and len(content := value.encode()) <= ATTRIBUTE_BYTES:
-        _write(owner, name, _characters(max(1, len(content)), content.isascii()), (), content or b"\0")
+def _set_attribute(owner: Any, name: str, value: Any, netcdf: bool) -> None:
+    """Write a `value` that `attribute` returned. h5py's `attrs` would take several times as long."""
+    if isinstance(value, str) and netcdf:
+        content = value.encode()
+        kind = _characters(max(1, len(content)), content.isascii())
+        _write(owner, name, kind, np.array(content, f"S{kind.get_size()}"), kind)
     elif isinstance(value, str):
-        _write(owner, name, _text(True), (), _pointers([value]))
-    elif value.dtype.kind == "O":
-        _write(owner, name, _text(True), value.shape, _pointers(value.reshape(-1).tolist()))
+        _write(owner, name, _text(True), np.array(value, h5py.string_dtype()))
     else:
-        _write(owner, name, _type(value.dtype), value.shape, value.tobytes())
+        _write(owner, name, _text(True) if value.dtype.kind == "O" else _type(value.dtype), np.asarray(value))
 
 
-def _write(owner: Any, name: str, kind: Any, shape: tuple[int, ...], memory: Any) -> None:
-    """Write an attribute from elements that lie in memory in its HDF5 type."""
+def _write(owner: Any, name: str, kind: Any, value: NDArray[Any], memory: Any = None) -> None:
+    """Write an attribute of that HDF5 type. `memory`: the type of `value`; None: as h5py reads numpy's."""
     if "\0" in name:
         raise ValueError("the name contains a zero character, at which HDF5 would end it")
-    created = checked(_create_attribute(owner.id, raw(name), kind.id, _space(shape).id, DEFAULT, DEFAULT))
-    try:
-        checked(_write_attribute(created, kind.id, memory))
-    finally:
-        _close_attribute(created)
-
-
-def _pointers(texts: Sequence[str | None]) -> Any:
-    """Return pointers to texts of variable length in memory. None becomes a null pointer."""
-    found = [None if text is None else encodable(text).encode() for text in texts]
-    return (ctypes.c_char_p * len(found))(*found)
+    h5a.create(owner, raw(name), kind, _space(value.shape)).write(value, memory)
 
 
 @functools.lru_cache(_DISTINCT)
@@ -209,13 +200,15 @@ def _descr(described: Any) -> Any:
 
 def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
     """Create a dataset. If HDF5 refuses its elements, the dataset is removed, because it would show wrong ones."""
-    space = _space(tuple(item["shape"]))
-    kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item)
+    space, netcdf = _space(tuple(item["shape"])), bool(item.get("netcdf"))
+    kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item, netcdf)
+    if netcdf:
+        kind = _named(file, kind)
     found = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
     labels = [label if label and "\0" not in label else None for label in item.get("labels") or ()]
     try:
         if any(labels):  # the same attribute as H5DSset_label writes, in one call
-            _write(found, "DIMENSION_LABELS", _text(False), (len(labels),), _pointers(labels))
+            _write(found, "DIMENSION_LABELS", _text(False), np.array([label or "" for label in labels], h5py.string_dtype()))
         if "items" in item:
             _fill(h5py.Dataset(found), item)
     except BaseException:
@@ -224,10 +217,20 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
     return found
 
 
+def _named(file: h5f.FileID, kind: Any) -> Any:
+    """Return the type, with a name in the file if it is that of complex numbers: netCDF has no other compounds."""
+    name = _COMPLEX.get(kind.get_size()) if np.dtype(kind.dtype).kind == "c" else None
+    if name is None:
+        return kind
+    if name not in file:
+        kind.copy().commit(file, name)
+    return h5t.open(file, name)
+
+
 @functools.lru_cache(_DISTINCT)
-def _forms(described: str, fill: str | None, inside: bool) -> tuple[Any, Any]:
+def _forms(described: str, fill: str | None, inside: bool, netcdf: bool) -> tuple[Any, Any]:
     """Return a dataset's type and creation properties. `described`: dtype in JSON; `inside`: skeleton has the elements."""
-    dtype, creation = json.loads(described), untimed(h5p.DATASET_CREATE)
+    dtype, creation = json.loads(described), untimed(h5p.DATASET_CREATE, netcdf)
     creation.set_layout(h5d.CONTIGUOUS)
     if fill:
         _set_fill(creation, np.frombuffer(base64.b64decode(fill), np.dtype(_descr(dtype))))

@@ -43,7 +43,7 @@ class Skeleton:
         An error of HDF5 is recorded in `failed`, so that only this object is lost.
         """
         if self._file is None:
-            self._begin()
+            self._begin(bool(objects[0].get("netcdf")))
         for item in objects:
             if item.get("bytes"):
                 self._outside.append((self._count, raw(item["path"]), item["bytes"]))
@@ -53,8 +53,8 @@ class Skeleton:
                 self.failed[self._count] = item["path"], " ".join(f"{type(error).__name__}: {error}".split())[:300]
             self._count += 1
 
-    def _begin(self) -> None:
-        access, plist = h5p.create(h5p.FILE_ACCESS), untimed(h5p.FILE_CREATE)
+    def _begin(self, netcdf: bool) -> None:
+        access, plist = h5p.create(h5p.FILE_ACCESS), untimed(h5p.FILE_CREATE, netcdf)
         access.set_fileobj_driver(h5fd.fileobj_driver, self._pages)
         access.set_libver_bounds(h5f.LIBVER_EARLIEST, h5f.LIBVER_LATEST)
         access.set_fclose_degree(h5f.CLOSE_STRONG)
@@ -105,15 +105,15 @@ class Skeleton:
         if item["kind"] == "soft":
             self._file.links.create_soft(raw(item["path"]), raw(item["target"]), link_creation())
             return
-        owner = self._group(item["path"]) if item["kind"] == "group" else plain.create(self._file, item)
-        typed = item.get("typed", ())
-        plain.set_attributes(owner, item.get("attributes", {}), item.get("dtype"), bool(item.get("characters")), typed)
+        netcdf = bool(item.get("netcdf"))
+        owner = self._group(item["path"], netcdf) if item["kind"] == "group" else plain.create(self._file, item)
+        plain.set_attributes(owner, item.get("attributes", {}), item.get("dtype"), netcdf, item.get("typed", ()))
 
-    def _group(self, name: str) -> Any:
+    def _group(self, name: str, netcdf: bool) -> Any:
         self._groups.add(name)
         path = raw(name)
         if path == b"/" or path in self._file:
             return h5g.open(self._file, path)
-        plist = untimed(h5p.GROUP_CREATE)
+        plist = untimed(h5p.GROUP_CREATE, netcdf)
         plist.set_link_creation_order(ORDERED)
         return h5g.create(self._file, path, link_creation(), plist)

@@ -21,7 +21,7 @@ VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
         ("a[1:2].nii", [("a[1:2]", None, "nii"), ("a", "1:2", "nii")]),
         ("a[0][1].h5", [("a[0][1]", None, "h5"), ("a[0]", "1", "h5"), ("a", "0][1", "h5")]),
         ("a@1:2,0.nii", [("a@1:2,0", None, "nii"), ("a", "1:2,0", "nii")]),
-        ("a@b@0.nc", [("a@b@0", None, "h5"), ("a@b", "0", "h5"), ("a", "b@0", "h5")]),
+        ("a@b@0.nc", [("a@b@0", None, "nc"), ("a@b", "0", "nc"), ("a", "b@0", "nc")]),
         ("a.envi.hdr", [("a", None, "envi.hdr")]),
         ("a.slices", [("a", None, "slices")]),
         ("a", []),

@@ -1,7 +1,9 @@
-"""What HDF5 files say of arrays: which texts have a fixed length, as netCDF's programs want them."""
+"""What HDF5 and netCDF files say of arrays: types, names of attributes that netCDF cannot read, dimensions of texts."""
 
 from __future__ import annotations
 
+import base64
+import math
 from typing import Any
 
 import numpy as np
@@ -10,21 +12,49 @@ from fake_model import fake_array
 
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.selection import whole
-from fsbridge.layouts.files.h5.specification import dataset
+from fsbridge.layouts.files.h5.specification import _has_attribute, dataset, labelled
+from fsbridge.meaning import Axis
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.reading import read_array
 
 
+def view_of(values: Any, names: tuple[str, ...] | None = None, **attributes: Any) -> View:
+    values = np.asarray(values)
+    metadata = fake_array(values, values.shape, attributes=attributes, dimension_names=names).metadata
+    return View("a", metadata, whole(values.shape), read_array(Written(metadata)), False)
+
+
+def test_truth_values_and_texts_of_a_fixed_length_have_types_of_netcdf() -> None:
+    view = view_of([True, False])
+    found, own = dataset(view, "/a", True), dataset(view, "/a")
+    assert (found["dtype"], found["attributes"]["dtype"], found["bytes"]) == ("|i1", "bool", 2)
+    assert (own["dtype"], own["attributes"]) == ("|b1", {})
+    view = view_of(np.array([b"ab", b"abcd"], "S4"), ("station",))
+    found, own = dataset(view, "/a", True), dataset(view, "/a")
+    assert (found["dtype"], found["shape"], found["bytes"]) == ("|S1", [2, 4], 8)
+    assert (own["dtype"], own["shape"]) == ("|S4", [2])
+    label = labelled(view, "a", True)
+    assert label is not None
+    assert label.axes == (Axis("station"), Axis("string4"))
+
+
+@pytest.mark.parametrize("name", ["DIMENSION_LIST", "CLASS", "n" * 257, "ü" * 129])
+def test_attributes_that_netcdf_cannot_read_are_left_out_by_name(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    _has_attribute.cache_clear()
+    view = view_of(np.zeros(2), **{name: "mine", "title": "kept"})
+    assert set(dataset(view, "/a", True)["attributes"]) == {"title"}
+    assert f"the attribute '{name[:70]}" in caplog.text
+    assert set(dataset(view, "/a")["attributes"]) == {name, "title"}
+
+
 @pytest.mark.parametrize(
-    ("shape", "names", "attributes", "expected"),
-    [((), None, {"grid_mapping_name": "latitude_longitude"}, True), ((2,), ("x",), {"units": "m"}, True),
-     ((2,), None, {"title": "a"}, False), ((), None, {"encoding-type": "string"}, False),
-     ((2,), ("x",), {"neurodata_type": "VectorData"}, False)],
+    ("dtype", "said", "expected"),
+    [("<i2", {}, None), ("<i2", {"_FillValue": -1}, -1), ("<i2", {"_FillValue": 70000}, None),
+     ("<i2", {"_FillValue": "x"}, None), (">f4", {"_FillValue": "NaN"}, math.nan)],
 )  # fmt: skip
-def test_texts_of_scalars_and_of_arrays_with_names_have_a_fixed_length_unless_python_programs_read_them(
-    shape: tuple[int, ...], names: Any, attributes: dict[str, Any], expected: bool
-) -> None:
-    """GMT, GDL and Octave fail at a text of variable length, even of the scalar that names the coordinate system."""
-    metadata = fake_array(np.zeros(shape), shape, attributes=attributes, dimension_names=names).metadata
-    view = View("a", metadata, whole(shape), read_array(Written(metadata)), False)
-    assert dataset(view, "/a")["characters"] == expected
+def test_hdf5_has_a_fill_value_in_netcdf_only_if_an_attribute_says_so(dtype: str, said: Any, expected: Any) -> None:
+    found = dataset(view_of(np.zeros(2, dtype), **said), "/a", True).get("fill")
+    if expected is None:
+        assert found is None
+    else:
+        np.testing.assert_array_equal(np.frombuffer(base64.b64decode(found), dtype), [expected])
