@@ -44,11 +44,10 @@ def attributes(metadata: ArrayMetadata, axes: Sequence[Axis], netcdf: bool = Fal
     return shown
 
 
-def fill_in_netcdf(metadata: ArrayMetadata, said: Attributes) -> bytes | None:
+def fill_in_netcdf(dtype: np.dtype[Any], said: Attributes) -> bytes | None:
     """Return the fill value that a netCDF file has, where `_FillValue` among the attributes `said` is one; else None."""
-    dtype = metadata.dtype.numpy
-    missing = number(said.get(FILL_VALUE), dtype.kind == "f") if dtype is not None and dtype.kind in "iufmM" else None
-    if dtype is None or missing is None:
+    missing = number(said.get(FILL_VALUE), dtype.kind == "f") if dtype.kind in "iufmM" else None
+    if missing is None:
         return None
     if dtype.kind in "mM":
         dtype = np.dtype("i8").newbyteorder(dtype.byteorder)

@@ -116,8 +116,9 @@ def dataset(view: View, path: str, netcdf: bool = False) -> dict[str, JSON]:
     """Describe the dataset that shows an array. `netcdf`: as netCDF-4's own writer would write it."""
     shown, said = stored(view), hdf5.attributes(view.metadata, [view.axes[i] for i in stored(view).order], netcdf)
     letters = _letters(view) if netcdf else 0
+    dtype = element_type(view, netcdf)
     if netcdf and view.stored_dtype is not None and not shown.items:
-        shown = replace(shown, dtype=spell(view.stored_dtype, netcdf))
+        shown = replace(shown, dtype=spell(dtype, netcdf))
     described: dict[str, JSON] = {
         "kind": "dataset",
         "path": path,
@@ -127,12 +128,18 @@ def dataset(view: View, path: str, netcdf: bool = False) -> dict[str, JSON]:
         "typed": typed(said, view.packing is not None),
         "netcdf": netcdf,
         "labels": [] if netcdf else _labels(view, shown.order),
-        "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,
+        "bytes": 0 if shown.items else view.selection.size * dtype.itemsize,
     }
-    fill = None if shown.items else hdf5.fill_in_netcdf(view.metadata, said) if netcdf else _fill(view)
+    fill = None if shown.items else hdf5.fill_in_netcdf(dtype, said) if netcdf else _fill(view)
     if fill is not None:
         described["fill"] = base64.b64encode(fill).decode()
     return described
+
+
+def element_type(view: View, netcdf: bool) -> np.dtype[Any]:
+    """Return the type of elements that are not in the skeleton. netCDF has no half precision, and its readers die of it."""
+    dtype = view.stored_dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
+    return np.dtype("f4").newbyteorder(dtype.byteorder) if netcdf and dtype.kind == "f" and dtype.itemsize == 2 else dtype
 
 
 def _fill(view: View) -> bytes | None:

@@ -20,7 +20,15 @@ from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.layouts.files.arrays.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.h5.dimensions import COORDINATE_VALUES, Labelled, Scales, scales, valued
-from fsbridge.layouts.files.h5.specification import Specification, dataset, is_labelled, items_of, labelled, stored
+from fsbridge.layouts.files.h5.specification import (
+    Specification,
+    dataset,
+    element_type,
+    is_labelled,
+    items_of,
+    labelled,
+    stored,
+)
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions.cf import BOUNDS, OF_COORDINATES
@@ -179,9 +187,9 @@ def written(
     return Twin(size, tuple(pieces), tuple(sorted(parts, key=lambda part: part.start))), failed
 
 
-def shown_array(view: View, opener: Callable[[], Opened]) -> Shown:
+def shown_array(view: View, opener: Callable[[], Opened], netcdf: bool = False) -> Shown:
     """Return how a view's elements lie in the file."""
-    dtype = view.stored_dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
+    dtype = element_type(view, netcdf)
     return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype)
 
 

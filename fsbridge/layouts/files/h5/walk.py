@@ -237,12 +237,12 @@ class Walk:
         if spec.stored(view).items:
             item["items"] = self._items(array, view)
         else:
-            size = view.selection.size * array.metadata.dtype.itemsize
+            size = view.selection.size * spec.element_type(view, self._netcdf).itemsize
             fits(self._total + size)
             self._total += size
         number = self.specification.add(**item)
         if item["bytes"]:
-            self._shown[number] = shown_array(view, opener)
+            self._shown[number] = shown_array(view, opener, self._netcdf)
         self._watched[array.array.watch() or array.array] = None
         self._mtime_ns = max(self._mtime_ns, array.array.mtime_ns)
         labelled = spec.labelled(view, path.rpartition("/")[2], self._netcdf)

@@ -29,6 +29,8 @@ def test_truth_values_and_texts_of_a_fixed_length_have_types_of_netcdf() -> None
     found, own = dataset(view, "/a", True), dataset(view, "/a")
     assert (found["dtype"], found["attributes"]["dtype"], found["bytes"]) == ("|i1", "bool", 2)
     assert (own["dtype"], own["attributes"]) == ("|b1", {})
+    half = view_of(np.zeros(3, ">f2"))
+    assert [dataset(half, "/a", netcdf)["dtype"] for netcdf in (True, False)] == [">f4", ">f2"]
     view = view_of(np.array([b"ab", b"abcd"], "S4"), ("station",))
     found, own = dataset(view, "/a", True), dataset(view, "/a")
     assert (found["dtype"], found["shape"], found["bytes"]) == ("|S1", [2, 4], 8)
