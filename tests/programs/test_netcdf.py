@@ -138,3 +138,40 @@ def test_a_region_without_brackets_is_the_same_region(climate: Path, mount: Moun
     assert (mounted / "tas@30:,1.npy").read_bytes() == (mounted / "tas[30:,1].npy").read_bytes()
     with netCDF4.Dataset(mounted / "tas@30:,1.nc") as dataset:
         assert dataset["tas"].shape == (10,)
+
+
+def test_p12_texts_of_a_fixed_length_and_compounds_are_types_of_netcdf(tmp_path: Path, mount: MountFunction) -> None:
+    """Also where texts are the coordinate of a dimension, which netCDF-C says in attributes of its own."""
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2, attributes={"title": "mine"})
+    records = np.array([(1, b"abc", True), (2, b"de", False)], [("a", "<i4"), ("s", "S3"), ("b", "?")])
+    arrays = {"station": np.array([b"ab", b"abcd"]), "height": np.array([1.5, 2.5], "<f2"), "record": records,
+              "z": np.array([1 + 2j, 3])}  # fmt: skip
+    for name, values in arrays.items():
+        group.create_array(name, data=values, attributes={"_ARRAY_DIMENSIONS": ["station"]})
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files").path
+    shown = ncdump(mounted / "s.nc")
+    assert "char station(station, string4) ;" in shown
+    assert '"ab",\n  "abcd" ;' in shown
+    assert 'record = {1, {"abc"}, 1}, {2, {"de"}, 0} ;' in shown
+    assert "_PFNC_DOUBLE_COMPLEX_TYPE z(station) ;" in shown
+    assert "z = {1, 2}, {3, 0} ;" in shown
+    alone = ncdump(mounted / "height.nc")
+    for expected in (
+        "float height(station) ;",
+        "height = 1.5, 2.5 ;",
+        ':title = "mine" ;',
+        "char station(station, string4) ;",
+    ):
+        assert expected in shown
+        assert expected in alone
+    assert "record" not in alone
+    with xarray.open_dataset(mounted / "height.nc", engine="netcdf4") as dataset:
+        assert dataset["station"].values.tolist() == [b"ab", b"abcd"]
+        assert dataset["height"].sel(station=b"abcd") == 2.5
+    shown = ncdump(mounted / "height[1].nc")
+    assert "float height ;" in shown
+    assert "char station(string4) ;" in shown
+
+
+def ncdump(file: Path) -> str:
+    return subprocess.run(["ncdump", file], check=True, capture_output=True, text=True).stdout

@@ -5,7 +5,10 @@ from __future__ import annotations
 from fsbridge.meaning import Attributes
 from fsbridge.metadata import JSON
 
-_NOTES = frozenset(("_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict", "_NCProperties"))
+DIMENSION, COORDINATES = "_Netcdf4Dimid", "_Netcdf4Coordinates"
+"""A dimension's number, and the numbers of the dimensions of a coordinate that has several."""
+
+_NOTES = frozenset((DIMENSION, COORDINATES, "_nc3_strict", "_NCProperties"))
 """Attributes in which netCDF-C notes numbers of dimensions, the data model, and its own version.
 
 netCDF's own programs do not show them, and they are wrong for another file, where dimensions have other numbers.

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fsbridge.meaning import Axis
+from fsbridge.meaning.conventions import netcdf as netcdf_c
 from fsbridge.meaning.conventions.cf import UNITS, typed
 from fsbridge.meaning.conventions.netcdf import too_long
 from fsbridge.meaning.units import symbol
@@ -43,12 +44,14 @@ class Scales(NamedTuple):
     """What to do about scales.
 
     `datasets`: scales to be added to the file, as `Specification.add` takes them. `made`: path and name of each scale.
-    `attached`: path of a dataset, number of its dimension, and path of the scale.
+    `attached`: path of a dataset, number of its dimension, and path of the scale. `notes`: path, name and value of
+    attributes in which netCDF-C notes what HDF5's scales cannot say.
     """
 
     datasets: list[dict[str, JSON]]
     made: list[list[str]]
     attached: list[list[JSON]]
+    notes: list[list[JSON]]
 
 
 def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
@@ -57,11 +60,12 @@ def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
     attached: dict[str, list[list[JSON]]] = {}
     dimensions = _Dimensions(arrays, netcdf)
     for path, array in arrays.items():
-        if _is_coordinate(path, array):
+        if _is_coordinate(path, array, netcdf):
             made.setdefault(path, path.rpartition("/")[2])
-            continue
+            if len(array.shape) == 1:
+                continue
         for position, axis in enumerate(array.axes or ()):
-            found = _coordinate(arrays, path, array.shape[position], axis.name)
+            found = _coordinate(arrays, path, array.shape[position], axis.name, netcdf)
             if found is None:
                 if array.final:
                     continue
@@ -73,25 +77,37 @@ def scales(arrays: Mapping[str, Labelled], netcdf: bool = False) -> Scales:
                 made.setdefault(scale, str(axis.name))
             attached.setdefault(path, []).append([path, position, scale])
     pairs = [*([path, name] for path, name in made.items()), *dimensions.named]
-    return Scales(
-        dimensions.datasets, pairs, [item for path, items in attached.items() if path not in made for item in items]
-    )
+    shown = [item for path, items in attached.items() if path not in made for item in items]
+    several = {path: items for path, items in attached.items() if netcdf and path in made and len(arrays[path].shape) > 1}
+    return Scales(dimensions.datasets, pairs, shown, _notes([path for path, _ in pairs], several))
 
 
-def _is_coordinate(path: str, array: Labelled) -> bool:
-    """True if the array has one dimension and is called like it."""
+def _notes(paths: Sequence[str], several: Mapping[str, Sequence[Sequence[JSON]]]) -> list[list[JSON]]:
+    """Number all scales if some have `several` dimensions, as letters of names have, and list the dimensions of these."""
+    if not several:
+        return []
+    numbers: dict[JSON, int] = {path: number for number, path in enumerate(paths)}
+    noted: list[list[JSON]] = [[path, netcdf_c.DIMENSION, numbers[path]] for path in paths]
+    return [*noted, *([path, netcdf_c.COORDINATES, [numbers[item[2]] for item in items]] for path, items in several.items())]
+
+
+def _is_coordinate(path: str, array: Labelled, netcdf: bool) -> bool:
+    """True if the array has one dimension and is called like it. In netCDF it may have more, after that of its name."""
     axes = array.axes
-    return not array.final and axes is not None and len(axes) == 1 and axes[0].name == path.rpartition("/")[2]
+    if array.final or not axes or (len(axes) > 1 and not netcdf):
+        return False
+    return axes[0].name == path.rpartition("/")[2]
 
 
-def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: str | None) -> str | None:
-    """Return the path of a 1-D dataset with the name and extent of a dimension of the array at `path`; None without one."""
+def _coordinate(arrays: Mapping[str, Labelled], path: str, extent: int, label: str | None, netcdf: bool) -> str | None:
+    """Return the path of the coordinate with the name and extent of a dimension of the array at `path`; None without one."""
     folder = path.rpartition("/")[0]
     while label is not None:
         candidate = f"{folder}/{label}"
         found = arrays.get(candidate)
-        if found is not None and candidate != path:
-            return candidate if found.shape == (extent,) else None
+        several = found is not None and len(found.shape) > 1 and _is_coordinate(candidate, found, netcdf)
+        if found is not None and (candidate != path or several):
+            return candidate if found.shape == (extent,) or (several and found.shape[0] == extent) else None
         if not folder:
             return None
         folder = folder.rpartition("/")[0]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.files.arrays.extents import View
-from fsbridge.layouts.files.h5.dimensions import Labelled
+from fsbridge.layouts.files.h5.dimensions import Labelled, Scales
 from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.meaning import Axis
 from fsbridge.meaning.conventions import hdf5
@@ -58,10 +58,10 @@ class Specification:
         batch, self._objects = self._objects, []
         return batch
 
-    def end(self, made: Sequence[Sequence[str]], attached: Sequence[Sequence[JSON]]) -> dict[str, JSON]:
+    def end(self, scales: Scales) -> dict[str, JSON]:
         """Return the last request: what the file lacks, which datasets are dimension scales, and for which others."""
-        scales: dict[str, JSON] = {"made": [list(item) for item in made], "attached": [list(item) for item in attached]}
-        return {"left_out": self._left_out, "scales": scales}
+        said: dict[str, JSON] = {"made": scales.made, "attached": scales.attached, "notes": scales.notes}
+        return {"left_out": self._left_out, "scales": said}
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,11 +49,11 @@ def scales_beside(array: OpenArray, view: View, path: str, specification: Specif
     """
     label = labelled(view, array.name)
     if label is None:
-        return Scales([], [], [])
+        return Scales([], [], [], [])
     if "hdf5" in view.metadata.native:
         label = label._replace(axes=tuple(view.axes), scale=None, final=False)
         if any(axis.name is None for axis in view.axes):
-            return Scales([], [], [])
+            return Scales([], [], [], [])
     arrays: dict[str, Labelled] = {path: label}
     for position, number in enumerate(view.selection.kept):
         axis = view.axes[position]
@@ -221,7 +221,7 @@ def array_twin(array: OpenArray, view: View, present: ArrayVersion, version: Has
         found = scales_beside(array, view, path, specification)
         shown = shown_array(view, lambda: Opened(array, view, version))
         arrays, least = ({}, 0) if variable else ({number: shown}, reserved(view))
-        twin, failed = written(writer, specification, specification.end(found.made, found.attached), arrays, least)
+        twin, failed = written(writer, specification, specification.end(found), arrays, least)
     finally:
         writer.close()
     if path in failed:

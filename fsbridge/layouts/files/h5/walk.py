@@ -154,7 +154,7 @@ class Walk:
         scales = dimensions.scales(self._labelled, self._netcdf)
         for item in scales.datasets:
             self.specification.add(**item)
-        end = self.specification.end(scales.made, scales.attached)
+        end = self.specification.end(scales)
         twin, failed = written(self._writer, self.specification, end, self._shown)
         for path, reason in failed.items():
             log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)

@@ -28,6 +28,8 @@ _POINTER_BYTES = 16
 """Bytes that a text of variable length takes in an attribute."""
 _COMPLEX = {8: b"_PFNC_FLOAT_COMPLEX_TYPE", 16: b"_PFNC_DOUBLE_COMPLEX_TYPE"}
 """Names that the types of complex numbers have in netCDF files, by their bytes: nc-complex, netCDF4-python, h5netcdf."""
+_MEMBERS = frozenset(("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "S1"))
+"""Types of members that compounds of netCDF can have, as numpy spells them."""
 _DISTINCT = 256
 """Most cached types, extents and property lists. Most objects of a file resemble others in it."""
 
@@ -203,7 +205,7 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
     space, netcdf = _space(tuple(item["shape"])), bool(item.get("netcdf"))
     kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item, netcdf)
     if netcdf:
-        kind = _named(file, kind)
+        kind = _named(file, kind, item["path"])
     found = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
     labels = [label if label and "\0" not in label else None for label in item.get("labels") or ()]
     try:
@@ -217,9 +219,16 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
     return found
 
 
-def _named(file: h5f.FileID, kind: Any) -> Any:
-    """Return the type, with a name in the file if it is that of complex numbers: netCDF has no other compounds."""
-    name = _COMPLEX.get(kind.get_size()) if np.dtype(kind.dtype).kind == "c" else None
+def _named(file: h5f.FileID, kind: Any, path: str) -> Any:
+    """Return the type, with a name in the file if it is a compound: netCDF-C reads no other ones.
+
+    A compound with a member that netCDF has no type for gets no name, because netCDF-C would refuse the whole file.
+    """
+    dtype = np.dtype(kind.dtype)
+    name = _COMPLEX.get(dtype.itemsize) if dtype.kind == "c" else None
+    if dtype.names is not None and all(dtype[field].base.str[1:] in _MEMBERS for field in dtype.names):
+        folder, _, own = path.rpartition("/")
+        name = raw(f"{folder}/_{own}_type")
     if name is None:
         return kind
     if name not in file:

@@ -82,6 +82,9 @@ class Skeleton:
         for path, dimension, scale in scales["attached"]:
             with contextlib.suppress(*ERRORS):
                 file[path].dims[dimension].attach_scale(file[scale])
+        for path, name, value in scales.get("notes", ()):
+            with contextlib.suppress(*ERRORS):
+                file[path].attrs.create(name, value, dtype="i4")
 
     def _allocated(self) -> list[int | None]:
         offsets: list[int | None] = [None] * self._count
