@@ -6,13 +6,16 @@ dates and places as other programs understand them (`scripts/legacy-check`).
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 
 import netcdf_readers
+import numpy as np
 import pytest
+import xarray
 from conftest import MountFunction
-from netcdf_cases import CASES, Case
+from netcdf_cases import CASES, NUMPY, Case, write_numpy
 from netcdf_readers import Read, Shown
 from zarr.errors import UnstableSpecificationWarning
 
@@ -21,14 +24,14 @@ PROGRAMS = {"ncdump": netcdf_readers.ncdump, "netCDF4": netcdf_readers.netcdf4}
 
 
 def files_of(case: Case, source: str, unit: str, mounted: Path) -> dict[Path, str | None]:
-    """The files of one unit. Of a single array, its name: of many arrays, every third is read."""
+    """The files of one unit. Of a single array, its name: of more than four arrays, every third is read."""
     store = mounted / f"{case.name}-{source}"
     if unit == "store":
         return {mounted / f"{store.name}.nc": None}
     if unit == "group":
         return {store / "g.nc": None}
     names = [str(name) for name in case.dataset.variables if not case.below or name in case.below]
-    return {(store / "g" if case.below else store) / f"{name}.nc": name for name in names[:: 1 if len(names) < 10 else 3]}
+    return {(store / "g" if case.below else store) / f"{name}.nc": name for name in names[:: 1 if len(names) < 5 else 3]}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunctio
     with warnings.catch_warnings(category=UnstableSpecificationWarning, action="ignore"):
         for case in CASES:
             case.write(sources, native)
-    return module_mount(sources, "--layout", "files").path, native
+        write_numpy(sources)
+    mount = module_mount(sources, "--layout", "files")
+    mount.allow("is left out of ")
+    return mount.path, native
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
@@ -47,7 +53,13 @@ def program(request: pytest.FixtureRequest, folders: tuple[Path, Path]) -> Read:
     mounted, native = folders
     files = [native / f"{case.name}.nc" for case in CASES]
     files += [file for case, source, unit in READ for file in files_of(case, source, unit, mounted)]
+    files += [file for name in NUMPY for version in (2, 3) for file in numpy_files(mounted, name, version)]
     return PROGRAMS[request.param](files)
+
+
+def numpy_files(mounted: Path, name: str, version: int) -> list[Path]:
+    store = mounted / f"{name}-{version}.zarr"
+    return [file for file in (mounted / f"{store.name}.nc", store / "v.nc") if file.exists()]
 
 
 def differences(shown: Shown, expected: Shown) -> list[str]:
@@ -80,3 +92,32 @@ def test_p12_nc_is_what_netcdf_writes(case: Case, source: str, unit: str, progra
                 f"{file.name}/{path} {line}" for path in expected for line in differences(found[path], expected[path])
             ]
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["half", "complex"])
+def test_p12_numbers_without_a_type_in_netcdf(name: str, version: int, program: Read, folders: tuple[Path, Path]) -> None:
+    """They are shown as they are, or left out by name; what stands beside them is shown, and no program dies."""
+    mounted, _ = folders
+    whole, *alone = numpy_files(mounted, name, version)
+    reasons = (mounted / f"{name}-{version}.zarr.json").read_text()
+    for file in (whole, *alone):
+        found = program[file]
+        assert not isinstance(found, str), found
+        shown = found[""]
+        assert file is not whole or re.findall(r"\d+", shown.elements["w"]) == ["0", "1", "2"]
+        if "v" in shown.variables:
+            numbers = np.array(re.findall(r"[-+.\de]+", shown.elements["v"]), NUMPY[name].real.dtype)
+            np.testing.assert_array_equal(numbers.view(NUMPY[name].dtype), NUMPY[name])
+        else:
+            assert re.search(rf'"left_out": .*"v: [^"]*{NUMPY[name].dtype.name}', reasons), reasons
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["instants", "spans"])
+def test_p12_dates_and_spans_of_numpy(name: str, version: int, program: Read, folders: tuple[Path, Path]) -> None:
+    for file in numpy_files(folders[0], name, version):
+        assert not isinstance(program[file], str), program[file]
+        with xarray.open_dataset(file, decode_timedelta=True) as dataset:
+            np.testing.assert_array_equal(dataset["v"].values, NUMPY[name].astype(dataset["v"].dtype))
+            assert dataset["v"].dtype.kind == NUMPY[name].dtype.kind

@@ -7,6 +7,7 @@ member `g` of each holds the same data set again. Not here: programs that read t
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ PLAIN = {
     "title": "A title",
     "micro": "µm",
     "empty": "",
+    "long": "abcdefghij" * 7000,
     "lines": 'one\n"two";\n',
     "integer": 5,
     "real": 0.5,
@@ -107,9 +109,9 @@ def typed(types: tuple[str, ...]) -> tuple[xarray.Dataset, dict[str, dict[str, A
     return xarray.Dataset(variables), encoding, tuple(name for name in variables if name.endswith("_zero"))
 
 
-def of_types(name: str, types: tuple[str, ...], sources: tuple[str, ...] = SOURCES) -> Case:
+def of_types(name: str, types: tuple[str, ...]) -> Case:
     dataset, encoding, zeros = typed(types)
-    return Case(name, dataset, None, encoding, zeros, sources=sources)
+    return Case(name, dataset, None, encoding, zeros)
 
 
 def of_values(name: str, values: Any) -> Case:
@@ -150,7 +152,7 @@ def climate() -> Case:
     }  # fmt: skip
     attributes = {"Conventions": "CF-1.8", "title": "Rain", "levels": 2}
     dataset = xarray.Dataset(variables, coordinates, attributes)
-    return Case("climate", dataset, None, unfilled(variables, coordinates), units=UNITS[:2])
+    return Case("climate", dataset, None, unfilled(variables, coordinates))
 
 
 def unfilled(*variables: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -202,7 +204,6 @@ UTM = mapped(
         "x": ("x", 400000 + 20 * np.arange(5.0), {"units": "m", "standard_name": "projection_x_coordinate"}),
     },
     {"grid_mapping": "spatial_ref"},
-    units=UNITS[:2],
 )  # fmt: skip
 ROTATED: tuple[Any, ...] = (
     "rotated_pole",
@@ -221,10 +222,8 @@ CURVILINEAR = mapped(
     "curvilinear", "", {},
     {"y": ("y", np.arange(3.0), {"units": "1"}), "x": ("x", np.arange(4.0), {"units": "1"})},
     {"coordinates": "lat lon"},
-    units=UNITS[:2],
 )  # fmt: skip
 
-INTEGERS = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 OWN_TYPE = {
     "missing_value": 3, "valid_min": 1, "valid_max": 2, "valid_range": [1, 2], "flag_values": [1, 2], "flag_masks": [1, 2],
     "actual_range": [0, 3],
@@ -240,27 +239,53 @@ def own_type() -> Case:
     return Case("own_type", xarray.Dataset(variables), None, unfilled(variables))
 
 
-def odd(name: str, key: str, value: Any, held: Any = None) -> Case:
-    """An attribute that netCDF cannot hold as it is, beside one that it can; `held` is what it holds instead."""
+def odd(name: str, attributes: dict[str, Any], held: dict[str, str]) -> Case:
+    """Attributes that netCDF cannot hold as they are, beside one that it can; `held` is what it holds instead."""
     beside = {"title": "A title"}
-    instead = {} if held is None else {key: held}
-    return Case(
-        name, attributed({**beside, key: value}), attributed({**beside, **instead}), sources=SOURCES[:2], units=UNITS[:2]
-    )
+    return Case(name, attributed({**beside, **attributes}), attributed({**beside, **held}), sources=SOURCES[:2])
 
 
-BYTES = of_values("bytes", np.array([b"ab", b"abcd", b""], "S4"))
+JSON = {
+    "affine": [[1, 2], [3, 4]], "cube": [[[1.5]]], "unequal": [[1], [2, 3]], "checked": True, "checks": [True, False],
+    "words": {"a": [1]}, "nothing": None,
+}  # fmt: skip
+"""Attributes that netCDF holds as JSON text."""
+
 CASES: tuple[Case, ...] = (
-    Case("plain", attributed(PLAIN), units=UNITS[:2]),
-    odd("object", "words", {"a": [1]}, '{"a": [1]}'),
-    odd("nothing", "words", None, "null"),
+    Case("plain", attributed(PLAIN)),
+    odd("json", JSON, {name: json.dumps(value) for name, value in JSON.items()}),
+    odd("dimension_list", {"DIMENSION_LIST": "left by a converter"}, {}),
+    odd("long_name", {"n" * 300: "a name that netCDF has no room for"}, {}),
     own_type(),
-    of_types("integers", INTEGERS),
-    of_types("reals", ("f4", "f8"), SOURCES[1:]),
+    of_types("integers", ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")),
+    of_types("reals", ("f4", "f8")),
+    of_values("bool", [True, False, True]),
+    of_values("bytes", np.array([b"ab", b"abcd", b""], "S4")),
     of_values("texts", np.array(["ab", "µm", ""], "U3")),
     of_values("dates", np.array(["2001-01-01T00:00:00", "2001-01-01T00:00:05", "1969-12-31T23:59:59"], "M8[ns]")),
     climate(),
-    mapped("rotated", *ROTATED, units=UNITS[:2]),
+    mapped("rotated", *ROTATED),
+    mapped("inherited", *ROTATED, below=("field",), units=UNITS[2:]),
     CURVILINEAR,
     UTM,
 )
+
+NUMPY: dict[str, np.ndarray[Any, Any]] = {
+    "half": np.array([0.5, -1.0, 65504.0], "f2"),
+    "complex": np.array([1 + 2j, -0.5j, 0], "c8"),
+    "instants": np.array(["2001-01-01T00:00:00", "NaT", "1969-12-31T23:59:59"], "M8[s]"),
+    "spans": np.array([1, -5, "NaT"], "m8[ms]"),
+}
+"""What xarray cannot write as netCDF, or writes as something else in Zarr, too. Only zarr writes it."""
+
+
+def write_numpy(folder: Path) -> None:
+    """Write a store for each of these arrays, `v`, with another array beside it, `w`."""
+    for name, values in NUMPY.items():
+        for version in (2, 3):
+            group = zarr.open_group(folder / f"{name}-{version}.zarr", mode="w", zarr_format=version)
+            for key, data in (("v", values), ("w", np.arange(3))):
+                names: dict[str, Any] = {"dimension_names": ["x"]} if version == 3 else {}
+                group.create_array(key, shape=data.shape, chunks=data.shape, dtype=data.dtype, **names)[...] = data
+                if version == 2:
+                    group[key].attrs["_ARRAY_DIMENSIONS"] = ["x"]
