@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from fsbridge.errors import PASSING, FsbridgeError, NotFound
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, printable
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Pick, Selection
@@ -59,7 +59,7 @@ def _written(walk: Walk, array: OpenArray, view: View) -> Walked:
                 raise
             except FsbridgeError as error:
                 left_out.append(f"{other.name}: {error}")
-                log.warning("%s is left out of %s.%s: %s", other.name, view.name, NC.suffix, error)
+                log.warning("%s is left out of %s.%s: %s", printable(other.name), printable(view.name), NC.suffix, error)
         return walk.finished(left_out, beside.seen)
 
 

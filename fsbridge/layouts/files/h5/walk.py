@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
-from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, Stale, TimedOut, TooLarge
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound, Stale, TimedOut, TooLarge, printable
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.arrays.open_array import VARIABLE_BYTES, OpenArray
 from fsbridge.layouts.files.filetypes.text import MAX_TEXTS
@@ -157,7 +157,7 @@ class Walk:
         end = self.specification.end(scales)
         twin, failed = written(self._writer, self.specification, end, self._shown)
         for path, reason in failed.items():
-            log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)
+            log.warning("%s is left out of the virtual HDF5 file: %s", printable(path), reason)
         return Walked(twin, tuple(self._watched), self._mtime_ns)
 
     def _group(self, group: OpenGroup, path: str, depth: int) -> None:
@@ -169,7 +169,7 @@ class Walk:
             raise
         except FsbridgeError as error:
             left_out.append(f"attributes: {error}")
-            log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", path, error)
+            log.warning("the attributes of %s/ are left out of the virtual HDF5 file: %s", printable(path), error)
         members = list(group.group.children())
         look = self._looks[group] = group.look()
         self.owner(path, attributes)
@@ -189,7 +189,7 @@ class Walk:
                 left_out.append(f"{name}: {error}")
                 if (reason := refusal(group, child.name)) is not None:
                     self._watch(SeenRefusal(group, child.name, reason))
-                log.warning("%s/%s is left out of the virtual HDF5 file: %s", path, name, error)
+                log.warning("%s is left out of the virtual HDF5 file: %s", printable(f"{path}/{name}"), error)
         del self._looks[group]
         if left_out:
             self.specification.leave_out(path or "/", left_out)
