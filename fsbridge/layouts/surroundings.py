@@ -27,12 +27,12 @@ from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember
 from fsbridge.lru import LRU
-from fsbridge.meaning import Attributes, Meaning, Values
+from fsbridge.meaning import Attributes, Meaning, Path, Values
 from fsbridge.meaning.convention import Written
 from fsbridge.meaning.conventions.xarray import zarr2_attributes
 from fsbridge.meaning.reading import PARTICULAR, read_array
 from fsbridge.metadata import ArrayMetadata
-from fsbridge.model import Array, Group, as_array
+from fsbridge.model import Array, Group, Node, as_array
 from fsbridge.threads.forking import cached_property
 from fsbridge.threads.workers import Workers
 
@@ -198,6 +198,27 @@ class Look:
         except FsbridgeError:
             return None  # an unreadable coordinate is an error only where it is shown itself
 
+    def words(self, from_root: bool, path: Path) -> NDArray[Any] | None:
+        """Return the elements of a 1-D array at a path from the root, or else from the group; None if there is none.
+
+        They are read anew, as labels are.
+        """
+        member = self._member
+        while from_root and member is not None and member.above is not None:
+            member = member.above
+        try:
+            node: Node | None = None if member is None else member.group()
+            for name in path:
+                node = node.child(name) if isinstance(node, Group) else None
+            array = None if node is None else as_array(node)
+            if array is None or len(array.metadata.shape) != 1 or array.metadata.dtype.serializer == "vlen-bytes":
+                return None
+            return self._elements(array, whole(array.metadata.shape))[0]
+        except PASSING:
+            raise
+        except FsbridgeError:
+            return None  # the numbers are shown
+
     def _elements(self, array: Array, selection: Selection) -> tuple[NDArray[Any], ArrayVersion]:
         """Return elements of an array, and the version read."""
         metadata, order = array.metadata, range(len(selection.picks))
@@ -263,6 +284,10 @@ class Surroundings:
     def label(self, name: str, length: int, pick: Pick) -> tuple[NDArray[Any], Values] | None:
         """Return what `Look.label` finds just now."""
         return self._look.label(name, length, pick)
+
+    def words(self, from_root: bool, path: Path) -> NDArray[Any] | None:
+        """Return what `Look.words` finds just now."""
+        return self._look.words(from_root, path)
 
     def meaning(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Meaning:
         """Return what the array at the path `names` means."""

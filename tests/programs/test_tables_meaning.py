@@ -22,6 +22,7 @@ import xarray
 import zarr
 
 from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError
 from fsbridge.mount.lifecycle import open_tree
 
 KINDS = ["netcdf", "zarr2", "zarr3"]
@@ -219,6 +220,16 @@ def test_p12_lists_that_numcodecs_wrote_are_lists(tmp_path: Path) -> None:
     assert lines(tmp_path / "s.zarr", "r.csv") == ["r", '"[1, 2, 3]"', "[]"]
 
 
+@pytest.mark.parametrize("spelled", ["|O", "no type", "V0", "[('a', 'O')]", "[" * 200, "<M8[s"])
+def test_p3_lists_of_what_are_no_numbers_are_an_error(spelled: str, tmp_path: Path) -> None:
+    (tmp_path / "s.zarr/r").mkdir(parents=True)
+    document = {"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "compressor": None, "fill_value": None}
+    document |= {"order": "C", "filters": [{"id": "vlen-array", "dtype": spelled}]}
+    (tmp_path / "s.zarr/r/.zarray").write_text(json.dumps(document))
+    with opened(tmp_path / "s.zarr") as root, pytest.raises(FsbridgeError):
+        content(root, "r.csv")
+
+
 def test_p12_enumerations_in_compounds_have_names(tmp_path: Path) -> None:
     kind = h5py.enum_dtype({"A": 1, "B": 5}, basetype="i2")
     rows = np.zeros(2, [("n", "i4"), ("kind", kind), ("deep", [("k", kind)])])
@@ -278,6 +289,7 @@ def test_uneven_times_are_the_axis_of_a_preview(tmp_path: Path) -> None:
 def test_p12_words_of_nwb_are_words(tmp_path: Path) -> None:
     table = frame(nwb(tmp_path), "table.csv")
     assert table["c"].tolist() == ["B", "A", "C", "B"]
+    assert lines(tmp_path / "s.nwb", "table/c.csv") == ["c", "B", "A", "C", "B"]
     assert table["r"].tolist() == ['["A"]', "[]", '["B"]', '["B"]']
 
 
@@ -305,6 +317,7 @@ def test_p12_categories_of_any_age_are_words(kind: str, tmp_path: Path) -> None:
         root.close()
     path = tmp_path / ("s.h5ad" if kind == "hdf5" else "s")
     assert lines(path, "obs.csv") == ["index,c,g/x,n", 'v1,"B,b",10,1', "v2,,20,2", "v3,A,30,3"]
+    assert lines(path, "obs/c.csv") == ["c", '"B,b"', '""', "A"], "the array by itself says the same"
     with opened(path) as tree:
         assert json.loads(content(tree, "obs.json"))["table"] == {"columns": ["index", *order], "left_out": {}}
 

@@ -177,10 +177,14 @@ class Label(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """The labels of a table: the array's name, and those of dimensions of the region that have any."""
+    """The labels of a table: the array's name, and those of dimensions of the region that have any.
+
+    `words`: what the elements, which are numbers, stand for, by number; None if they stand for themselves.
+    """
 
     name: str
     along: Mapping[int, Label]
+    words: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

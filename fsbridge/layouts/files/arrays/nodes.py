@@ -21,6 +21,7 @@ from fsbridge.layouts.files.arrays.open_array import OpenArray
 from fsbridge.layouts.files.arrays.selection import Selection
 from fsbridge.layouts.files.filetypes import FILE_TYPES
 from fsbridge.layouts.nodes import BytesHandle
+from fsbridge.meaning import Values
 from fsbridge.tree import Attrs, Buffer, Entry, File, Handle
 
 SAMPLE_SECONDS = 10.0
@@ -188,11 +189,12 @@ class ArrayFile(File):
 def _digest(labels: Labels) -> bytes:
     """Return what identifies labels; empty if there are none."""
     found = blake2b()
-    for dimension, label in labels.along.items():
-        values = label.values
-        found.update(repr((dimension, label.name, label.unit, label.meaning, values.dtype.str, values.shape)).encode())
+    parts = [((dimension, label.name, label.unit, label.meaning), label.values) for dimension, label in labels.along.items()]
+    parts += [] if labels.words is None else [((-1, "", None, Values()), labels.words)]
+    for said, values in parts:
+        found.update(repr((said, values.dtype.str, values.shape)).encode())
         found.update(repr(values.tolist()).encode() if values.dtype.kind == "O" else np.ascontiguousarray(values).tobytes())
-    return found.digest() if labels.along else b""
+    return found.digest() if parts else b""
 
 
 class MapHandle(Handle):

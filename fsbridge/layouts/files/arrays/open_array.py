@@ -261,7 +261,7 @@ class OpenArray:
     def labels(self, view: View, dimensions: Sequence[int]) -> Labels:
         """Return what the indices of the given dimensions of a view are called.
 
-        An array beside has the labels, or the rows of a series have times at a rate.
+        An array beside has the labels, or the rows of a series have times at a rate. Without dimensions there are none.
         """
         found: dict[int, Label] = {}
         for dimension in dimensions:
@@ -276,7 +276,10 @@ class OpenArray:
             elif not dimension and axis.scale is not None and axis.unit is not None and is_time(axis):
                 times = axis.offset + axis.scale * np.arange(pick.length)
                 found[dimension] = Label(name, times, Values(unit=axis.unit, calendar=axis.calendar), unit)
-        return Labels(self.name, found)
+        words, dtype = self.meaning.values.words, self.metadata.dtype.numpy
+        if not dimensions or words is None or dtype is None or dtype.kind not in "iu":
+            return Labels(self.name, found)
+        return Labels(self.name, found, self.surroundings.words(*words))
 
     def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:
         """Return a reader of a region in a memory order; TooLarge if there is no room for a band of chunks."""

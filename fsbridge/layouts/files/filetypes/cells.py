@@ -10,6 +10,7 @@ import ast
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,6 +60,11 @@ def spelling(meaning: Values, elements: NDArray[Any], absent: str = "", path: Pa
     return Spelling(partial(_dated, dates, missing, unit_of_dates(moments)))
 
 
+def worded(meaning: Values, words: NDArray[Any]) -> Values:
+    """Return the meaning of numbers that stand for words; -1 has none."""
+    return replace(meaning, names={**meaning.names, (): {-1: "", **dict(enumerate(cells_of(words)))}})
+
+
 def header_of(names: Sequence[str]) -> list[str]:
     """Return the first line. Names that are all numbers get a letter: many readers would take them for a row of numbers."""
     return [f"c{name}" for name in names] if all(map(_is_number, names)) else list(names)
@@ -89,7 +95,7 @@ def _is_number(name: str) -> bool:
 
 
 def _named(names: Names, missing: Sequence[int | float], absent: str, values: NDArray[Any]) -> list[str]:
-    cells = [names.get(number) or str(number) for number in values.tolist()]
+    cells = [names.get(number, str(number)) for number in values.tolist()]
     return _blanked(cells, values, missing, absent)
 
 
@@ -117,9 +123,12 @@ def _parsed(spelled: str) -> np.dtype[Any]:
     import numpy as np
 
     try:
-        return np.dtype(ast.literal_eval(spelled) if spelled.startswith("[") else spelled)
-    except (TypeError, ValueError, SyntaxError):
-        raise CorruptData(f"{spelled[:60]!r} is no type of numbers") from None
+        found = np.dtype(ast.literal_eval(spelled) if spelled.startswith("[") else spelled)
+    except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
+        found = np.dtype("V0")
+    if found.hasobject or not found.itemsize:
+        raise CorruptData(f"{spelled[:60]!r} is no type of numbers")
+    return found
 
 
 def _lists(dtype: np.dtype[Any], names: Names, values: NDArray[Any]) -> list[str]:

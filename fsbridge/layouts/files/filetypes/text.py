@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.layouts.files.arrays.extents import Generated, Label, Labels, Unfit, View
-from fsbridge.layouts.files.filetypes.cells import column_names, fields_of, header_of, joined, spelling, width, words
+from fsbridge.layouts.files.filetypes.cells import column_names, fields_of, header_of, joined, spelling, width, worded, words
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit, elements, texts
 from fsbridge.meaning import Values
 
@@ -44,7 +44,7 @@ def csv_table(view: View) -> Generated:
         index = labels.along.get(0)
         # Readers skip an empty line, and an empty quoted cell makes some (polars) read the column as text.
         lone = elements.ndim == 1 and index is None and not fields and elements.dtype.kind == "f"
-        found = spelling(meaning, elements, "NaN" if lone else "")
+        found = spelling(meaning if labels.words is None else worded(meaning, labels.words), elements, "NaN" if lone else "")
         if fields:
             names = [field.name for field in fields]
         elif elements.ndim == 1:
