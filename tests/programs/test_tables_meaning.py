@@ -286,6 +286,24 @@ def test_uneven_times_are_the_axis_of_a_preview(tmp_path: Path) -> None:
     assert {"100", "102", "104", "106", "108", "110"} <= set(texts)
 
 
+@pytest.mark.parametrize("region", ["", "[1000:]", "[::2]"])
+def test_long_uneven_times_are_the_axis_of_a_preview(region: str, tmp_path: Path) -> None:
+    """Coordinates of over 65,536 elements are read for a picture only: the axis was a count of elements."""
+    count = 100_000
+    with h5py.File(tmp_path / "s.nwb", "w") as file:
+        series = file.create_group("long")
+        series.attrs["neurodata_type"] = "TimeSeries"
+        series["data"] = np.arange(count)
+        series["timestamps"] = 100 + 10 * (np.arange(count) / (count - 1)) ** 2
+        series["timestamps"].attrs["unit"] = "seconds"
+    with opened(tmp_path / "s.nwb") as root:
+        drawn = content(root, "long", f"data{region}.preview.svg").decode()
+    texts = re.findall(r">([^<>]*)</text>", drawn)
+    assert "time (s)" in texts
+    assert {"102", "104", "106", "108"} <= set(texts)
+    assert "index" not in " ".join(texts)
+
+
 def test_p12_words_of_nwb_are_words(tmp_path: Path) -> None:
     table = frame(nwb(tmp_path), "table.csv")
     assert table["c"].tolist() == ["B", "A", "C", "B"]

@@ -6,34 +6,75 @@ Not here: how they are made (`layouts/files/looks/previews/`).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fsbridge.config import MIB
-from fsbridge.layouts.files.arrays.extents import Generated, View
+from fsbridge.layouts.files.arrays.extents import Generated, Label, Labels, View
 from fsbridge.layouts.files.filetypes.filetype import FileType, Limit
 from fsbridge.layouts.files.looks.previews import DECODED_BYTES
 from fsbridge.layouts.files.looks.previews.sampling import drawable, is_table
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
+    from fsbridge.layouts.files.looks.previews.curves import Figure
 
 _WORK_BYTES = 16 * MIB
 """Most bytes of memory for drawing: each pixel of each channel is a number of 8 bytes, in several arrays."""
 
 
+_MOST_POSITIONS = 1 << 22
+"""Longest coordinate that is read for curves. Shorter ones than 65,536 are known without that."""
+
+
 def preview_png(view: View) -> Generated:
     """Return the plan of a PNG with the picture of one plane, or with curves."""
-    from fsbridge.layouts.files.looks.previews.curves import curves
     from fsbridge.layouts.files.looks.previews.drawing import figure_png
     from fsbridge.layouts.files.looks.previews.picture import picture
 
-    made = curves(view, figure_png) if is_table(view) else picture(view)
+    if is_table(view):
+        return _curves(view, figure_png)
+    made = picture(view)
     return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
 
 
 def preview_svg(view: View) -> Generated:
     """Return the plan of an SVG with curves."""
-    from fsbridge.layouts.files.looks.previews.curves import curves
     from fsbridge.layouts.files.looks.previews.drawing import svg
 
-    made = curves(view, svg)
-    return Generated(lambda elements, labels, limit: made.draw(elements), made.order, None, made.selection, _WORK_BYTES)
+    return _curves(view, svg)
+
+
+def _curves(view: View, drawn: Callable[[Figure], bytes]) -> Generated:
+    """Return the plan of curves. Positions along an axis are read if there are too many for them to be known."""
+    from fsbridge.layouts.files.looks.previews.curves import curves
+
+    made = curves(view, drawn)
+    unplaced = len(view.shape) > 0 and view.axes[0].scale is None and view.positions(0) is None
+    labelled = (0,) if unplaced and view.shape[0] <= _MOST_POSITIONS else ()
+
+    def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytes:
+        label = labels.along.get(0)
+        if label is None or label.values.dtype.kind not in "iuf":
+            return made.draw(elements)
+        return curves(_placed(view, label), drawn).draw(elements)
+
+    return Generated(make, made.order, None, made.selection, _WORK_BYTES, labelled)
+
+
+def _placed(view: View, label: Label) -> View:
+    """Return a view whose first dimension has the positions that a label says."""
+    import numpy as np
+
+    number, pick = view.selection.kept[0], view.selection.picks[view.selection.kept[0]]
+    factor, offset = label.meaning.packing or (1.0, 0.0)
+    places = np.full(view.metadata.shape[number], np.nan)
+    places[[pick.start + pick.step * i for i in range(pick.length)]] = label.values * factor + offset
+    return replace(view, meaning=replace(view.meaning, positions={**view.meaning.positions, number: places}))
 
 
 def _chunk_bytes(view: View) -> int:
