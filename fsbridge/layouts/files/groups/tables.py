@@ -196,10 +196,11 @@ def _along_one_dimension(directory: OpenGroup) -> list[str]:
         node = None if child.link is not None else directory.group.child(child.name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         arrays += array is not None
-        if array is None or not 1 <= len(array.metadata.shape) <= 2:
+        rank = 0 if array is None else len(array.metadata.shape)
+        if array is None or not (rank == 1 or (rank == 2 and array.metadata.dtype.numpy == np.dtype("S1"))):
             continue
         opened = directory.opened(child.name, array, look)
-        if len(array.metadata.shape) == 1 or opened.meaning.values.characters:
+        if rank == 1 or opened.meaning.values.characters:
             axis = opened.axes[0].name
             found.setdefault((axis, array.metadata.shape[0]), []).append(child.name)
     (axis, _), names = cast(
