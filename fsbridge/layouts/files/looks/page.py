@@ -139,7 +139,7 @@ def _parts(content: WebPage) -> Iterator[str]:
         yield f"<p>The attributes cannot be read: {shown(content.damage)}</p>\n"
     if content.rows:
         heads = "".join(f"<th>{head}</th>" for head in ("", "Name", "Shape", "Axes", "Type", "Chunks", "Size"))
-        yield f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n"
+        yield f"<table>\n<thead><tr>{heads}</tr></thead>\n<tbody>\n" if arrays else "<table>\n<tbody>\n"
         for row in content.rows:
             yield row.html or row_html(row)
         yield "</tbody>\n</table>\n"

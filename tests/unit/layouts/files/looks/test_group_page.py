@@ -512,6 +512,14 @@ def test_the_page_of_an_image_at_the_root_has_its_picture_and_all_of_it_in_a_fil
     assert first_files(row) == ["preview.png", "ome.tif", "h5", "nc"]
 
 
+def test_groups_alone_have_no_columns_of_arrays(tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s.zarr", mode="w")
+    root.create_group("g").create_array("a", shape=(3,), chunks=(3,), dtype="u1")
+    tree = tree_of(tmp_path / "s.zarr")
+    assert html(content(tree.root, "index.html")).find(".//th") is None
+    assert html(content(tree.root, "g", "index.html")).find(".//th") is not None
+
+
 def test_a_page_never_links_a_member_that_has_the_name_of_a_file(tmp_path: Path) -> None:
     root = zarr.open_group(tmp_path / "s.zarr", mode="w")
     for name in ("g", "g.h5", "s.nc"):
