@@ -43,7 +43,7 @@ class Files:
 
     def __init__(self, config: Config) -> None:
         self.wanted = tuple(config.files)
-        self.tree = SourceTree(config)
+        self.tree = SourceTree(config, group_files.GROUP_FILES)
         self.beside, self.endings = group_files.beside(), group_files.endings()
         self.listed = [one for one in group_files.GROUP_FILES if one.is_listed(self.wanted)]
         self.root_name, self.full_root_name = store_name(config.place), full_store_name(config.place)

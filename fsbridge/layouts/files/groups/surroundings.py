@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported, is_lasting
@@ -30,10 +30,14 @@ T = TypeVar("T")
 
 
 class SourceTree(Shared):
-    """What all files of one mount share, and where its groups are. `root`: the root's directory, once it has been made."""
+    """What all files of one mount share, and where its groups are.
 
-    def __init__(self, config: Config) -> None:
+    `root`: the root's directory, once it has been made; `kinds`: all kinds of files of groups.
+    """
+
+    def __init__(self, config: Config, kinds: Sequence[Any] = ()) -> None:
         super().__init__(config)
+        self.kinds = kinds
         self.root: PathDirectory | None = None
 
     def resolve(self, names: Sequence[str], link: Link) -> Group | Array | None:
@@ -63,6 +67,11 @@ class OpenGroup(GroupDirectory):
         """What the group's files are called: as the group, or as the store without its suffix."""
         names = self.path.member.names
         return names[-1] if names else store_name(self._tree.config.place)
+
+    @property
+    def kinds(self) -> Sequence[Any]:
+        """All kinds of files of groups: each is a `GroupFile`, whose module imports this one."""
+        return self._tree.kinds
 
     @property
     def listed_as(self) -> str:

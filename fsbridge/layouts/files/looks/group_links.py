@@ -5,18 +5,14 @@ Not here: what these files are (`groups/`, `h5/`, `plates.py`), the page (`group
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from fsbridge.errors import FsbridgeError, is_lasting
 from fsbridge.layouts.files.arrays.names import readings
-from fsbridge.layouts.files.groups.documents import DOCUMENT
+from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW
-from fsbridge.layouts.files.groups.pyramids import PYRAMID
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
-from fsbridge.layouts.files.groups.tables import TABLE
-from fsbridge.layouts.files.h5.whole_group import WHOLE_GROUPS
-from fsbridge.layouts.files.looks.companion import COMPANION
 from fsbridge.layouts.files.looks.page import link, link_above
 from fsbridge.layouts.files.looks.plates import PICTURE as PLATE
 from fsbridge.layouts.members import has_child
@@ -29,15 +25,22 @@ IMAGE = PREVIEW.suffix
 PICTURES = (PLATE.suffix, f".{IMAGE}")
 """How the names of files with a picture of all of a group end."""
 
-_OWN = (PLATE, PREVIEW, COMPANION, PYRAMID, TABLE, *WHOLE_GROUPS, DOCUMENT)
-_OF_ROWS = (PREVIEW, PYRAMID, TABLE, *WHOLE_GROUPS)
-"""Kinds of files in the order in which they are linked, the picture first."""
+_PAGE, _DESCRIPTION = "index.html", "json"
+_FIRST = (PLATE.suffix, IMAGE, "companion.ome", "ome.tif", "csv")
+"""Suffixes of files in the order in which they are linked. All others follow, and the description is the last one."""
 
 
-def suffixes_of(group: Group) -> list[str]:
+def _ordered(kinds: Sequence[GroupFile]) -> list[GroupFile]:
+    """Return the kinds of files that a page links, in their order."""
+    places = {suffix: place for place, suffix in enumerate(_FIRST)} | {_DESCRIPTION: len(_FIRST) + 1}
+    return sorted((kind for kind in kinds if kind.suffix != _PAGE), key=lambda kind: places.get(kind.suffix, len(_FIRST)))
+
+
+def suffixes_of(group: Group, kinds: Sequence[GroupFile]) -> list[str]:
     """Return the suffixes of the files beside a group that its row links, as far as its attributes tell."""
-    applies = {kind.applies: kind.applies(group) for kind in _OF_ROWS}  # each question is asked once
-    return [suffix for kind in _OF_ROWS if applies[kind.applies] for suffix in (kind.suffix, *kind.aliases)]
+    beside = [kind for kind in _ordered(kinds) if not kind.inside and kind.suffix != _DESCRIPTION]
+    applies = {kind.applies: kind.applies(group) for kind in beside}  # each question is asked once
+    return [suffix for kind in beside if applies[kind.applies] for suffix in (kind.suffix, *kind.aliases)]
 
 
 def own_files(shown: OpenGroup, has: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
@@ -52,7 +55,7 @@ def own_files(shown: OpenGroup, has: Callable[[str], bool]) -> Iterator[tuple[st
         if not is_lasting(error):
             raise
         beside = None
-    for kind in _OWN:
+    for kind in _ordered(shown.kinds):
         inside = above is None or kind.inside
         taken = has if inside else beside
         if taken is None or not kind.applies(shown.group):

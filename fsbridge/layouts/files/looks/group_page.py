@@ -125,7 +125,7 @@ def _row(
         return MemberRow(child.name, "directory", path)
     suffixes = [
         suffix
-        for suffix in suffixes_of(member)
+        for suffix in suffixes_of(member, shown.kinds)
         if neighbours.leave(child.name, suffix) and len(path) + 1 + len(suffix) <= MAX_NAME
     ]
     preview = IMAGE if IMAGE in suffixes else None

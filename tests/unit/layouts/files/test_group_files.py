@@ -122,6 +122,9 @@ def test_a_new_kind_of_file_is_one_record_and_one_line(store: Path, monkeypatch:
         assert bytes(cast(Any, find(root, path)).open().read(0, 100)) == b"a\ni"
     assert b"image" in bytes(cast(Any, find(root, "NAMES")).open().read(0, 100))
     assert find(root, "s.zarr.names.txt").attrs().size == find(root, "s.names").attrs().size
+    page = cast(Any, find(root, "index.html")).open()
+    shown = bytes(page.read(0, page.size))
+    assert all(f'href="./{name}"'.encode() in shown for name in ("s.names.txt", "table.names.txt", "NAMES"))
     with pytest.raises(NotFound):
         find(root, "table/a.names.txt")
     named = cast(Any, root.layout).group_file_names("table", zarr_group(root, "table"))
