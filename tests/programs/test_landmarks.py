@@ -427,6 +427,20 @@ def test_p12_a_map_is_where_the_source_says(name: str, suffix: str, tmp_path: Pa
         assert said == (source.code if suffix in source.coded.split() else None)
 
 
+@pytest.mark.parametrize("dtype", ["i1", "u1", "<i8", "<u8", "<f2", "<c8", "<c16"])
+@pytest.mark.parametrize("bands", [False, True])
+def test_p12_maps_of_all_types_of_gdal(dtype: str, bands: bool, tmp_path: Path) -> None:
+    values = (np.arange(60).reshape(3, 4, 5) - (0 if "u" in dtype else 30)).astype(dtype)
+    shown, names = (values, ("lev", "y", "x")) if bands else (values[0], ("y", "x"))
+    attributes = {"proj:code": "EPSG:32633", "spatial:transform": [*SIX]}
+    members = {"a": fake_array(shown, shown.shape, attributes=attributes, dimension_names=names)}
+    (tmp_path / "a.tif").write_bytes(content(tree(FakeGroup(members), layout="files").lookup(b"a.tif")))
+    with rasterio.open(tmp_path / "a.tif") as file:
+        np.testing.assert_array_equal(file.read(), shown if bands else shown[None])
+        assert file.crs.to_epsg() == 32633
+    np.testing.assert_array_equal(tifffile.imread(tmp_path / "a.tif"), shown)
+
+
 def test_a_volume_that_is_no_map_has_no_place_on_earth(tmp_path: Path) -> None:
     """GDAL would take y for negative, and nanometers for meters."""
     source = Source("", group=ngff(SCALE, version="0.5"))

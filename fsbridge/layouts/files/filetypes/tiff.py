@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fsbridge.meaning import Axis
 
 _IMAGEJ = ("u1", "i2", "u2", "f4")
-_TIF = (*_IMAGEJ, "i4", "u4", "f8")
-"""Types that ImageJ reads. Its own dialect has only those of `_IMAGEJ`."""
+_TIF = (*_IMAGEJ, "i4", "u4", "f8", "i1", "i8", "u8", "f2", "c8", "c16")
+"""Types that TIFF and GDAL have. ImageJ reads the first seven, and its own dialect has only those of `_IMAGEJ`."""
 _LABELS = ("u8", "i8")
 _OME = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "c8", "c16")
 MAX_PAGES = 65536
