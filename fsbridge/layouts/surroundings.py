@@ -203,7 +203,7 @@ class Look:
 
         They are read anew, as labels are.
         """
-        member = self._member
+        member = self.group
         while from_root and member is not None and member.above is not None:
             member = member.above
         try:

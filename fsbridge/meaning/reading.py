@@ -17,6 +17,7 @@ from fsbridge.meaning.conventions import (
     n5,
     names,
     nexus,
+    nifti,
     nwb,
     ome,
     types,
@@ -24,7 +25,7 @@ from fsbridge.meaning.conventions import (
 )
 
 CONVENTIONS: tuple[Convention, ...] = (
-    *(ome.OME, cosem.COSEM, n5.N5, ilastik.SIZES),  # each describes all axes of an array
+    *(ome.OME, nifti.NIFTI, cosem.COSEM, n5.N5, ilastik.SIZES),  # each describes all axes of an array
     *(names.NAMES, nexus.NEXUS),  # names of axes that have none
     *(xarray.XARRAY, gdal.GDAL, cf.CF, geozarr.GEOZARR, nwb.NWB),  # coordinates, elements, places
     anndata.ANNDATA,

@@ -25,6 +25,7 @@ WORDS = {
     "COSEM": "transform translate",
     "ilastik": "element_size_um",
     "NWB": "neurodata_type .specloc colnames conversion starting_time timestamps rate",
+    "NIfTI-Zarr": "nifti",
     "NeXus": "NX_class signal",
     "AnnData": "encoding-type column-order codes categories",
     "SpatialData": "spatialdata_attrs spatialdata-encoding-type",

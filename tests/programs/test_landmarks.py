@@ -101,6 +101,16 @@ def metres(count: int, step: float) -> tuple[Any, dict[str, Any]]:
     return np.arange(count) * step, {"units": "m"}
 
 
+SFORM = np.array([[1.6, -1.2, 0, 90], [1.2, 1.6, 0, -126], [0, 0, 3, -72], [0, 0, 0, 1]])
+
+
+def header() -> Any:
+    made: Any = nibabel.Nifti1Header()  # type: ignore[no-untyped-call]  # nibabel has no types
+    made.set_sform(SFORM, code=1)
+    made.set_xyzt_units("mm")
+    return np.frombuffer(made.binaryblock, np.uint8)
+
+
 SOURCES = {
     "OME-NGFF 0.5: scale, translation": Source(EVERY, MOVED, SIZES, group=ngff(SCALE, SHIFT, version="0.5")),
     "OME-NGFF 0.5: scale of the image as well": Source(
@@ -181,6 +191,13 @@ SOURCES = {
         straight(SIZES, (-0.08, 0.01, 0.002), (-1, -1, 1)),
         SIZES,
         group=ngff(SCALE, SHIFT, version="0.5", orientation="RAS"),
+    ),
+    "NIfTI-Zarr: `sform`": Source(
+        TURNED,
+        lambda index: (SFORM @ [*index[::-1], 1.0])[:3] * (-1, -1, 1),
+        (3.0, None, None),
+        group=ngff(SCALE, version="0.5"),
+        beside={"nifti": (header(), {})},
     ),
     "N5": Source(EVERY, straight(SIZES), SIZES, attributes={"resolution": [40, 5, 4], "units": ["um"] * 3}),
     "COSEM": Source(
@@ -276,7 +293,7 @@ def sizes_of_tif(data: bytes) -> list[float | None]:
 
 
 def sizes_of_ome(data: bytes) -> list[float | None]:
-    units = {"µm": 1e-3, "m": 1e3}
+    units = {"µm": 1e-3, "mm": 1.0, "m": 1e3}
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         pixels = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]["Pixels"]
     found = [(pixels.get(f"PhysicalSize{axis}"), pixels.get(f"PhysicalSize{axis}Unit")) for axis in "ZYX"]
