@@ -38,6 +38,7 @@ def parser(program: str) -> Parser:
     parser.add_argument("--tolerance", type=types.number, default=0.0, metavar="NUMBER", help=shown)
     shown = "compare the arrays of the first store with the transposed arrays of the second: x,y,z with z,y,x"
     parser.add_argument("--reversed-axes", action="store_true", help=shown)
+    parser.add_argument("--data-only", action="store_true", help="do not compare attributes")
     long_work.add_options(parser)
     return parser
 
@@ -60,7 +61,7 @@ def run(program: str, argv: Sequence[str]) -> int:
                 show(printable(f"{difference.path}: {difference.words}"), DIFFERENT)
 
             pair, part = (places[0], places[1]), JobPart(*args.part)
-            return Comparison(sources, pair, problems.tell, found, args.tolerance, args.reversed_axes, part)
+            return Comparison(sources, pair, problems.tell, found, args.tolerance, args.reversed_axes, part, args.data_only)
 
         code = LongWork(line, [args.first, args.second]).run(make)
     except SetupError as error:

@@ -107,13 +107,18 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
         tolerance: float = 0.0,
         reversed_axes: bool = False,
         part: JobPart = WHOLE,
+        data_only: bool = False,
     ) -> None:
-        """`tolerance`: numbers that differ by no more are equal. `reversed_axes`: the other's arrays are transposed."""
+        """`tolerance`: numbers that differ by no more are equal. `reversed_axes`: the other's arrays are transposed.
+
+        `data_only`: attributes are not compared.
+        """
         super().__init__(sources, tell, part)
         self._places = places
         self._found = found
         self._tolerance = tolerance
         self._reversed = reversed_axes
+        self._data_only = data_only
         self._number = 0
         self._arrays: deque[tuple[OrderedArray, OrderedArray]] = deque()  # arrays with units still to come, in their order
         self._unequal: Unequal | None = Unequal()  # of the array that is being compared
@@ -131,7 +136,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
             assert left.node is not None
             assert right.node is not None
             try:
-                for words in _attributes(left.node, right.node):
+                for words in () if self._data_only else _attributes(left.node, right.node):
                     yield self._remark(path, words)
                 first, second = as_array(left.node), as_array(right.node)
                 if first is not None and second is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 from fake_s3 import FakeS3
 from in_process import fsbridge
@@ -128,3 +129,30 @@ def test_trouble_is_exit_code_2(each: dict[str, Path], tmp_path: Path) -> None:
     done = fsbridge("diff", each["zarr3"], tmp_path / "damaged")
     assert (done.returncode, done.stdout) == (2, "")
     assert "/a/b" in done.stderr
+
+
+def test_what_xarray_writes_in_each_format_is_equal(tmp_path: Path) -> None:
+    """Each format says in its own way which elements are missing, and what the dimensions are called."""
+    variables = {
+        "t": (("time", "x"), np.array([[1, np.nan], [2, 3]], "f4"), {"units": "K"}),
+        "i": (("x",), np.array([1, -9], "i2"), {"_FillValue": np.int16(-9)}),
+    }
+    dataset = xarray.Dataset(variables, {"time": ("time", [0, 1], {"units": "days since 2000-01-01"})}, {"title": "a"})
+    places = [tmp_path / name for name in ("two.zarr", "three.zarr", "one.nc")]
+    dataset.to_zarr(places[0], zarr_format=2)
+    dataset.to_zarr(places[1], zarr_format=3, consolidated=False)
+    dataset.to_netcdf(places[2])
+    for layout in ("zarr2", "zarr3"):
+        for place in places[:3]:
+            out = tmp_path / f"{layout} of {place.name}"
+            assert fsbridge("export", "-q", "--layout", layout, place, out).returncode == 0
+            places.append(out)
+    for place in places[1:]:
+        done = fsbridge("diff", places[0], place)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), place
+    dataset.assign_attrs(title="b").to_netcdf(tmp_path / "other.nc")
+    assert fsbridge("diff", places[0], tmp_path / "other.nc").stdout == "/: attributes differ: title\n"
+    done = fsbridge("diff", "--data-only", places[0], tmp_path / "other.nc")
+    assert (done.returncode, done.stdout) == (0, "")
+    dataset.assign(i=("x", np.array([1, 2], "i2"))).to_netcdf(tmp_path / "changed.nc")
+    assert fsbridge("diff", "--data-only", places[0], tmp_path / "changed.nc").returncode == 1

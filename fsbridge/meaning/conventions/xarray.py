@@ -110,11 +110,17 @@ def legible(metadata: ArrayMetadata) -> dict[str, JSON]:
 
 
 def comparable(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """Return the attributes for comparing sources of any formats: what a format says in another place is no attribute."""
+    """Return the attributes for comparing sources of any formats: what a format says in another place is no attribute.
+
+    NaN counts as missing without a marker, so a marker that is NaN says nothing.
+    """
     shown, names = legible(metadata), list(metadata.dimension_names or ())
     if shown.get(DIMENSIONS) in (names, names[::-1]):
         del shown[DIMENSIONS]
     missing = missing_value(metadata)
+    if missing is not None and missing != missing:
+        del shown[FILL_VALUE]
+        return shown
     return shown if missing is None else {**shown, FILL_VALUE: _named(missing)}
 
 
