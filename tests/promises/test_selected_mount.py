@@ -30,7 +30,7 @@ def test_a_mount_shows_what_is_selected_of_each_format(tmp_path: Path, mount: Mo
         patterns += ["--exclude", f"{place}/{array}"]
         gone.append(f"{place}/{array}")
         here += [f"{place}/{path.removeprefix(sample.group)}" for path in sample.arrays if not path.endswith(array)]
-    mounted = mount(f"{tmp_path}//in", "--layout", "zarr3,files", *patterns)
+    mounted = mount(f"{tmp_path}//in", "--format", "collection", "--layout", "zarr3,files", *patterns)
     for path in gone:
         assert not (mounted / "zarr3" / path).exists()
         assert not (mounted / "zarr3" / path / "zarr.json").exists()
