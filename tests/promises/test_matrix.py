@@ -199,19 +199,26 @@ def _h5(folder: Path, name: str, own: Any, picture: Any) -> None:
 def _nc(folder: Path, name: str, own: Any, picture: Any) -> None:
     told = json.loads((folder / f"{name}.json").read_text())["h5"]
     with netCDF4.Dataset(folder / f"{name}.nc") as file:
-        file.set_auto_maskandscale(False)
-        variable = file[told["dataset"].strip("/")]
-        seen = variable[...].view(bool) if "dtype" in variable.ncattrs() else variable[...]
-        meant = own.T if told["axes"] == "reversed" else own
-        for field in own.dtype.names or ():
-            assert [np.asarray(item).tobytes() for item in seen[field]] == [item.tobytes() for item in meant[field]]
-        if own.dtype.names is None:
-            assert_same(seen, meant)
+        _same_variable(file, told["dataset"], own.T if told["axes"] == "reversed" else own)
+
+
+def _same_variable(file: Any, path: str, values: Any) -> None:
+    file.set_auto_maskandscale(False)
+    variable = file[path.strip("/")]
+    seen = variable[...].view(bool) if "dtype" in variable.ncattrs() else variable[...]
+    for field in values.dtype.names or ():
+        assert [np.asarray(item).tobytes() for item in seen[field]] == [item.tobytes() for item in values[field]]
+    if values.dtype.names is None:
+        assert_same(seen, values)
 
 
 def _same_dataset(dataset: Any, values: Any) -> None:
     texts = h5py.check_string_dtype(dataset.dtype)
     assert_same(dataset[...] if texts is None else np.asarray(dataset.asstr()[...], object), values)
+
+
+def _same_member(file: Any, path: str, values: Any) -> None:
+    _same_dataset(file[path], values)
 
 
 def _envi(folder: Path, name: str, own: Any, picture: Any) -> None:
@@ -312,16 +319,15 @@ def test_p12_groups_and_stores_as_hdf5_of_each_format(sample: Sample, opened: Ca
     tree = opened("files")
     stems = {sample.group: sample.group} | ({"": sample.source.name.partition(".")[0]} if sample.whole else {})
     for prefix, stem in stems.items():
-        for suffix in ("h5", "nc"):
+        below = [path for path in sample.arrays if path.startswith(prefix)]
+        assert below
+        for suffix, opener, same in (("h5", h5py.File, _same_member), ("nc", netCDF4.Dataset, _same_variable)):
             file = tmp_path / f"all.{suffix}"
             file.write_bytes(content(find(tree, f"{stem}.{suffix}"), 1 << 20))
-            with h5py.File(file) as found:
-                below = [path for path in sample.arrays if path.startswith(prefix)]
+            with opener(file) as found:
                 for path in below:
                     own = elements(sample.arrays[path])
-                    dataset = found[path.removeprefix(prefix).lstrip("/")]
-                    _same_dataset(dataset, own.T if _first_fastest(tree) else own)
-                assert below
+                    same(found, path.removeprefix(prefix).lstrip("/"), own.T if _first_fastest(tree) else own)
 
 
 @each_format
