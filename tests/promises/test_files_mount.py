@@ -214,7 +214,7 @@ def test_n5_blocks_of_varying_numbers_of_elements_are_no_whole_array(tmp_path: P
     (folder / "0/0").write_bytes(struct.pack(">HHIII", 1, 2, 4, 4, 21) + bytes(range(21)))
     mounted = mount(tmp_path / "s.n5", "--layout", "zarr3,files", "--files", "all")
     assert (mounted / "zarr3/v/c/0/0").read_bytes() == bytes(range(21))
-    assert sorted(os.listdir(mounted / "files")) == ["index.html", "s.h5", "store.json", "v.json"]
+    assert sorted(os.listdir(mounted / "files")) == ["index.html", "s.h5", "s.nc", "store.json", "v.json"]
     described = json.loads((mounted / "files/v.json").read_bytes())
     assert described["files"] == {}
     for suffix in ("npy", "raw", "csv", "txt", "nrrd", "pgm", "h5", "tif"):

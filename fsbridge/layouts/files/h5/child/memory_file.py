@@ -109,8 +109,8 @@ class Allocation:
         """Allocate a dataset's elements and return their offset; ValueError if they do not have `count` bytes."""
         dataset = h5d.open(self._file, path, self._access)
         space, kind = dataset.get_space(), dataset.get_type()
-        if space.get_simple_extent_ndims():
-            space.select_elements(np.zeros((1, space.get_simple_extent_ndims()), np.uint64))
+        if rank := space.get_simple_extent_ndims():
+            space.select_hyperslab((0,) * rank, (1,) * rank)
         dataset.write(self._single, space, np.zeros((), f"V{kind.get_size()}"), kind)
         offset, stored = dataset.get_offset(), dataset.get_storage_size()
         if offset is None:  # it can grow, and has one chunk
