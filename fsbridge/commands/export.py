@@ -81,9 +81,10 @@ def run(program: str, argv: Sequence[str]) -> int:
         raise
     if args.include and args.part[1] == 1 and code == 0 and not begun[0].counts.written + begun[0].counts.kept:
         patterns = " ".join(f"--include {shlex.quote(pattern)}" for pattern in args.include)
-        raise SetupError(
-            f"{patterns}: no file matches", f"see which files there are: fsbridge ls -R {shlex.quote(args.place)}"
-        )
+        layout = args.layout or ("files" if args.files else "")
+        layout = f"--layout {shlex.quote(layout)} " if layout else ""
+        hint = f"see which files there are: fsbridge ls -R {layout}{shlex.quote(args.place)}"
+        raise SetupError(f"{patterns}: no file matches", hint)
     if not args.quiet:
         print(f"fsbridge: {_summary(begun[0])}", file=sys.stderr)
     return code
