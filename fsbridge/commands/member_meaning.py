@@ -6,27 +6,14 @@ Not here: how it is found out (`meaning/`), the words of the table (`member_tabl
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from fsbridge.meaning import Axis, Meaning, Positions
 from fsbridge.meaning.attributes import WORDS
-from fsbridge.meaning.times import DAY, Dates, times
+from fsbridge.meaning.times import span
 from fsbridge.metadata import JSON, ArrayMetadata
-
-HOUR, MINUTE, SECOND = DAY // 24, DAY // 1440, DAY // 86400
-
-_LEAST_MONTH = 28 * DAY
-_PERIODS = {
-    1: "monthly", 12: "yearly",
-    DAY: "daily", 7 * DAY: "weekly", HOUR: "hourly", MINUTE: "every minute", SECOND: "every second",
-}  # fmt: skip
-"""Words for a number of months, or of microseconds."""
-
-UNEVEN = "uneven"
 
 
 def facts(metadata: ArrayMetadata, meaning: Meaning) -> dict[str, Any]:
@@ -77,41 +64,9 @@ def _axis(axis: Axis, length: int, positions: Positions | None) -> dict[str, JSO
         ends = [axis.offset, axis.offset + axis.scale * (length - 1)] if length else []
     else:
         return found
-    counted = times(axis.unit, axis.calendar)
-    if counted is not None and ends and all(map(math.isfinite, ends)):
-        moments = [counted.dates(end) for end in ends]
-        if None not in moments:
-            if axis.calendar is not None:
-                found["calendar"] = axis.calendar
-            found |= zip(("first", "last"), (moment.text() for moment in moments if moment is not None), strict=True)
-            if length > 1:
-                found["every"] = _period(axis, length, positions, counted.length, counted.dates)
-            return found
-    found |= zip(("first", "last"), map(number, ends), strict=False)
-    return found
-
-
-def _period(axis: Axis, length: int, positions: Positions | None, unit: float, dates: Dates) -> str:
-    """Return how often there is a date, in words."""
-    step = None if axis.scale is None or positions is not None else round(abs(axis.scale) * unit / 1000) * 1000
-    if step is None or step >= _LEAST_MONTH:
-        ordered = axis.offset + np.arange(length) * (axis.scale or 0) if positions is None else positions
-        months = _months(ordered.tolist(), dates)
-        if months:
-            return _PERIODS.get(months, f"every {months} months")
-    if step is None:
-        return UNEVEN
-    if step in _PERIODS:
-        return _PERIODS[step]
-    size, word = next(
-        ((size, word) for size, word in ((DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes")) if step >= size), (SECOND, "s")
-    )
-    return f"every {step / size:.7g} {word}"
-
-
-def _months(values: Sequence[float], dates: Dates) -> int:
-    """Return the number of months from each date to the next; 0 if it is not always the same."""
-    moments = [dates(value) if math.isfinite(value) else None for value in values]
-    counts = [moment.year * 12 + moment.month for moment in moments if moment is not None]
-    steps = {abs(later - sooner) for sooner, later in pairwise(counts)}
-    return steps.pop() if len(steps) == 1 and len(counts) == len(values) else 0
+    dates = span(axis, length, positions)
+    if dates is None:
+        return found | dict(zip(("first", "last"), map(number, ends), strict=False))
+    if axis.calendar is not None:
+        found["calendar"] = axis.calendar
+    return found | {name: text for name, text in dates._asdict().items() if text is not None}

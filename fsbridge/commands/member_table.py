@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from fsbridge.commands.contents import Row
-from fsbridge.commands.member_meaning import UNEVEN
 from fsbridge.errors import printable
 from fsbridge.meaning import Axis
 from fsbridge.meaning.kinds import is_geographic
+from fsbridge.meaning.times import UNEVEN
 from fsbridge.meaning.units import symbol
 from fsbridge.metadata import JSON
 

@@ -1,19 +1,32 @@
 """Times that are counted from a moment, as in `days since 2000-01-01`: their dates in each calendar of climate models.
 
-Pure. Not here: which attributes say the unit and the calendar (`conventions/cf.py`).
+For a few dates, in words. Not here: dates of many numbers, as numpy has them (`dates.py`); which attributes say the unit and
+the calendar (`conventions/cf.py`).
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
-from itertools import accumulate
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
+from fsbridge.meaning import Axis, Positions
 from fsbridge.meaning.units import fold, seconds
 
 DAY = 86_400_000_000
 """Microseconds of a day."""
+_HOUR, _MINUTE, _SECOND = DAY // 24, DAY // 1440, DAY // 86400
+
+_LEAST_MONTH = 28 * DAY
+_PERIODS = {
+    1: "monthly", 12: "yearly",
+    DAY: "daily", 7 * DAY: "weekly", _HOUR: "hourly", _MINUTE: "every minute", _SECOND: "every second",
+}  # fmt: skip
+"""Words for a number of months, or of microseconds."""
+
+UNEVEN = "uneven"
 
 _SINCE = re.compile(
     r"(\S+)\s+since\s+(\d{1,5})-(\d{1,2})-(\d{1,2})(?:[T\s]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d*))?)?)?"
@@ -89,6 +102,59 @@ def times(unit: str | None, calendar: str | None) -> Times | None:
         return None if found is None else Moment(*found, rest)
 
     return Times(length, date)
+
+
+class Span(NamedTuple):
+    """The dates along an axis in words: the first, the last, and how often there is one; None if there is one only."""
+
+    first: str
+    last: str
+    every: str | None
+
+
+def span(axis: Axis, length: int, positions: Positions | None) -> Span | None:
+    """Return the dates along an axis with that many elements; None if its unit, or a place of its ends, is none of dates.
+
+    `positions`: where the elements lie, if they are uneven.
+    """
+    counted = times(axis.unit, axis.calendar)
+    if counted is None or not length or (axis.scale is None and positions is None):
+        return None
+    ends = (
+        [axis.offset, axis.offset + (axis.scale or 0) * (length - 1)] if positions is None else positions[[0, -1]].tolist()
+    )
+    first, last = (counted.dates(end) if math.isfinite(end) else None for end in ends)
+    if first is None or last is None:
+        return None
+    every = _period(axis, length, positions, counted) if length > 1 else None
+    return Span(first.text(), last.text(), every)
+
+
+def _period(axis: Axis, length: int, positions: Positions | None, counted: Times) -> str:
+    """Return how often there is a date, in words."""
+    import numpy as np
+
+    step = None if axis.scale is None or positions is not None else round(abs(axis.scale) * counted.length / 1000) * 1000
+    if step is None or step >= _LEAST_MONTH:
+        ordered = axis.offset + np.arange(length) * (axis.scale or 0) if positions is None else positions
+        months = _months(ordered.tolist(), counted.dates)
+        if months:
+            return _PERIODS.get(months, f"every {months} months")
+    if step is None:
+        return UNEVEN
+    if step in _PERIODS:
+        return _PERIODS[step]
+    sizes = ((DAY, "days"), (_HOUR, "hours"), (_MINUTE, "minutes"))
+    size, word = next(((size, word) for size, word in sizes if step >= size), (_SECOND, "s"))
+    return f"every {step / size:.7g} {word}"
+
+
+def _months(values: Sequence[float], dates: Dates) -> int:
+    """Return the number of months from each date to the next; 0 if it is not always the same."""
+    moments = [dates(value) if math.isfinite(value) else None for value in values]
+    counts = [moment.year * 12 + moment.month for moment in moments if moment is not None]
+    steps = {abs(later - sooner) for sooner, later in pairwise(counts)}
+    return steps.pop() if len(steps) == 1 and len(counts) == len(values) else 0
 
 
 class _System(NamedTuple):

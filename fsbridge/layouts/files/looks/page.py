@@ -16,14 +16,13 @@ from html import escape
 from typing import Literal
 from urllib.parse import quote
 
-import numpy as np
-
 from fsbridge.errors import printable
 from fsbridge.layouts.files.arrays.extents import View
 from fsbridge.layouts.files.looks.previews import SMALL
 from fsbridge.meaning import Axis
-from fsbridge.meaning.dates import dates_of, described, iso_dates, spelled, unit_of_dates
+from fsbridge.meaning.dates import described
 from fsbridge.meaning.kinds import is_channel, is_geographic, is_time
+from fsbridge.meaning.times import span
 from fsbridge.meaning.units import fold, symbol
 from fsbridge.metadata import JSON
 
@@ -290,9 +289,10 @@ def axes_lines(view: View) -> list[str]:
 def _axis(view: View, dimension: int) -> str:
     """Return an axis' name, with the first and the last position on it if these tell where it lies, and its step."""
     axis, count = view.axes[dimension], view.shape[dimension]
-    if (dates := _first_and_last(view, dimension)) is not None:
-        return f"{axis.name or dimension}: {dates}"
     unit, places = described(axis.unit, axis.calendar) or symbol(axis.unit), view.meaning.positions.get(dimension)
+    if (dates := span(axis, count, places)) is not None:
+        words = f"{dates.first} \u2026 {dates.last}" if count > 1 else dates.first
+        return ", ".join(filter(None, (f"{axis.name or dimension}: {words}", dates.every, axis.calendar)))
     ends: list[float] = []
     if places is not None and count:
         ends = [float(places[0]), float(places[-1])]
@@ -315,22 +315,6 @@ def _united(text: str, unit: str | None) -> str:
 def _number(value: float) -> str:
     """Return a number for people: a large one, such as a time since long ago, has all digits before the point."""
     return f"{value:.12g}" if 1e6 <= abs(value) < 1e12 else f"{value:.6g}"
-
-
-def _first_and_last(view: View, number: int) -> str | None:
-    """Return the first and the last date along a dimension, and the step if there is one; None if they are not known."""
-    axis, length = view.axes[number], view.shape[number]
-    dates = dates_of(axis.unit, axis.calendar)
-    places = view.positions(number)
-    if dates is None or not length or (axis.scale is None and places is None):
-        return None
-    places = np.array([axis.offset, axis.offset + (axis.scale or 0) * (length - 1)]) if places is None else places[[0, -1]]
-    moments = iso_dates(places, dates)
-    if moments is None or np.isnat(moments).any():
-        return None
-    first, last = spelled(moments, unit_of_dates(moments))
-    step = "" if axis.scale is None else f", every {axis.scale:.6g} {(axis.unit or '').split()[0]}"
-    return first if length == 1 else f"{first} to {last}{step}"
 
 
 def _bytes(count: int) -> str:
