@@ -352,4 +352,4 @@ def test_pages_say_the_first_and_the_last_date(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         path, _ = written(data, "zarr2", tmp_path / str(number))
         with opened(path) as root:
-            assert f'<span class="axis"><bdi>{wanted}</bdi>' in content(root, "index.html").decode()
+            assert f">{wanted}<" in content(root, "index.html").decode()
