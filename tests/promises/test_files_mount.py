@@ -610,7 +610,7 @@ def test_p1_posix(mounted: Mounted) -> None:
 def test_info_lists_the_files(tmp_path: Path) -> None:
     zarr3(tmp_path / "store.zarr")
     done = fsbridge("info", "--layout", "files", tmp_path / "store.zarr")
-    assert "    files: s.json s.npy\n    by name: s.raw" in done.stdout
+    assert "    --layout files: s.json s.npy\n    by name: s.raw" in done.stdout
     assert "s.slices/" in done.stdout
 
 
