@@ -6,16 +6,13 @@ Not here: what these files are (`groups/`, `h5/`, `plates.py`), the page (`group
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
-from fsbridge.errors import FsbridgeError, is_lasting
 from fsbridge.layouts.files.arrays.names import readings
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.levels import PREVIEW
 from fsbridge.layouts.files.groups.surroundings import OpenGroup
 from fsbridge.layouts.files.looks.page import link, link_above
 from fsbridge.layouts.files.looks.plates import PICTURE as PLATE
-from fsbridge.layouts.members import has_child
 from fsbridge.model import Group
 from fsbridge.tree import escape
 
@@ -46,21 +43,17 @@ def suffixes_of(group: Group, kinds: Sequence[GroupFile]) -> list[str]:
 def own_files(shown: OpenGroup, has: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Yield the names of a group's own files, and links to them: those of the root lie in it, most others beside a group.
 
-    `has` tells whether the group has a member. No files beside a group on a server, where such questions are requests.
+    `has` tells whether the group has a member. Whether the group above has one that is called like a file is not looked up,
+    because that takes six requests for each page of a store on a server; the link then leads to that member.
     """
-    above, called = shown.path.member.above, shown.listed_as
-    try:
-        beside = None if above is None or shown.path.member.context.config.is_remote else partial(has_child, above.group())
-    except FsbridgeError as error:
-        if not is_lasting(error):
-            raise
-        beside = None
+    called, is_root = shown.listed_as, shown.path.member.above is None
     for kind in _ordered(shown.kinds):
-        inside = above is None or kind.inside
-        taken = has if inside else beside
-        if taken is None or not kind.applies(shown.group):
+        inside = is_root or kind.inside
+        if not kind.applies(shown.group):
             continue
-        for name in (kind.called(called, above is None), *(f"{called}.{alias}" for alias in kind.aliases)):
+        for name in (kind.called(called, is_root), *(f"{called}.{alias}" for alias in kind.aliases)):
             arrays = [reading.array for reading in readings(name) if reading.region is None and reading.array != called]
-            if not any(map(taken, (name, *arrays))):
-                yield name, link(escape(name)) if inside else link_above(escape(name))
+            if not inside:
+                yield name, link_above(escape(name))
+            elif not any(map(has, (name, *arrays))):
+                yield name, link(escape(name))
