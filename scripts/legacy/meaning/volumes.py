@@ -92,7 +92,7 @@ NIBABEL = """
 import nibabel
 found = {names: nibabel.load(folder + names + "/a.nii") for names in ("tczyx", "czyx", "tzyx")}
 units = [image.header.get_xyzt_units() for image in found.values()]
-assert units == [("micron", "sec")] * 3, units
+assert units == [("mm", "sec")] * 3, units
 values = [[*(*image.shape, 1, 1)[3:5], image.header["pixdim"][4]] for image in found.values()]
 """
 VTK_MRC = """
