@@ -62,7 +62,7 @@ spacing, origin = found.voxel_size.tolist(), found.header.origin.tolist()
 IMAGEJ = """
 import tifffile
 found = tifffile.TiffFile(file)
-assert found.imagej_metadata["unit"] == "nm", found.imagej_metadata
+assert found.imagej_metadata["unit"] == "micron", found.imagej_metadata
 x, y = (found.pages[0].tags[name].value for name in ("XResolution", "YResolution"))
 spacing, origin = [x[1] / x[0], y[1] / y[0], found.imagej_metadata["spacing"]], [0, 0, 0]
 """
@@ -171,7 +171,7 @@ READERS: dict[str, Read] = {
     "xarray netcdf": grid("h5", XARRAY),
     "h5dump": coordinates(h5dump),
     "ncdump": coordinates(ncdump),
-    "tifffile": grid("tif", IMAGEJ, signs=None),
+    "tifffile": grid("tif", IMAGEJ, 1e3, signs=None),
     "tifffile OME": tifffile_ome,
     "Bio-Formats": bioformats,
 }

@@ -36,7 +36,7 @@ def write(folder: Path) -> None:
 PRINT = """
 import json, sys
 columns = {name: [None if value != value else value for value in values] for name, values in columns.items()}
-print(json.dumps(columns))
+print(json.dumps(columns, default=str))
 """
 PANDAS = "import pandas, sys\ncolumns = pandas.read_csv(sys.argv[1]).to_dict('list')\n"
 POLARS = "import polars, sys\ncolumns = polars.read_csv(sys.argv[1]).to_dict(as_series=False)\n"
@@ -60,7 +60,10 @@ def table(code: str, asked: tuple[str, ...]) -> Callable[[list[str], Path, Path]
                     shown = json.loads(run([*command, "-W", "ignore", "-c", code + PRINT, str(mount / "files" / file)]))
                     differs(f"first column of {file}", next(iter(shown)), "day")
                     differs(f"columns of {file}", sorted(shown), sorted(["day", *names]))
-                    for name in ("day", *(name for name in names if name in asked)):
+                    days = np.array([str(day).replace(" ", "T") for day in shown["day"]], "M8[s]")
+                    wanted = xarray.decode_cf(source)["day"].values.astype("M8[s]")
+                    differs(f"days of {file}", days.tolist(), wanted.tolist())
+                    for name in (name for name in names if name in asked):
                         same(f"{name} of {file}", shown[name], source[name].values.tolist())
 
     return compare
