@@ -217,7 +217,7 @@ def test_info_names_the_files_that_a_layout_hides(tmp_path: Path) -> None:
     rows = json.loads(fsbridge("info", "--layout", "files", "--json", path).stdout)["members"]
     assert {row["path"]: row["hidden"] for row in rows if "hidden" in row} == {"/": {"files": hidden}}
     (alone,) = json.loads(fsbridge("info", "--layout", "files", "--json", path / "a").stdout)["members"]
-    assert "hidden" not in alone, "a member of its store, in whose layout files its directory is no place of files"
+    assert "hidden" not in alone, "the layout files has no place for files in the directory of an array"
 
 
 def test_patterns_choose_other_files_too(tmp_path: Path) -> None:
