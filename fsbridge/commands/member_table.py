@@ -151,8 +151,9 @@ def _place_text(row: Row) -> str | None:
         system = [f"EPSG:{code}" if code else None, kind[row.place["geographic"]]]
         parts.append(f"map: {', '.join(filter(None, system)) or 'of an unknown coordinate system'}")
     if row.image is not None:
-        labels = [label or "?" for label in row.image["channels"]]
-        parts.append(f"image: {row.image['name']}{', channels: ' if labels else ''}{', '.join(labels)}")
+        labels = ", ".join(label or "?" for label in row.image["channels"])
+        known = [row.image["name"], f"channels: {labels}" if labels else None]
+        parts += [f"image: {', '.join(filter(None, known))}"] if any(known) else []
     return "; ".join(parts) or None
 
 

@@ -28,6 +28,9 @@ _PERIODS = {
 
 UNEVEN = "uneven"
 
+_MOST_DATES = 10_000
+"""Most dates that are compared to find out whether they are months apart: 30 ms. An axis may claim any length."""
+
 _SINCE = re.compile(
     r"(\S+)\s+since\s+(\d{1,5})-(\d{1,2})-(\d{1,2})(?:[T\s]\s*(\d{1,2}):(\d{2})(?::(\d{2})(?:\.(\d*))?)?)?"
     r"\s*(?:UTC|Z|[+-]?0{1,2}(?::?00)?)?",
@@ -135,7 +138,7 @@ def _period(axis: Axis, length: int, positions: Positions | None, counted: Times
     import numpy as np
 
     step = None if axis.scale is None or positions is not None else round(abs(axis.scale) * counted.length / 1000) * 1000
-    if step is None or step >= _LEAST_MONTH:
+    if length <= _MOST_DATES and (step is None or step >= _LEAST_MONTH):
         ordered = axis.offset + np.arange(length) * (axis.scale or 0) if positions is None else positions
         months = _months(ordered.tolist(), counted.dates)
         if months:

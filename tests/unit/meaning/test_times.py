@@ -7,7 +7,8 @@ import random
 import cftime
 import pytest
 
-from fsbridge.meaning.times import times
+from fsbridge.meaning import Axis
+from fsbridge.meaning.times import span, times
 
 CALENDARS = ("standard", "gregorian", "proleptic_gregorian", "julian", "noleap", "365_day", "all_leap", "366_day", "360_day")
 
@@ -57,3 +58,10 @@ def test_a_time_of_day_is_written_where_it_is_not_midnight() -> None:
 )
 def test_what_cannot_be_counted_is_not_known(unit: str | None, calendar: str | None) -> None:
     assert times(unit, calendar) is None
+
+
+def test_an_axis_of_any_length_has_dates_at_once() -> None:
+    axis = Axis("t", "days since 2000-01-01", 30.0, 0.0)
+    assert span(axis, 10**6, None) == ("2000-01-01", "84137-02-16", "every 30 days")
+    assert span(axis._replace(calendar="360_day"), 3, None) == ("2000-01-01", "2000-03-01", "monthly")
+    assert span(axis, 2**40, None) is not None

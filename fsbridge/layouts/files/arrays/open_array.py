@@ -48,6 +48,9 @@ _KEPT_ARRAYS = 256
 _LISTED_ARRAYS = 4096
 """Arrays of which nothing was read yet whose numbers are kept, so that the next listing shows the same files."""
 
+MOST_LABELS = 1 << 24
+"""Most labels of a dimension, as many as a table has elements. An array without elements may claim any number of rows."""
+
 VARIABLE_BYTES = 64 * MIB
 """Most bytes of elements of variable length in memory, which are Python objects."""
 
@@ -269,6 +272,8 @@ class OpenArray:
             name, pick = self.meaning.coordinates.get(number, axis.name), view.selection.picks[number]
             if name is None or "/" in name or name == self.name:
                 continue
+            if pick.length > MOST_LABELS:
+                raise TooLarge(f"{self.name} has {pick.length:,} places along {name}, too many for a table; take a region")
             beside = self.surroundings.label(name, self.metadata.shape[number], pick)
             unit = None if is_since(axis.unit) else symbol(axis.unit)
             if beside is not None:
