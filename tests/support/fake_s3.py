@@ -229,11 +229,11 @@ class FakeS3:
         self._loop.run_forever()
         server.close()
         self._turn()  # a connection would never be closed if its task had not begun
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._turn()  # transports close on the next turn
+        while tasks := asyncio.all_tasks(self._loop):  # again for a connection that was accepted meanwhile
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._turn()  # transports close on the next turn
         self._loop.close()
 
     def _turn(self) -> None:
