@@ -43,7 +43,7 @@ MAX_REMARKS = 10_000
 """Most left-out members that are remembered, so that each is logged only once."""
 
 
-class LastLook(dict[str | None, object]):
+class LastLook(dict[Hashable, object]):
     """What was found last around the arrays of one group (`surroundings.Look`)."""
 
 

@@ -1,4 +1,4 @@
-"""What stands around arrays and tells what they mean: attributes of the groups above, and arrays beside with coordinates.
+"""What stands around arrays and tells what they mean: attributes of groups, and arrays beside with coordinates.
 
 A `Look` is what one question finds around the arrays of a group. `Surroundings` are what the files of one array have used of
 it. They have a version, and are current as long as everything that they used is unchanged and may still be read. What was
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,11 @@ LABEL_BYTES = 16 << 20
 _ALIKE = 256
 """Most results of one look that arrays with the same metadata share."""
 
+Key: TypeAlias = str | Path | None
+"""What a look has a part under: an array beside under its name, a group under its path from the root."""
+
 _GROUPS = None
-"""The name under which a look has the groups above; arrays beside have their own."""
+"""The key of the groups above."""
 
 
 class Variable(NamedTuple):
@@ -68,12 +71,12 @@ class _ArrayBeside(NamedTuple):
 class _Part(NamedTuple):
     """Something around arrays as it was read. Parts of equal `version` say the same.
 
-    `content`: attributes of the groups above, or an `_ArrayBeside`, or None if there is no such array that can be read.
-    `is_current` is false as well if it is not known.
+    `content`: attributes of the groups above or of another group, or an `_ArrayBeside`; None if there is none that can be
+    read. `is_current` is false as well if it is not known.
     """
 
     version: Hashable
-    content: Sequence[Attributes] | _ArrayBeside | None
+    content: Sequence[Attributes] | Attributes | _ArrayBeside | None
     is_current: Callable[[], bool]
 
 
@@ -91,9 +94,9 @@ class Look:
         self._context = context
         self.group = group
         self._last = context.last_look(() if group is None else group.names)
-        self._parts: dict[str | None, _Part] = {}
+        self._parts: dict[Key, _Part] = {}
         self._lock = threading.RLock()  # one for each look, because a store may hang
-        self.alike: LRU[Hashable, tuple[ArrayMetadata, object, dict[str | None, Hashable]]] = LRU(_ALIKE)
+        self.alike: LRU[Hashable, tuple[ArrayMetadata, object, dict[Key, Hashable]]] = LRU(_ALIKE)
         """What arrays with the same metadata share, see `Surroundings.shared`."""
 
     def again(self) -> Look:
@@ -111,17 +114,22 @@ class Look:
         groups = cast(Sequence[Attributes], self.part(_GROUPS).content)
         return all(PARTICULAR.isdisjoint(attributes) for attributes in groups)
 
-    def part(self, name: str | None) -> _Part:
-        """Return the array beside that is called `name`, or the groups above. Raises errors that may pass."""
-        part = self._parts.get(name)
+    def part(self, key: Key) -> _Part:
+        """Return the array beside, the group, or the groups above. Raises errors that may pass."""
+        part = self._parts.get(key)
         if part is not None:
             return part
         with holding(self._lock):
-            part = self._parts.get(name) or cast(_Part | None, self._last.get(name))
-            if part is None or (name not in self._parts and not self._is_current(part)):
-                part = self._read_groups() if name is _GROUPS else self._read_array(name)
-            self._parts[name] = self._last[name] = part
+            part = self._parts.get(key) or cast(_Part | None, self._last.get(key))
+            if part is None or (key not in self._parts and not self._is_current(part)):
+                part = self._read(key)
+            self._parts[key] = self._last[key] = part
             return part
+
+    def _read(self, key: Key) -> _Part:
+        if key is _GROUPS:
+            return self._read_groups()
+        return self._read_array(key) if isinstance(key, str) else self._read_group(key)
 
     def _is_current(self, part: _Part) -> bool:
         try:
@@ -152,6 +160,24 @@ class Look:
             return all(group is not None and group.version == version for group, version in versions)
 
         return _Part(hash(repr(found)), found, is_current)
+
+    def _read_group(self, path: Path) -> _Part:
+        above = self.group
+        try:
+            group = _node(above, True, path)
+            if not isinstance(group, Group):
+                return _NOTHING
+            version, attributes = group.version, group.attributes()
+        except PASSING:
+            raise  # else a header would lack what the attributes say
+        except FsbridgeError:
+            return _NOTHING  # damaged attributes are an error only where they are shown themselves
+
+        def is_current() -> bool:
+            now = _node(above, True, path)
+            return isinstance(now, Group) and now.version == version
+
+        return _Part(hash(repr(attributes)), attributes, is_current)
 
     def _read_array(self, name: str) -> _Part:
         try:
@@ -203,13 +229,8 @@ class Look:
 
         They are read anew, as labels are.
         """
-        member = self.group
-        while from_root and member is not None and member.above is not None:
-            member = member.above
         try:
-            node: Node | None = None if member is None else member.group()
-            for name in path:
-                node = node.child(name) if isinstance(node, Group) else None
+            node = _node(self.group, from_root, path)
             array = None if node is None else as_array(node)
             if array is None or len(array.metadata.shape) != 1 or array.metadata.dtype.serializer == "vlen-bytes":
                 return None
@@ -237,7 +258,7 @@ class Surroundings:
 
     def __init__(self, look: Look) -> None:
         self._look = look
-        self.used: dict[str | None, Hashable] = {}
+        self.used: dict[Key, Hashable] = {}
         """The version of each part that was used."""
 
     @property
@@ -274,6 +295,10 @@ class Surroundings:
         values = beside.values.astype(np.float64).reshape(-1) if few and beside.values is not None else None
         return values, beside.array.metadata.shown_attributes()
 
+    def distant(self, path: Path) -> Attributes | None:
+        """Return the attributes of the group at a path from the root; None if there is none that can be read."""
+        return cast(Attributes | None, self._part(path).content)
+
     def variable(self, name: str) -> Variable | None:
         """Return a 1-D or 2-D array of numbers in the group; None if there is none, or it has too many elements."""
         beside = cast(_ArrayBeside | None, self._part(name).content)
@@ -294,7 +319,7 @@ class Surroundings:
 
         def make() -> Meaning:
             path = () if self.impartial else names
-            return read_array(Written(metadata, self.groups, path, x_first, self.coordinate))
+            return read_array(Written(metadata, self.groups, path, x_first, self.coordinate, self.distant))
 
         return self.shared(("meaning", x_first), metadata, make)
 
@@ -313,12 +338,21 @@ class Surroundings:
         self.used.update(known[2])
         return cast(T, known[1])
 
-    def _part(self, name: str | None) -> _Part:
-        part = self._look.part(name)
-        self.used[name] = part.version
+    def _part(self, key: Key) -> _Part:
+        part = self._look.part(key)
+        self.used[key] = part.version
         return part
 
 
-def is_as_used(used: dict[str | None, Hashable], look: Look) -> bool:
+def is_as_used(used: dict[Key, Hashable], look: Look) -> bool:
     """True if a look finds the versions that were `used`."""
-    return all(look.part(name).version == version for name, version in list(used.items()))
+    return all(look.part(key).version == version for key, version in list(used.items()))
+
+
+def _node(group: SourceMember | None, from_root: bool, path: Path) -> Node | None:
+    """Return what is at a path from the root, or else from the group; None if a group on the way is none."""
+    start = group.root if from_root and group is not None else group
+    node: Node | None = None if start is None else start.group()
+    for name in path:
+        node = node.child(name) if isinstance(node, Group) else None
+    return node

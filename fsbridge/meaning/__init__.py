@@ -30,6 +30,17 @@ def no_coordinate(name: str) -> None:
     """Return None: nothing lies beside the array."""
 
 
+Path: TypeAlias = tuple[str, ...]
+"""Names that lead from a group to what is below it, or from a compound to a field."""
+
+Distant: TypeAlias = Callable[[Path], Attributes | None]
+"""Finds a group by its path from the root, and returns its attributes; None if there is no such group."""
+
+
+def no_group(path: Path) -> None:
+    """Return None: nothing is known of groups that are not above the array."""
+
+
 Kind: TypeAlias = Literal["space", "time", "channel", "northing", "easting"]
 """What an axis counts. The last two are coordinates of a map in a projection."""
 
@@ -93,9 +104,6 @@ class System(NamedTuple):
     code: int | None
     geographic: bool | None
 
-
-Path: TypeAlias = tuple[str, ...]
-"""Names that lead from a group to what is below it, or from a compound to a field."""
 
 Names: TypeAlias = Mapping[int, str]
 """What whole numbers are called."""

@@ -10,7 +10,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fsbridge.meaning import Affine, Attributes, Axes, Axis, Coordinate, GroupMeaning, Kind, Meaning, no_coordinate
+from fsbridge.meaning import (
+    Affine,
+    Attributes,
+    Axes,
+    Axis,
+    Coordinate,
+    Distant,
+    GroupMeaning,
+    Kind,
+    Meaning,
+    no_coordinate,
+    no_group,
+)
 from fsbridge.metadata import JSON, ArrayMetadata
 
 LEAST, MOST = 1e-20, 1e20
@@ -27,7 +39,7 @@ class Written:
 
     `groups`: attributes of the groups above the array, the nearest first; `names`: the array's path below the last of
     them; `x_first`: true if the source is N5, which writes attributes in its own order; `coordinate`: finds arrays beside
-    it.
+    it; `distant`: finds groups that are not above it.
     """
 
     metadata: ArrayMetadata
@@ -35,6 +47,7 @@ class Written:
     names: Sequence[str] = ()
     x_first: bool = False
     coordinate: Coordinate = no_coordinate
+    distant: Distant = no_group
 
     @property
     def attributes(self) -> Mapping[str, JSON]:

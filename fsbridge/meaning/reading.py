@@ -14,6 +14,7 @@ from fsbridge.meaning.conventions import (
     gdal,
     geozarr,
     ilastik,
+    imaris,
     n5,
     names,
     nexus,
@@ -25,7 +26,7 @@ from fsbridge.meaning.conventions import (
 )
 
 CONVENTIONS: tuple[Convention, ...] = (
-    *(ome.OME, nifti.NIFTI, cosem.COSEM, n5.N5, ilastik.SIZES),  # each describes all axes of an array
+    *(ome.OME, nifti.NIFTI, cosem.COSEM, n5.N5, ilastik.SIZES, imaris.IMARIS),  # each describes all axes of an array
     *(names.NAMES, nexus.NEXUS),  # names of axes that have none
     *(xarray.XARRAY, gdal.GDAL, cf.CF, geozarr.GEOZARR, nwb.NWB),  # coordinates, elements, places
     anndata.ANNDATA,

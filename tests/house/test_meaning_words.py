@@ -24,6 +24,7 @@ WORDS = {
     "N5": "resolution pixelResolution downsamplingFactors units multiScale maxId voxel_size translation",
     "COSEM": "transform translate",
     "ilastik": "element_size_um",
+    "Imaris": "DataSetInfo ImageSizeX ExtMin ExtMax ColorRange ColorMode",
     "NWB": "neurodata_type .specloc colnames conversion starting_time timestamps rate",
     "NIfTI-Zarr": "nifti",
     "NeXus": "NX_class signal",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import h5py
 import mrcfile
 import nibabel
 import nrrd
@@ -24,6 +26,10 @@ import tifffile
 from fake_model import FakeGroup, fake_array, tree
 from tree_walker import content
 
+from fsbridge.config import Config
+from fsbridge.decoded.cache import ChunkCache
+from fsbridge.formats.open import open_source
+from fsbridge.layouts import root_directory
 from fsbridge.tree import Directory
 
 DOCS = Path(__file__).parents[2] / "docs" / "meaning.md"
@@ -59,6 +65,43 @@ class Source:
             array = np.asarray(values, "<f8")
             members[name] = fake_array(array, array.shape, attributes=attributes, dimension_names=(name,))
         return tree(FakeGroup(members, dict(self.group)), layout="files")
+
+    def content(self, suffix: str, directory: Path) -> bytes:
+        """Return the array's file of that type."""
+        return content(self.files().lookup(f"a.{suffix}".encode()))
+
+
+@dataclass(frozen=True)
+class ImarisFile(Source):
+    """A file as Imaris writes it: attributes are arrays of single letters, and the array is padded to whole chunks."""
+
+    def content(self, suffix: str, directory: Path) -> bytes:
+        path = directory / "a.ims"
+        with h5py.File(path, "w") as file:
+            level = file.create_group("DataSet/ResolutionLevel 0/TimePoint 0/Channel 0")
+            level.create_dataset("Data", data=np.pad(VALUES, ((0, 1), (0, 0), (0, 3))), chunks=(2, 4, 8))
+            image = {
+                "Unit": "um",
+                "ExtMin0": 0,
+                "ExtMax0": 20,
+                "ExtMin1": 7.5,
+                "ExtMax1": 27.5,
+                "ExtMin2": -100,
+                "ExtMax2": 20,
+            }
+            for name, attributes in {
+                level.name: {"ImageSizeX": 5, "ImageSizeY": 4, "ImageSizeZ": 3},
+                "DataSetInfo/Image": {"X": 5, "Y": 4, "Z": 3, **image},
+                "DataSetInfo/Channel 0": {"Name": "DAPI", "Color": "1 0 0", "ColorRange": "0 59"},
+            }.items():
+                for key, value in attributes.items():
+                    file.require_group(name).attrs[key] = np.frombuffer(str(value).encode(), "S1")
+            array = f"{level.name}/Data.{suffix}"
+        with closing(open_source(str(path), Config(str(path), "/mnt"))) as source:
+            found: Any = root_directory(source, Config(str(path), "/mnt", layout="files"), ChunkCache(1 << 20))
+            for part in array.strip("/").split("/"):
+                found = found.lookup(part.encode())
+            return content(found)
 
 
 def straight(steps: Iterable[float], starts: Iterable[float] = (0.0, 0.0, 0.0), signs: Iterable[float] = (1, 1, 1)) -> Place:
@@ -208,6 +251,7 @@ SOURCES = {
             "transform": {"axes": ["z", "y", "x"], "units": ["um"] * 3, "scale": [40, 5, 4], "translate": [-80, 10, 2]}
         },
     ),
+    "Imaris: `DataSetInfo`": ImarisFile(EVERY, straight(SIZES, (-0.08, 0.01, 0.002)), SIZES),
     "CF: even coordinates": Source(
         EVERY,
         straight((20e3, 10e3, 10e3)),
@@ -313,7 +357,7 @@ SPACING = {"mrc": sizes_of_mrc, "tif": sizes_of_tif, "ome.tif": sizes_of_ome}
 @pytest.mark.parametrize("name", SOURCES)
 def test_p12_each_landmark_is_where_the_source_says(name: str, suffix: str, tmp_path: Path) -> None:
     source = SOURCES[name]
-    data = content(source.files().lookup(f"a.{suffix}".encode()))
+    data = source.content(suffix, tmp_path)
     place = PLACES[suffix](data, tmp_path)
     if suffix not in source.said.split():
         assert place is None, "not said"
@@ -327,9 +371,9 @@ def test_p12_each_landmark_is_where_the_source_says(name: str, suffix: str, tmp_
 
 @pytest.mark.parametrize("suffix", SPACING)
 @pytest.mark.parametrize("name", SOURCES)
-def test_p12_the_size_of_elements_is_the_one_of_the_source(name: str, suffix: str) -> None:
+def test_p12_the_size_of_elements_is_the_one_of_the_source(name: str, suffix: str, tmp_path: Path) -> None:
     source = SOURCES[name]
-    found = SPACING[suffix](content(source.files().lookup(f"a.{suffix}".encode())))
+    found = SPACING[suffix](source.content(suffix, tmp_path))
     order = source.order[::-1] if suffix == "mrc" else (0, 1, 2)
     for size, expected in zip(found, [source.sizes[dimension] for dimension in order], strict=True):
         assert size is None or expected == pytest.approx(size, rel=1e-5), "not said"

@@ -99,6 +99,24 @@ def test_p9_what_a_meaning_has_read_beside_an_array_counts(group: SourceMember, 
     assert now.version != before.version
 
 
+def test_p9_attributes_of_a_group_elsewhere_count(group: SourceMember, tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s", mode="r+")
+    root.create_group("i").create_group("image", attributes={"unit": "m"})
+    before, without = around(group), around(group)
+    assert before.distant(("i", "image")) == {"unit": "m"}
+    assert without.distant(("i", "none")) is without.distant(("g", "x")) is without.distant(("g", "x", "y")) is None
+    assert before.is_current()
+    assert without.is_current()
+    rewrite(tmp_path / "s/i/image/zarr.json", {"attributes": {"unit": "s"}})
+    assert not before.is_current()
+    assert without.is_current(), "it has not used that group"
+    now = around(group)
+    assert now.distant(("i", "image")) == {"unit": "s"}
+    assert now.version != before.version
+    root.create_group("i/none")
+    assert not without.is_current(), "there is such a group now"
+
+
 def test_a_look_reads_again_only_what_has_changed(
     group: SourceMember, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -27,7 +27,7 @@ from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.members import Context, SourceMember
-from fsbridge.layouts.surroundings import Look, Surroundings, is_as_used
+from fsbridge.layouts.surroundings import Key, Look, Surroundings, is_as_used
 from fsbridge.lru import LRU
 from fsbridge.meaning import Axes, Meaning, Values
 from fsbridge.meaning.dates import is_since
@@ -74,7 +74,7 @@ class _Listed(NamedTuple):
     """What is remembered of an array that was listed: its version, what of its surroundings was used, and its number."""
 
     version: Hashable
-    used: dict[str | None, Hashable]
+    used: dict[Key, Hashable]
     number: int
 
 
