@@ -266,6 +266,15 @@ SOURCES = {
         names=None,
         beside={"z": metres(3, 20), "y": metres(4, 10), "x": metres(5, 10)},
     ),
+    "NeXus before 2014: `signal=1`, `axes` of the array": Source(
+        EVERY,
+        straight((20e3, 10e3, 10e3)),
+        (20e3, 10e3, 10e3),
+        names=None,
+        attributes={"signal": 1, "axes": "height:north,east"},
+        group={"NX_class": "NXdata"},
+        beside={"height": metres(3, 20), "north": metres(4, 10), "east": metres(5, 10)},
+    ),
     "CF: uneven depths": Source(
         "",
         None,

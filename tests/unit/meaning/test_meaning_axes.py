@@ -206,3 +206,13 @@ def test_units_are_converted() -> None:
     assert converted(1.0, "second", "millimeter") is None
     assert converted(2.0, "minute", "second") == 120.0
     assert symbol("micrometer") == "µm"
+
+
+@pytest.mark.parametrize("written", ["time:angle", "[time,angle]", "time, angle", ["time:angle"]])
+def test_older_files_of_nexus_name_axes_in_one_text_in_the_order_of_c(written: Any) -> None:
+    array = fake_array(np.zeros((3, 4)), (3, 4), attributes={"signal": 1, "axes": written}).metadata
+    found = read_array(Written(array, ({"NX_class": "NXdata"},), ("a",)))
+    assert [axis.name for axis in found.axes] == ["time", "angle"]
+    assert read_array(Written(array, ({"NX_class": "NXdetector"},), ("a",))).axes == (Axis(), Axis())
+    group = {"NX_class": "NXdata", "signal": "a", "axes": ["q", "."]}
+    assert [axis.name for axis in read_array(Written(array, (group,), ("a",))).axes] == ["q", None], "the newer way wins"
