@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -47,11 +48,14 @@ LABEL_BYTES = 16 << 20
 _ALIKE = 256
 """Most results of one look that arrays with the same metadata share."""
 
-Key: TypeAlias = str | Path | None
+Key: TypeAlias = str | Path | bool
 """What a look has a part under: an array beside under its name, a group under its path from the root."""
 
-_GROUPS = None
-"""The key of the groups above."""
+_GROUPS, _MEMBERS = True, False
+"""The keys of the groups above, and of the names of the members of the nearest one."""
+
+_MOST_MEMBERS = 256
+"""Most members of a group whose names are read."""
 
 
 class Variable(NamedTuple):
@@ -71,12 +75,12 @@ class _ArrayBeside(NamedTuple):
 class _Part(NamedTuple):
     """Something around arrays as it was read. Parts of equal `version` say the same.
 
-    `content`: attributes of the groups above or of another group, or an `_ArrayBeside`; None if there is none that can be
-    read. `is_current` is false as well if it is not known.
+    `content`: attributes of the groups above or of another group, names of members, or an `_ArrayBeside`; None if there is
+    none that can be read. `is_current` is false as well if it is not known.
     """
 
     version: Hashable
-    content: Sequence[Attributes] | Attributes | _ArrayBeside | None
+    content: Sequence[Attributes] | Attributes | _ArrayBeside | Sequence[str] | None
     is_current: Callable[[], bool]
 
 
@@ -115,7 +119,7 @@ class Look:
         return all(PARTICULAR.isdisjoint(attributes) for attributes in groups)
 
     def part(self, key: Key) -> _Part:
-        """Return the array beside, the group, or the groups above. Raises errors that may pass."""
+        """Return what is under a key. Raises errors that may pass."""
         part = self._parts.get(key)
         if part is not None:
             return part
@@ -127,8 +131,8 @@ class Look:
             return part
 
     def _read(self, key: Key) -> _Part:
-        if key is _GROUPS:
-            return self._read_groups()
+        if isinstance(key, bool):
+            return self._read_groups() if key is _GROUPS else self._read_members()
         return self._read_array(key) if isinstance(key, str) else self._read_group(key)
 
     def _is_current(self, part: _Part) -> bool:
@@ -160,6 +164,21 @@ class Look:
             return all(group is not None and group.version == version for group, version in versions)
 
         return _Part(hash(repr(found)), found, is_current)
+
+    def _read_members(self) -> _Part:
+        """Read the names of the members of the group. Those of a large one count as none."""
+        try:
+            group = None if self.group is None else self.group.group()
+            if group is None:
+                return _NOTHING
+            version = group.listing_version
+            names = [child.name for child in islice(group.children(), _MOST_MEMBERS + 1)]
+        except PASSING:
+            raise  # else a header would lack what an array beside says
+        except FsbridgeError:
+            return _NOTHING
+        found = names if len(names) <= _MOST_MEMBERS else []
+        return _Part(tuple(found), found, lambda: group.listing_version == version)
 
     def _read_group(self, path: Path) -> _Part:
         above = self.group
@@ -295,6 +314,10 @@ class Surroundings:
         values = beside.values.astype(np.float64).reshape(-1) if few and beside.values is not None else None
         return values, beside.array.metadata.shown_attributes()
 
+    def members(self) -> Sequence[str]:
+        """Return the names of the members of the group; none if there are too many, or if they cannot be read."""
+        return cast(Sequence[str] | None, self._part(_MEMBERS).content) or ()
+
     def distant(self, path: Path) -> Attributes | None:
         """Return the attributes of the group at a path from the root; None if there is none that can be read."""
         return cast(Attributes | None, self._part(path).content)
@@ -319,7 +342,7 @@ class Surroundings:
 
         def make() -> Meaning:
             path = () if self.impartial else names
-            return read_array(Written(metadata, self.groups, path, x_first, self.coordinate, self.distant))
+            return read_array(Written(metadata, self.groups, path, x_first, self.coordinate, self.distant, self.members))
 
         return self.shared(("meaning", x_first), metadata, make)
 

@@ -39,7 +39,7 @@ class Written:
 
     `groups`: attributes of the groups above the array, the nearest first; `names`: the array's path below the last of
     them; `x_first`: true if the source is N5, which writes attributes in its own order; `coordinate`: finds arrays beside
-    it; `distant`: finds groups that are not above it.
+    it; `distant`: finds groups that are not above it; `members`: names of all that is beside it, and its own.
     """
 
     metadata: ArrayMetadata
@@ -48,6 +48,7 @@ class Written:
     x_first: bool = False
     coordinate: Coordinate = no_coordinate
     distant: Distant = no_group
+    members: Callable[[], Sequence[str]] = tuple
 
     @property
     def attributes(self) -> Mapping[str, JSON]:

@@ -275,6 +275,22 @@ SOURCES = {
         group={"NX_class": "NXdata"},
         beside={"height": metres(3, 20), "north": metres(4, 10), "east": metres(5, 10)},
     ),
+    "NeXus before 2014: `signal=1`, `axis` of the coordinates": Source(
+        EVERY,
+        straight((20e3, 10e3, 10e3)),
+        (20e3, 10e3, 10e3),
+        names=None,
+        attributes={"signal": 1},
+        group={"NX_class": "NXdata"},
+        beside={
+            name: (values, {**units, "axis": number})
+            for number, name, (values, units) in (
+                (1, "east", metres(5, 10)),
+                (2, "north", metres(4, 10)),
+                (3, "height", metres(3, 20)),
+            )
+        },
+    ),
     "CF: uneven depths": Source(
         "",
         None,

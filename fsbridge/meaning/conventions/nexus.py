@@ -1,7 +1,7 @@
 """NeXus: the group of class `NXdata` around an array says in `axes` which arrays beside have its coordinates.
 
-In older files the array itself has `axes`, as one text. Not here: what these coordinates say (`cf.py`), tables of events,
-geometry of instruments.
+In older files the array itself has `axes`, as one text, or the arrays beside have the number of their dimension. Not here:
+what these coordinates say (`cf.py`), tables of events, geometry of instruments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,35 @@ def _names(written: Written) -> Sequence[JSON]:
     if list(written.names[-1:]) == [single(group.get("signal"))] and "axes" in group:
         listed = group["axes"]
         return listed if isinstance(listed, list) else [listed]
-    return [] if own is None else [name.strip() for name in re.split("[:,]", own.strip("[]"))]
+    if own is not None:
+        return [name.strip() for name in re.split("[:,]", own.strip("[]"))]
+    return _by_number(written) if _whole(written.attributes.get("signal")) == 1 else []
+
+
+def _by_number(written: Written) -> Sequence[JSON]:
+    """Return the arrays beside by their attribute `axis`, which is 1 for the dimension that varies fastest.
+
+    Of several for one dimension, the one counts whose `primary` is 1.
+    """
+    found: list[dict[str, bool]] = [{} for _ in range(written.rank)]
+    for name in written.members():
+        values, attributes = written.coordinate(name) or (None, {})
+        number = _whole(attributes.get("axis")) or 0
+        if values is None or not 1 <= number <= written.rank:
+            continue
+        dimension = written.rank - number
+        if len(values) - written.metadata.shape[dimension] in (0, 1):  # edges are one more
+            found[dimension][name] = _whole(attributes.get("primary")) == 1
+    chosen = [[name for name, is_primary in names.items() if is_primary or len(names) == 1] for names in found]
+    return [names[0] if len(names) == 1 else _NONE for names in chosen]
+
+
+def _whole(value: JSON) -> int | None:
+    """Return a whole number, which may be written as text."""
+    value = single(value)
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 NEXUS = Convention("NeXus", _array, particular=frozenset(("signal",)))

@@ -117,6 +117,15 @@ def test_p9_attributes_of_a_group_elsewhere_count(group: SourceMember, tmp_path:
     assert not without.is_current(), "there is such a group now"
 
 
+def test_p9_names_of_members_count(group: SourceMember, tmp_path: Path) -> None:
+    before = around(group)
+    assert sorted(before.members()) == ["bounds", "x"]
+    assert before.is_current()
+    zarr.open_group(tmp_path / "s/g", mode="r+").create_group("new")
+    assert not before.is_current()
+    assert "new" in around(group).members()
+
+
 def test_a_look_reads_again_only_what_has_changed(
     group: SourceMember, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -216,3 +216,26 @@ def test_older_files_of_nexus_name_axes_in_one_text_in_the_order_of_c(written: A
     assert read_array(Written(array, ({"NX_class": "NXdetector"},), ("a",))).axes == (Axis(), Axis())
     group = {"NX_class": "NXdata", "signal": "a", "axes": ["q", "."]}
     assert [axis.name for axis in read_array(Written(array, (group,), ("a",))).axes] == ["q", None], "the newer way wins"
+
+
+def test_the_oldest_files_of_nexus_number_dimensions_and_the_first_is_the_fastest() -> None:
+    """As the manual says it: `data[j][i]`, where i is the time of flight and has the number 1."""
+    array = fake_array(np.zeros((3, 4)), (3, 4), attributes={"signal": "1"}).metadata
+    beside: dict[str, Any] = {
+        "time_of_flight": (np.arange(4.0) * 2, {"axis": 1, "units": "s"}),
+        "edges": (np.arange(5.0), {"axis": [1], "primary": 2}),
+        "polar_angle": (np.arange(3.0), {"axis": "2", "primary": "1"}),
+        "other_angle": (np.arange(3.0), {"axis": 2, "primary": 2}),
+        "too_long": (np.arange(7.0), {"axis": 2, "primary": 1}),
+        "title": (None, {"axis": 2}),
+        "latitude": (np.arange(3.0), {"axis": "Y"}),
+        "third": (np.arange(3.0), {"axis": 3}),
+    }
+
+    def read() -> list[str | None]:
+        written = Written(array, ({"NX_class": "NXdata"},), (), coordinate=beside.get, members=lambda: [*beside, "group"])
+        return [axis.name for axis in read_array(written).axes]
+
+    assert read() == ["polar_angle", None], "two without a rank"
+    beside["time_of_flight"][1]["primary"] = 1
+    assert read() == ["polar_angle", "time_of_flight"]
