@@ -10,7 +10,7 @@ import io
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,9 @@ class Source:
         }
         for name, (values, attributes) in self.beside.items():
             array = np.asarray(values, "<f8")
-            members[name] = fake_array(array, array.shape, attributes=attributes, dimension_names=(name,))
+            members[name] = fake_array(
+                array, array.shape, attributes=attributes, dimension_names=(name,) if array.ndim == 1 else None
+            )
         return tree(FakeGroup(members, dict(self.group)), layout="files")
 
     def content(self, suffix: str, directory: Path) -> bytes:
@@ -228,7 +230,15 @@ SOURCES = {
             }
         ),
     ),
-    "OME-NGFF 0.6: `displacements`, `coordinates`": Source("", None, group=ngff({"type": "displacements", "path": "field"})),
+    "OME-NGFF 0.6: `displacements`": Source(
+        "", group=ngff({"type": "displacements", "path": "field"}), beside={"field": (np.ones((3, 4, 5, 3)), {})}
+    ),
+    "OME-NGFF 0.6: `coordinates`": Source(
+        "", group=ngff({"type": "coordinates", "path": "field"}), beside={"field": (np.ones((3, 4, 5, 3)), {})}
+    ),
+    "OME-NGFF 0.6: `affine` in an array of its own": Source(
+        "", group=ngff({"type": "affine", "path": "matrix"}), beside={"matrix": (AFFINE, {})}
+    ),
     "OME-NGFF RFC-4: `orientation`": Source(
         EVERY,
         straight(SIZES, (-0.08, 0.01, 0.002), (-1, -1, 1)),
@@ -404,6 +414,16 @@ def test_p12_the_size_of_elements_is_the_one_of_the_source(name: str, suffix: st
         assert size is None or expected == pytest.approx(size, rel=1e-5), "not said"
     if suffix in source.said.split():
         assert None not in found
+
+
+@pytest.mark.parametrize("suffix", ["nii", "nrrd", "mha", "mrc", "tif", "ome.tif", "envi.hdr", "h5", "preview.png"])
+@pytest.mark.parametrize("name", ["`displacements`", "`coordinates`", "`affine` in an array of its own"])
+def test_p12_a_field_leaves_places_as_unknown_as_they_are_without(name: str, suffix: str, tmp_path: Path) -> None:
+    source = SOURCES[f"OME-NGFF 0.6: {name}"]
+    unplaced = replace(source, group=ngff({"type": "identity"}))
+    assert source.content(suffix, tmp_path) == unplaced.content(suffix, tmp_path)
+    placed = replace(source, group=ngff(SCALE))
+    assert source.content(suffix, tmp_path) != placed.content(suffix, tmp_path), "this file type can say it"
 
 
 MAP = np.arange(60, dtype="<i2").reshape(3, 4, 5)
