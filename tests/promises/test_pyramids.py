@@ -24,6 +24,7 @@ from tree_walker import content
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.filetypes import pyramid as pyramids
+from fsbridge.metadata import JSON
 from fsbridge.mount.lifecycle import open_tree
 from fsbridge.tree import AnyNode
 
@@ -336,13 +337,38 @@ def test_a_plate_s_picture_has_its_wells_in_their_places(tmp_path: Path, find: C
     source, _ = plate(tmp_path)
     with Image.open(io.BytesIO(content(find(source, "plate.png"), 50_000))) as picture:
         pixels = np.asarray(picture.convert("RGBA")).astype(int)
-    side = 96
-    assert pixels.shape == (2 * side, 3 * side, 4)
-    cells = pixels.reshape(2, side, 3, side, 4).swapaxes(1, 2)[:, :, : side - 2, : side - 2]
+    side, left, top = 96, 8, 10
+    assert pixels.shape == (top + 2 * side, left + 3 * side, 4)
+    assert (pixels[:top, left:, 3] > 0).any(), "names of columns"
+    assert (pixels[top:, : left - 2, 3] > 0).any(), "names of rows"
+    cells = pixels[top:, left:].reshape(2, side, 3, side, 4).swapaxes(1, 2)[:, :, : side - 2, : side - 2]
     opaque = (cells[..., 3] == 255).all(axis=(2, 3))
     np.testing.assert_array_equal(opaque, [[True, False, True], [False, True, False]])
     bright = [(cells[place][..., :3].sum(-1).mean(-1) > 300).mean() for place in ((0, 0), (0, 2), (1, 1))]
     np.testing.assert_allclose(bright, [20 / 64, 40 / 64, 60 / 64], atol=0.03)
+
+
+@pytest.mark.parametrize("window", [None, {"start": 0, "end": 4000}])
+def test_wells_of_a_plate_are_as_bright_as_their_elements(
+    window: dict[str, JSON] | None, tmp_path: Path, find: Callable[..., AnyNode]
+) -> None:
+    source, _ = plate(tmp_path)
+    for number, well in enumerate(("A/1", "A/3", "B/2")):
+        array: Any = zarr.open_array(source / well / "0/0")
+        array[0] = np.linspace(0, 1000 * 2**number, 4096, dtype="u2").reshape(64, 64)
+        array[1] = 0
+        if window is not None:
+            channels: list[JSON] = [{"color": color, "window": window} for color in ("FFFFFF", "00FF00")]
+            zarr.open_group(source / well / "0").attrs["omero"] = {"channels": channels}
+    with Image.open(io.BytesIO(content(find(source, "plate.png"), 50_000))) as picture:
+        assert picture.info["Limits"].split("; ")[0] == "0 4000" or window is None
+        pixels = np.asarray(picture.convert("RGB")).astype(int)[10:, 8:]
+    means = [
+        pixels[96 * row : 96 * row + 94, 96 * column : 96 * column + 94, 0].mean()
+        for row, column in ((0, 0), (0, 2), (1, 1))
+    ]
+    assert means[1] / means[0] == pytest.approx(2, rel=0.05)
+    assert means[2] / means[1] == pytest.approx(2, rel=0.12), "the brightest elements of all are cut off"
 
 
 def test_a_plate_s_page_shows_its_picture(tmp_path: Path, mount: MountFunction) -> None:

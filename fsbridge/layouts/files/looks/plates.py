@@ -1,31 +1,34 @@
 """`plate.png`: a picture of a plate of wells (OME-NGFF HCS).
 
-It has the wells in their places: each is the preview of the coarsest level of its first field. It is made from the present
-wells and fields. Not here: what is a plate (`meaning/conventions/ome.py`), `PLATE.companion.ome` (`companion.py`), previews
-of arrays (`previews/picture.py`).
+It has the wells in their places, and the names of rows and columns at the margin. Each well is the coarsest level of its
+first field. Each channel has the same limits in all wells, so that these can be compared. Not here: what is a plate
+(`meaning/conventions/ome.py`), `PLATE.companion.ome` (`companion.py`), pictures of arrays (`previews/picture.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.asking import before_waiting
+from fsbridge.config import MIB
+from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import NotFound, Stale
 from fsbridge.layouts.directories import PathDirectory
 from fsbridge.layouts.files.arrays.nodes import SAMPLE_SECONDS, ArrayFile
 from fsbridge.layouts.files.filetypes.previews import PICTURE as PREVIEW
 from fsbridge.layouts.files.groups.group_file import GroupFile
 from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
-from fsbridge.layouts.files.looks.previews.png import png, samples
+from fsbridge.layouts.files.looks.previews.picture import Drawn, drawn, pixels, resized, spelled_ends, windows
+from fsbridge.layouts.files.looks.previews.png import HEIGHT, lettered, png
 from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.meaning import Field, Plate, Well
 from fsbridge.meaning.reading import read_group
 from fsbridge.model import Group
-from fsbridge.tree import Attrs, File
+from fsbridge.tree import Attrs, Buffer, File
 
 
 def is_plate(group: Group) -> bool:
@@ -76,13 +79,19 @@ def _picture_now(path: PathDirectory) -> PlatePicture:
 
 _LARGEST, _WIDEST = 96, 1536
 """Most pixels across a well, and across all columns."""
+_WORK_BYTES = 64 * MIB
+"""Bytes of memory for drawing, about: as many pixels of each channel of all wells, and the elements of one of them."""
 _GAP = 2
 _EMPTY = (128, 128, 128, 40)
 """Colour of places without a well or without an image: red, green, blue, and how opaque."""
+_INK = (128, 128, 128, 255)
+"""Colour of names, on white and on black pages."""
+_LONGEST = 12
+"""Most letters of the name of a row or a column; a longer one is cut, and ends in two dots."""
 
 
 class PlatePicture(File):
-    """The picture of a plate. Its version consists of those of all previews in it."""
+    """The picture of a plate. Its version consists of those of all images in it."""
 
     def __init__(self, plate: Plate, wells: Mapping[Well, ArrayFile], again: Callable[[], PlatePicture]) -> None:
         """`wells`: the preview of each well with an image. `again` makes the present picture, to detect changes."""
@@ -110,42 +119,77 @@ class PlatePicture(File):
             raise Stale("the plate has changed")
         return BytesHandle(self._made(), self.version)
 
-    def _made(self) -> bytes:
+    def _made(self) -> Buffer:
+        """Return the file, which is kept in the cache as long as no well changes."""
         before_waiting()
+        present = {well: preview.present() for well, preview in self._wells.items()}
+        some = next(iter(self._wells.values()), None)
+        if some is None:
+            return self._drawn(present)
+        cache, key = some.array.chunks.cache, ("plate", self.version, *present.values())
+        found = cache.peek(key)
+        if found is None:
+            with some.array.shared.made.room.taken(_WORK_BYTES):
+                made = self._drawn(present)
+            found = cache.get_all(key, lambda: made, len(made))
+        return found
+
+    def _drawn(self, present: Mapping[Well, ArrayVersion]) -> bytes:
         plate = self._plate
         side = max(8, min(_LARGEST, _WIDEST // len(plate.columns)))
-        out = np.zeros((len(plate.rows) * side, len(plate.columns) * side, 4), np.uint8)
-        cells = out.reshape(len(plate.rows), side, len(plate.columns), side, 4).swapaxes(1, 2)
-        cells[:, :, : side - _GAP, : side - _GAP] = _EMPTY
-        for well, preview in self._wells.items():
-            handle = preview.open()
-            try:
-                picture = _fitted(samples(bytes(handle.read(0, handle.size))), side - _GAP)
-            finally:
-                handle.close()
-            cell = cells[well.row, well.column]
-            cell[: side - _GAP, : side - _GAP] = (0, 0, 0, 255)
-            top, left = ((side - _GAP - extent) // 2 for extent in picture.shape[:2])
-            cell[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
-        return png(out, {"Title": plate.name or "Plate", "Software": "fsbridge"})
+        rows, columns = _margin(plate.rows), _margin(plate.columns)
+        left, top = rows.shape[2] + _GAP, HEIGHT + _GAP
+        out = np.zeros((top + len(plate.rows) * side, left + len(plate.columns) * side, 4), np.uint8)
+        for number, name in enumerate(rows):
+            at = top + number * side + (side - HEIGHT) // 2
+            out[at : at + HEIGHT, : name.shape[1]][name] = _INK
+        for number in range(0, len(columns), -(-columns.shape[2] // side)):
+            name = columns[number]
+            at = left + number * side + max(0, (side - name.shape[1]) // 2)
+            room = out[:HEIGHT, at : at + name.shape[1]]
+            room[name[:, : room.shape[1]]] = _INK
+        pictures = {well: _small(preview, present[well], side - _GAP) for well, preview in self._wells.items()}
+        ends = windows([*pictures.values()])
+        for row in range(len(plate.rows)):
+            for column in range(len(plate.columns)):
+                _cell(out, top + row * side, left + column * side, side - _GAP)[:] = _EMPTY
+        for well, (how, layers) in pictures.items():
+            cell = _cell(out, top + well.row * side, left + well.column * side, side - _GAP)
+            shown = pixels(how, layers, ends)
+            cell[:] = (0, 0, 0, 255)
+            above, before = ((side - _GAP - extent) // 2 for extent in shown.shape[:2])
+            cell[above : above + shown.shape[0], before : before + shown.shape[1]] = _with_four(shown)
+        texts = {"Title": plate.name or "Plate", "Software": "fsbridge"}
+        return png(out, texts | ({"Limits": spelled_ends(ends)} if ends else {}))
 
 
-def _fitted(pixels: NDArray[np.uint8], side: int) -> NDArray[Any]:
-    """Return red, green, blue and alpha of a picture, scaled to fit into a square."""
-    height, width = pixels.shape[:2]
-    scale = side / max(height, width)
-    rows, columns = (_nearest(extent, scale) for extent in (height, width))
-    small = pixels[rows[:, None], columns]
-    count = small.shape[-1]
-    opaque = np.full((*small.shape[:2], 1), 255, np.uint8) if count in (1, 3) else small[..., -1:]
-    colors = small[..., :1].repeat(3, -1) if count < 3 else small[..., :3]
-    return np.concatenate([colors, opaque], -1)
+def _margin(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return the letters of each name: names, rows and columns of pixels; wide enough for all of them."""
+    short = [name if len(name) <= _LONGEST else f"{name[: _LONGEST - 2]}.." for name in names]
+    drawn = [lettered(name) for name in short]
+    out = np.zeros((len(drawn), HEIGHT, max(letters.shape[1] for letters in drawn)), np.bool_)
+    for place, letters in zip(out, drawn, strict=True):
+        place[:, : letters.shape[1]] = letters
+    return out
 
 
-def _nearest(extent: int, scale: float) -> NDArray[np.intp]:
-    """Return for each pixel along one side the index of the nearest element."""
-    places = (np.arange(max(1, round(extent * scale))) + 0.5) / scale
-    return np.minimum(places.astype(np.intp), extent - 1)
+def _cell(out: NDArray[np.uint8], top: int, left: int, side: int) -> NDArray[np.uint8]:
+    return out[top : top + side, left : left + side]
+
+
+def _small(preview: ArrayFile, present: ArrayVersion, side: int) -> tuple[Drawn, NDArray[Any]]:
+    """Return how the image of a well is drawn, and as many of its elements as fit into a square."""
+    how = drawn(preview.view)
+    layers = how.layers(preview.array.elements(present, how.sample.selection, how.order))
+    scale = side / max(how.size)
+    return how, resized(layers, (max(1, round(how.size[0] * scale)), max(1, round(how.size[1] * scale))))
+
+
+def _with_four(shown: NDArray[np.uint8]) -> NDArray[Any]:
+    """Return pixels of 1 to 4 samples as red, green, blue and alpha."""
+    count = shown.shape[-1]
+    opaque = np.full((*shown.shape[:2], 1), 255, np.uint8) if count in (1, 3) else shown[..., -1:]
+    return np.concatenate([shown[..., :1].repeat(3, -1) if count < 3 else shown[..., :3], opaque], -1)
 
 
 PICTURE = GroupFile("plate.png", plate_picture, is_plate, wanted="preview", named=False, inside=True)

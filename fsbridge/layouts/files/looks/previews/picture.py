@@ -155,6 +155,12 @@ class Preview:
 
 def picture(view: View) -> Preview:
     """Return the plan of the PNG; Unfit if nothing can be drawn."""
+    how = drawn(view)
+    return Preview(how.sample.selection, how.order, how.sample.middle, partial(_draw, how))
+
+
+def drawn(view: View) -> Drawn:
+    """Return how an array becomes a picture; Unfit if nothing can be drawn."""
     dtype = drawable(view)
     chosen = plane(view)
     steps = step_of(view, chosen.rows), step_of(view, chosen.columns)
@@ -172,8 +178,8 @@ def picture(view: View) -> Preview:
     flips = (chosen.geographic and (steps[0] or -1) > 0, chosen.geographic and (steps[1] or 1) < 0)
     size = enlarged(_fitted(_length(sample, view, chosen.rows), _length(sample, view, chosen.columns), ratio), ratio)
     labels = view.meaning.values.labels or dtype == np.dtype(np.uint64).newbyteorder(dtype.byteorder)
-    drawn = _Drawn(view, chosen, sample, size, flips, labels)
-    return Preview(sample.selection, tuple(remaining.index(i) for i in wanted), sample.middle, partial(_draw, drawn))
+    order = tuple(remaining.index(i) for i in wanted)
+    return Drawn(view, chosen, sample, order, size, flips, labels and dtype.kind in "iu")
 
 
 def _fitted(rows: int, columns: int, ratio: float | None) -> tuple[int, int]:
@@ -192,56 +198,99 @@ def _length(sample: Sample, view: View, dimension: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
-    """How elements become pixels. `size`: rows and columns; `flips`: whether rows and columns are reversed."""
+class Drawn:
+    """How elements become pixels. `size`: rows and columns; `flips`: whether rows and columns are reversed.
+
+    `order`: of the dimensions, channels first, then rows and columns; `labels`: elements have the colours of labels.
+    """
 
     view: View
     plane: Plane
     sample: Sample
+    order: tuple[int, ...]
     size: tuple[int, int]
     flips: tuple[bool, bool]
     labels: bool
 
+    @property
+    def channels(self) -> Sequence[Channel]:
+        return self.view.image.channels if self.view.image is not None else ()
 
-def _draw(how: _Drawn, elements: NDArray[Any]) -> bytes:
-    view, layers = how.view, elements.reshape(-1, *elements.shape[-2:])
-    layers = layers[:, :: -1 if how.flips[0] else 1, :: -1 if how.flips[1] else 1]
-    texts = {"Title": view.name, "Software": "fsbridge", "Elements": spelled(how.sample.selection)}
-    kind = layers.dtype.kind
+    def layers(self, elements: NDArray[Any]) -> NDArray[Any]:
+        """Return each channel's elements as the picture has them: the first row is at the top."""
+        layers = elements.reshape(-1, *elements.shape[-2:])
+        return layers[:, :: -1 if self.flips[0] else 1, :: -1 if self.flips[1] else 1]
+
+    def is_stretched(self, layers: NDArray[Any]) -> bool:
+        """True if elements are shown between limits: they are neither colours nor labels."""
+        return not self.plane.color and not (self.labels and len(layers) == 1)
+
+    def numbers(self, layers: NDArray[Any]) -> NDArray[np.float64]:
+        """Return unpacked numbers."""
+        return real_numbers(layers, markers(self.view), self.view.packing)
+
+
+Ends = tuple[float, float] | None
+"""The values that are shown darkest and brightest; None if a channel has no finite element."""
+
+
+def windows(pictures: Sequence[tuple[Drawn, NDArray[Any]]]) -> list[Ends]:
+    """Return the ends of each channel in pictures that are compared: what all of them say, else percentiles of all.
+
+    Each picture has its elements, as `Drawn.layers` returns them.
+    """
+    compared = [(how, layers) for how, layers in pictures if how.is_stretched(layers)]
+    ends: list[Ends] = []
+    for place in range(max((len(layers) for _, layers in compared), default=0)):
+        said = {_at(how.channels, place).window for how, _ in compared}
+        if all(how.view.dtype == np.bool_ for how, _ in compared):
+            ends.append((0.0, 1.0))
+        elif len(said) == 1 and (window := said.pop()) is not None:
+            ends.append(window)
+        else:
+            found = [how.numbers(layers[place]).reshape(-1) for how, layers in compared if place < len(layers)]
+            ends.append(limits(np.concatenate(found)))
+    return ends
+
+
+def pixels(how: Drawn, layers: NDArray[Any], ends: Sequence[Ends]) -> NDArray[np.uint8]:
+    """Return 1 to 4 samples for each element of `layers`, which are as `Drawn.layers` returns them."""
     if how.plane.color:
-        pixels = np.moveaxis(_resized(layers, how.size), 0, -1)
-        return png(np.ascontiguousarray(pixels.astype(np.uint8)), texts)
-    if how.labels and kind in "iu" and len(layers) == 1:
-        return png(labelled(_resized(layers, how.size)[0], dict(view.meaning.values.colors)), texts | {"Colors": "labels"})
-    numbers = real_numbers(layers, markers(view), view.packing)
-    channels = (view.image.channels if view.image is not None else ())[: len(layers)]
-    ends = [_ends(number, kind, _at(channels, i)) for i, number in enumerate(numbers)]
-    texts["Limits"] = "; ".join("none" if end is None else f"{end[0]:.9g} {end[1]:.9g}" for end in ends)
+        return np.ascontiguousarray(np.moveaxis(layers, 0, -1).astype(np.uint8))
+    if not how.is_stretched(layers):
+        return labelled(layers[0], dict(how.view.meaning.values.colors))
+    numbers = how.numbers(layers)
+    levels = [stretched(number, end) for number, end in zip(numbers, ends, strict=False)]
+    missing = np.asarray(np.isnan(numbers).all(axis=0))
+    if how.plane.geographic and len(layers) == 1:
+        return with_alpha(viridis(levels[0]), missing)
+    own = [_at(how.channels, i).color for i in range(len(levels))]
+    if len(levels) == 1 and own[0] is None:
+        return with_alpha(levels[0][..., None], missing)
+    colors = [own[i] or _COLORS[i] for i in range(len(levels))]
+    return with_alpha(composed(levels, colors), missing)
+
+
+def _draw(how: Drawn, elements: NDArray[Any]) -> bytes:
+    view, layers = how.view, how.layers(elements)
+    texts = {"Title": view.name, "Software": "fsbridge", "Elements": spelled(how.sample.selection)}
+    ends = windows([(how, layers)])
+    shown = pixels(how, resized(layers, how.size), ends)
+    if not ends:
+        return png(shown, texts if how.plane.color else texts | {"Colors": "labels"})
+    texts["Limits"] = spelled_ends(ends)
     if unit := view.unit:
         texts["Unit"] = unit
-    fitted = _resized(numbers, how.size)
-    levels = [stretched(number, end) for number, end in zip(fitted, ends, strict=True)]
-    missing = np.isnan(fitted).all(axis=0)
-    if how.plane.geographic and len(layers) == 1:
-        pixels = with_alpha(viridis(levels[0]), missing)
-        return png(pixels if ends[0] is None else _with_legend(pixels, ends[0], unit), texts)
-    own = [_at(channels, i).color for i in range(len(levels))]
-    if len(levels) == 1 and own[0] is None:
-        return png(with_alpha(levels[0][..., None], missing), texts)
-    colors = [own[i] or _COLORS[i] for i in range(len(levels))]
-    return png(with_alpha(composed(levels, colors), missing), texts)
+    if how.plane.geographic and len(ends) == 1 and ends[0] is not None:
+        shown = _with_legend(shown, ends[0], unit)
+    return png(shown, texts)
 
 
 def _at(channels: Sequence[Channel], number: int) -> Channel:
     return channels[number] if number < len(channels) else Channel()
 
 
-def _ends(found: NDArray[np.float64], kind: str, channel: Channel) -> tuple[float, float] | None:
-    """Return the values shown as black and white: the channel's own window, else percentiles."""
-    return (0.0, 1.0) if kind == "b" else channel.window or limits(found)
-
-
-def _resized(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+def resized(layers: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
     """Resize layers by taking the nearest element for each pixel."""
     rows, columns = ((2 * np.arange(new) + 1) * old // (2 * new) for new, old in zip(size, layers.shape[1:], strict=True))
     return layers[:, rows[:, None], columns]
@@ -268,6 +317,11 @@ def _with_legend(pixels: NDArray[np.uint8], ends: tuple[float, float], unit: str
 def markers(view: View) -> list[float]:
     """Return the finite values that stand for missing elements. NaN and infinities always count as missing."""
     return [value for value in view.meaning.values.missing if is_finite(value)]
+
+
+def spelled_ends(ends: Sequence[Ends]) -> str:
+    """Return the ends of all channels as text."""
+    return "; ".join("none" if end is None else f"{end[0]:.9g} {end[1]:.9g}" for end in ends)
 
 
 def spelled(selection: Selection) -> str:

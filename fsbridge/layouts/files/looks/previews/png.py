@@ -29,20 +29,6 @@ def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def samples(content: bytes) -> NDArray[np.uint8]:
-    """Return the pixels of a file that `png` has made."""
-    width, height, _, kind = struct.unpack(">IIBB", content[16:26])
-    place, parts = 8, []
-    while place < len(content):
-        (length,) = struct.unpack(">I", content[place : place + 4])
-        if content[place + 4 : place + 8] == b"IDAT":
-            parts.append(content[place + 8 : place + 8 + length])
-        place += 12 + length
-    rows = np.frombuffer(zlib.decompress(b"".join(parts)), np.uint8).reshape(height, -1)
-    count = next(count for count, color in _COLOR_TYPES.items() if color == kind)
-    return rows[:, 1:].reshape(height, width, count)
-
-
 def _text(keyword: str, text: str) -> bytes:
     """`tEXt` where Latin-1 has all characters, else `iTXt` without compression (PNG, 11.3.3)."""
     name = keyword.encode("latin-1")
