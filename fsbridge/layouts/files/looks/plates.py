@@ -126,7 +126,7 @@ class PlatePicture(File):
         some = next(iter(self._wells.values()), None)
         if some is None:
             return self._drawn(present)
-        cache, key = some.array.chunks.cache, ("plate", self.version, *present.values())
+        cache, key = some.array.chunks.cache, ("wells", self.version, *present.values())
         found = cache.peek(key)
         if found is None:
             with some.array.shared.made.room.taken(_WORK_BYTES):
