@@ -30,6 +30,7 @@ from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember
 from fsbridge.lru import LRU
 from fsbridge.meaning import Attributes, Meaning, Path, Values
 from fsbridge.meaning.convention import Written
+from fsbridge.meaning.conventions.cf import can_be_bounds
 from fsbridge.meaning.conventions.xarray import zarr2_attributes
 from fsbridge.meaning.reading import PARTICULAR, read_array
 from fsbridge.metadata import ArrayMetadata
@@ -341,7 +342,7 @@ class Surroundings:
         """Return what the array at the path `names` means."""
 
         def make() -> Meaning:
-            path = () if self.impartial else names
+            path = () if self._shares(metadata) else names
             return read_array(Written(metadata, self.groups, path, x_first, self.coordinate, self.distant, self.members))
 
         return self.shared(("meaning", x_first), metadata, make)
@@ -349,9 +350,9 @@ class Surroundings:
     def shared(self, kind: Hashable, metadata: ArrayMetadata, make: Callable[[], T]) -> T:
         """Return what `make` makes with these surroundings: once in a look for all arrays with the same metadata.
 
-        For each array by itself if a group above may describe single members.
+        For each array by itself if a group above, or an array beside, may describe single members.
         """
-        if not self.impartial:
+        if not self._shares(metadata):
             return make()
         key = kind, id(metadata)  # unique while we hold the object
         known = self._look.alike.get(key)
@@ -360,6 +361,10 @@ class Surroundings:
             known = self._look.alike.put(key, (metadata, made, self.used.copy()))
         self.used.update(known[2])
         return cast(T, known[1])
+
+    def _shares(self, metadata: ArrayMetadata) -> bool:
+        """True if all arrays with this metadata mean the same here."""
+        return self.impartial and not can_be_bounds(metadata)
 
     def _part(self, key: Key) -> _Part:
         part = self._look.part(key)

@@ -123,6 +123,39 @@ def test_dates_of_other_calendars_are_numbers_with_their_unit(calendar: str, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("calendar", ["standard", "proleptic_gregorian", "noleap"])
+@pytest.mark.parametrize("word", ["bounds", "climatology"])
+@pytest.mark.parametrize("scalar", [False, True])
+def test_p12_bounds_of_times_are_dates_as_the_times_are(
+    scalar: bool, word: str, calendar: str, kind: str, tmp_path: Path
+) -> None:
+    edges = np.array([[0.0, 31.0], [31.0, 60.0], [60.0, 90.5]])
+    units, rank = {"units": "days since 2000-01-01", "calendar": calendar}, slice(0, 1) if scalar else slice(None)
+    dimensions = ("bnds",) if scalar else ("time", "bnds")
+    times = ((), 15.0) if scalar else ("time", edges.mean(1))
+    data = xarray.Dataset(
+        {
+            "time_bnds": (dimensions, edges[0] if scalar else edges),
+            "other_bnd": (dimensions, edges[0] if scalar else edges),
+        },
+        coords={"time": (*times, {**units, word: "time_bnds"})},
+    )
+    path, _ = written(data, kind, tmp_path)
+    options: Any = {} if kind == "netcdf" else {"engine": "zarr", "consolidated": False}
+    raw = xarray.open_dataset(path, decode_times=False, **options)
+    raw["time"].attrs["bounds"] = raw["time"].attrs.get(word)  # xarray knows the bounds of climatology by no word
+    wanted = xarray.decode_cf(raw)["time_bnds"].to_numpy().reshape(-1, 2)[rank]
+    table, other = frame(path, "time_bnds.csv"), frame(path, "other_bnd.csv")
+    own = table.to_numpy().T if scalar else table.iloc[:, 1:].to_numpy()
+    if calendar == "noleap":
+        assert all(name.endswith("(days since 2000-01-01, noleap)") for name in table.columns)
+        np.testing.assert_array_equal(own, edges[rank])
+    else:
+        assert (own.astype("M8[us]") == wanted.astype("M8[us]")).all()
+    assert (other.to_numpy().T if scalar else other[["c0", "c1"]].to_numpy()).tolist() == edges[rank].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_p12_missing_dates_are_empty(kind: str, tmp_path: Path) -> None:
     moments = np.array(["2000-01-01T12", "NaT", "2000-01-03T18"], "M8[ns]")
     data = xarray.Dataset({"when": ("x", moments), "n": ("x", np.arange(3))})
@@ -193,6 +226,61 @@ def test_p12_types_of_netcdf_are_names_lists_texts_and_no_padding(tmp_path: Path
     assert [column for column in table.columns if column.startswith("place")] == ["place.lat", "place.a", "place.b"]
     assert list(frame(path, "place.csv").columns) == ["lat", "a", "b"]
     assert table["temp"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("region", ["", "[1:]"])
+def test_p12_gaps_of_compounds_are_in_no_file(region: str, tmp_path: Path) -> None:
+    pair = np.dtype([("p", "i1"), ("q", "i4")], align=True)
+    rows = np.zeros(3, np.dtype([("a", "i1"), ("b", "f8"), ("one", pair), ("two", pair, (2,)), ("_gap0", "V2")], align=True))
+    rows["a"], rows["b"], rows["one"]["q"], rows["two"]["p"] = [1, 2, 3], [0.5, 1.5, 2.5], 7, [[1, 2], [3, 4], [5, 6]]
+    rows["_gap0"] = np.void(b"xy")
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["t"] = rows
+    saved = io.BytesIO()
+    np.save(saved, rows)
+    rows = np.load(io.BytesIO(saved.getvalue()))  # its type is no longer marked as aligned
+    shown = rows[1:] if region else rows
+    with opened(tmp_path / "s.h5") as root:
+        files = {suffix: content(root, f"t{region}.{suffix}") for suffix in ("npy", "h5", "nc", "raw")}
+        (tmp_path / f"t{region}.raw").write_bytes(files["raw"])
+        described, page = json.loads(content(root, "t.json")), content(root, "index.html").decode()
+    loaded = np.load(io.BytesIO(files["npy"]))
+    assert loaded.dtype == rows.dtype
+    assert repr(loaded.tolist()) == repr(shown.tolist())
+    for suffix in ("h5", "nc"):
+        with h5py.File(io.BytesIO(files[suffix])) as file:
+            dataset = file["t"]
+            assert dataset.dtype == rows.dtype, suffix
+            assert repr(dataset[...].tolist()) == repr(shown.tolist()), suffix
+    if not region:
+        line = described["raw"]["python"].replace("t.raw", str(tmp_path / "t.raw"))
+        mapped = eval(line, {"np": np})
+        assert mapped.dtype == rows.dtype
+        assert repr(mapped.tolist()) == repr(rows.tolist())
+    assert "_gap1" not in page + json.dumps(described)
+    header = "a,b,one.p,one.q,two.0.p,two.0.q,two.1.p,two.1.q,_gap0"
+    table = lines(tmp_path / "s.h5", f"t{region}.csv")
+    assert table[0] == header
+    assert table[-1].startswith("3,2.5,0,7,5,0,6,0,")
+
+
+def test_p12_gaps_that_zarr_python_2_wrote_are_no_columns(tmp_path: Path) -> None:
+    """It spelled a type as numpy's `descr` does, in which fields without a name are gaps."""
+    rows = np.zeros(
+        2, np.dtype([("a", "i1"), ("b", "f8"), ("c", np.dtype([("p", "i1"), ("q", "i4")], align=True))], align=True)
+    )
+    rows["b"], rows["c"]["q"] = [1, 2], [3, 4]
+    (tmp_path / "s.zarr/t").mkdir(parents=True)
+    (tmp_path / "s.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    document = {"zarr_format": 2, "shape": [2], "chunks": [2], "dtype": rows.dtype.descr, "compressor": None}
+    document |= {"order": "C", "filters": None, "fill_value": None}
+    (tmp_path / "s.zarr/t/.zarray").write_text(json.dumps(document))
+    (tmp_path / "s.zarr/t/0").write_bytes(rows.tobytes())
+    assert lines(tmp_path / "s.zarr", "t.csv") == ["a,b,c.p,c.q", "0,1.0,0,3", "0,2.0,0,4"]
+    with opened(tmp_path / "s.zarr") as root:
+        loaded = np.load(io.BytesIO(content(root, "t.npy")))
+    assert loaded.dtype.names == ("a", "b", "c")
+    assert loaded.tolist() == rows.tolist()
 
 
 @pytest.mark.parametrize("base", ["<i4", ">u2", "<f8", "<f4", "|b1"])

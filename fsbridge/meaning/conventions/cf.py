@@ -17,9 +17,10 @@ from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System,
 from fsbridge.meaning.attributes import finite, number, numbers, single, text
 from fsbridge.meaning.convention import Convention, Written, mapped, sensible
 from fsbridge.meaning.conventions.cf_mappings import code_of_mapping
+from fsbridge.meaning.dates import is_since
 from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
 from fsbridge.meaning.units import fold
-from fsbridge.metadata import JSON
+from fsbridge.metadata import JSON, ArrayMetadata
 
 FILL_VALUE = "_FillValue"
 MISSING_VALUE = "missing_value"
@@ -55,7 +56,8 @@ def _array(written: Written, known: Meaning) -> Meaning:
         known = _transformed(replace(known, system=known.system or system), described or {})
     words = (text(single(written.attributes.get(name))) for name in ("long_name", "standard_name"))
     long_name = known.long_name or next((word for word in words if word is not None), None)
-    return replace(known, values=_values(written, known.values), long_name=long_name)
+    values = _bounding(written, _values(written, known.values))
+    return replace(known, values=values, long_name=long_name)
 
 
 # ---- axes
@@ -174,6 +176,37 @@ def _greatest(attributes: Attributes) -> int | None:
 def typed(attributes: Attributes, packed: bool = False) -> list[str]:
     """Return the names of those attributes whose numbers must have the type of the elements (CF conventions, 2.5.1)."""
     return [name for name in attributes if name in _TYPED or (name == _RANGE and not packed)]
+
+
+# ---- bounds
+
+_SUFFIXES = ("_bnds", "_bounds", "_bnd")
+
+
+def can_be_bounds(metadata: ArrayMetadata) -> bool:
+    """True if an array may be the bounds of a coordinate that says more of it: only its name tells."""
+    dtype, shape = metadata.dtype.numpy, metadata.shape
+    is_number = dtype is not None and dtype.kind in "iuf"
+    return is_number and len(shape) in (1, 2) and shape[-1] == 2 and not {UNITS, CALENDAR} <= metadata.attributes.keys()
+
+
+def _bounding(written: Written, known: Values) -> Values:
+    """Return what is known, with unit and calendar of the times whose bounds an array is: it need not have its own.
+
+    The times lie beside it. They are called like its first dimension, or as it is without "_bnds", and name it.
+    """
+    if not written.names or not can_be_bounds(written.metadata):
+        return known
+    own = written.names[-1]
+    first = next((axis for axis in written.metadata.dimension_names or ()), None)
+    for name in dict.fromkeys((first, *(own.removesuffix(suffix) for suffix in _SUFFIXES))):
+        beside = None if name is None or name == own else written.coordinate(name)
+        said = {} if beside is None else beside[1]
+        unit = unit_of(said.get(UNITS))
+        if is_since(unit) and own in [single(said.get(word)) for word in BOUNDS]:
+            calendar = known.calendar or text(single(said.get(CALENDAR)))
+            return replace(known, unit=known.unit or unit, calendar=calendar)
+    return known
 
 
 # ---- other arrays

@@ -24,8 +24,12 @@ def _array(written: Written, known: Meaning) -> Meaning:
     dtype = metadata.dtype.numpy
     if isinstance(described, Mapping):
         names = dict(_names(described))
-        padding = frozenset(_padding(described)) if dtype is not None and dtype.names is not None else frozenset[Path]()
-        values = replace(values, names={**names, **values.names}, padding=padding)
+        values = replace(values, names={**names, **values.names})
+    if dtype is not None and dtype.names is not None:
+        document = metadata.native.get(".zarray")
+        spelled = document.get("dtype") if isinstance(document, Mapping) else None
+        padding = _padding(described) if isinstance(described, Mapping) else _unnamed(spelled)
+        values = replace(values, padding=frozenset(padding))
     if metadata.dtype.serializer == "vlen-bytes":
         values = replace(values, lists=_lists(metadata))
     return replace(known, values=replace(values, characters=_has_letters(metadata)))
@@ -47,10 +51,20 @@ def _padding(described: Mapping[str, JSON], path: Path = ()) -> Iterator[Path]:
         described = described["base"]
     fields = described.get("fields", ())
     taken = {name for name, _, _ in fields}
-    yield from ((*path, f"_gap{number}") for number in range(2 * len(fields) + 1) if f"_gap{number}" not in taken)
+    gaps = range(2 * len(fields) + 1) if fields else ()
+    yield from ((*path, f"_gap{number}") for number in gaps if f"_gap{number}" not in taken)
     for name, _, inner in fields:
-        if "fields" in inner:
-            yield from _padding(inner, (*path, name))
+        yield from _padding(inner, (*path, name))
+
+
+def _unnamed(spelled: JSON, path: Path = ()) -> Iterator[Path]:
+    """Yield fields without a name in the list of fields of Zarr v2: numpy has gaps so, and names them when it reads them."""
+    for number, field in enumerate(spelled if isinstance(spelled, list) else ()):
+        name, inner = field[:2] if isinstance(field, list) else (None, None)
+        if name == "":
+            yield *path, f"f{number}"
+        elif isinstance(name, str):
+            yield from _unnamed(inner, (*path, name))
 
 
 def _lists(metadata: ArrayMetadata) -> str | None:

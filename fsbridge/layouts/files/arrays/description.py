@@ -68,7 +68,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "name": view.name,
         "shape": list(view.shape),
         "dtype": spelled(view.dtype) if dtype.serializer == "bytes" else "|O",
-        "data_type": dtype.name,
+        "data_type": dtype.name if view.stored_dtype in (None, dtype.numpy) else dtype.native,  # Zarr v3 has no gaps
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
         "axes": [_axis(axis) for axis in view.axes],
@@ -104,11 +104,25 @@ def spelled(dtype: np.dtype[Any] | None) -> JSON:
     """Return the dtype as numpy spells it: `<u2`, or a list of fields; None if numpy has no such type."""
     if dtype is None:
         return None
-    descr = np.lib.format.dtype_to_descr(dtype)
-    return descr if isinstance(descr, str) else _listed(descr)
+    return _listed(_described(dtype))
+
+
+def _described(dtype: np.dtype[Any]) -> Any:
+    """Return what `np.dtype` takes: a text, a list of fields, or an object if there are gaps between fields."""
+    if dtype.subdtype is not None:
+        return _described(dtype.base), dtype.shape
+    if dtype.names is None or dtype.fields is None:
+        return np.lib.format.dtype_to_descr(dtype)
+    formats = [_described(dtype[name]) for name in dtype.names]
+    if sum(dtype[name].itemsize for name in dtype.names) == dtype.itemsize:
+        return [(name, *(one if dtype[name].subdtype else (one,))) for name, one in zip(dtype.names, formats, strict=True)]
+    offsets = [dtype.fields[name][1] for name in dtype.names]
+    return {"names": [*dtype.names], "formats": formats, "offsets": offsets, "itemsize": dtype.itemsize}
 
 
 def _listed(value: Any) -> JSON:
+    if isinstance(value, Mapping):
+        return {name: _listed(item) for name, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -126,7 +140,7 @@ def reading_lines(view: View) -> Mapping[str, JSON]:
     """Return code that reads the raw file, by language; only Python's if the name must be quoted in the others."""
     name, dtype = f"{view.file_name}.raw", view.dtype
     if dtype is None or dtype.names is not None:  # np.dtype takes fields as tuples
-        kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else np.lib.format.dtype_to_descr(dtype)
+        kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else _described(dtype)
         return {"python": f"np.memmap({name!r}, {kind!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"}
     code = f"{dtype.kind}{dtype.itemsize}"
     fast_first = [str(view.shape[i]) for i in reversed(view.natural)] or ["1"]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from fsbridge.layouts.files.arrays.selection import Selection
-    from fsbridge.meaning import Affine, Axes, Image, Meaning, Values
+    from fsbridge.meaning import Affine, Axes, Image, Meaning, Path, Values
     from fsbridge.metadata import JSON, ArrayMetadata
 
 MAX_SIZE = 2**63 - 1
@@ -28,6 +28,25 @@ MAX_SIZE = 2**63 - 1
 
 class Unfit(Exception):
     """The file type cannot hold the array. The text says why; `NAME.json` shows it."""
+
+
+def without_padding(dtype: np.dtype[Any], padding: frozenset[Path], path: Path = ()) -> np.dtype[Any]:
+    """Return a type with gaps in place of those fields of bytes that are padding; all others stay where they are."""
+    import numpy as np
+
+    if dtype.subdtype is not None:
+        return np.dtype((without_padding(dtype.base, padding, path), dtype.shape))
+    if dtype.names is None or dtype.fields is None:
+        return dtype
+    names = [name for name in dtype.names if (*path, name) not in padding or dtype[name].kind != "V" or dtype[name].names]
+    return np.dtype(
+        {
+            "names": names,
+            "formats": [without_padding(dtype[name], padding, (*path, name)) for name in names],
+            "offsets": [dtype.fields[name][1] for name in names],
+            "itemsize": dtype.itemsize,
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -51,10 +70,16 @@ class View:
 
         return escape(self.name).decode("utf-8", "surrogateescape")
 
-    @property
+    @cached_property
     def stored_dtype(self) -> np.dtype[Any] | None:
-        """The type of one element in the decoded bytes, as the source has it; None if numpy has no such type."""
-        return self.metadata.dtype.numpy if self.metadata.dtype.itemsize else None
+        """The type of one element in the decoded bytes, as the source has it; None if numpy has no such type.
+
+        Gaps between the fields of a compound are no fields.
+        """
+        dtype, padding = self.metadata.dtype.numpy, self.meaning.values.padding
+        if dtype is None or not self.metadata.dtype.itemsize:
+            return None
+        return without_padding(dtype, padding) if padding else dtype
 
     @cached_property
     def dtype(self) -> np.dtype[Any] | None:

@@ -226,35 +226,34 @@ def _word(value: Any) -> str:
 def width(dtype: np.dtype[Any]) -> int:
     """Return the number of columns of a compound, at least."""
     if dtype.subdtype is not None:
-        return math.prod(dtype.shape)
+        return math.prod(dtype.shape) * width(dtype.base)
     return sum(width(dtype[field]) for field in dtype.names or ()) or 1
 
 
 class Field(NamedTuple):
-    """A column of a compound: its name, its path of fields, and its number within the last one if that is an array."""
+    """A column of a compound: its path of fields, and `steps`: these, and the numbers within those that are arrays."""
 
-    name: str
     path: Path
-    number: int | None = None
+    steps: tuple[str | int, ...]
+
+    @property
+    def name(self) -> str:
+        return ".".join(map(str, self.steps))
 
     def of(self, elements: NDArray[Any]) -> NDArray[Any]:
         """Return the column of some elements."""
-        for field in self.path:
-            elements = elements[field]
-        return elements if self.number is None else elements.reshape(len(elements), -1)[:, self.number]
+        for step in self.steps:
+            elements = elements[step] if isinstance(step, str) else elements.reshape(len(elements), -1)[:, step]
+        return elements
 
 
-def fields_of(dtype: np.dtype[Any], padding: frozenset[Path], path: Path = ()) -> list[Field]:
-    """Return the columns of a compound, without its padding."""
+def fields_of(dtype: np.dtype[Any], within: Field = Field((), ())) -> list[Field]:  # noqa: B008  # it is immutable
+    """Return the columns of a compound."""
     found: list[Field] = []
     for field in dtype.names or ():
-        below, here = dtype[field], (*path, field)
-        if here in padding and below.kind == "V" and below.names is None:
-            continue
-        if below.names is not None:
-            found += fields_of(below, padding, here)
-        elif below.subdtype is not None:
-            found += [Field(f"{'.'.join(here)}.{i}", here, i) for i in range(math.prod(below.shape))]
-        else:
-            found.append(Field(".".join(here), here))
+        below, here = dtype[field], Field((*within.path, field), (*within.steps, field))
+        counts: list[tuple[int, ...]] = [()] if below.subdtype is None else [(i,) for i in range(math.prod(below.shape))]
+        for count in counts:
+            one = here._replace(steps=(*here.steps, *count))
+            found += [one] if below.base.names is None else fields_of(below.base, one)
     return found

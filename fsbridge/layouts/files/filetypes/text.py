@@ -36,7 +36,7 @@ def csv_table(view: View) -> Generated:
     packed numbers are as they are stored.
     """
     meaning = view.meaning.values
-    fields = [] if view.dtype is None else fields_of(view.dtype, meaning.padding)
+    fields = [] if view.dtype is None else fields_of(view.dtype)
 
     def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytearray:
         if meaning.characters and elements.ndim == 2:

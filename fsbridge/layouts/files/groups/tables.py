@@ -252,8 +252,9 @@ def _column(directory: OpenGroup, name: str, look: Look) -> Column:
     def read(values_of: Reader) -> list[Cells]:
         values, meaning = values_of(opened), opened.meaning.values
         if values.dtype.names is not None:
-            fields = fields_of(values.dtype, meaning.padding)
-            return [_cells(f"{name}.{field.name}", field.of(values), meaning, field.path) for field in fields]
+            return [
+                _cells(f"{name}.{field.name}", field.of(values), meaning, field.path) for field in fields_of(values.dtype)
+            ]
         if words is not None:
             return [Cells(name, len(values), _picking(values, values_of(words), place))]
         if meaning.characters:
