@@ -245,16 +245,18 @@ class Look:
             return None  # an unreadable coordinate is an error only where it is shown itself
 
     def words(self, from_root: bool, path: Path) -> NDArray[Any] | None:
-        """Return the elements of a 1-D array at a path from the root, or else from the group; None if there is none.
+        """Return the elements of an array at a path from the root, or else from the group; None if there is none.
+
+        It has one dimension, or a single element.
 
         They are read anew, as labels are.
         """
         try:
             node = _node(self.group, from_root, path)
             array = None if node is None else as_array(node)
-            if array is None or len(array.metadata.shape) != 1 or array.metadata.dtype.serializer == "vlen-bytes":
+            if array is None or len(array.metadata.shape) > 1 or array.metadata.dtype.serializer == "vlen-bytes":
                 return None
-            return self._elements(array, whole(array.metadata.shape))[0]
+            return self._elements(array, whole(array.metadata.shape))[0].reshape(-1)
         except PASSING:
             raise
         except FsbridgeError:

@@ -119,10 +119,10 @@ class Values:
     the number of an object. `colors`: of such numbers, red, green, blue and how opaque. `events`: the elements are times of
     events. `calendar`: of dates, as that of an axis.
 
-    `names`: of the numbers in the field of a compound at each path; without fields the path is empty. `words`: where the
-    array with the word for each number is: whether its path begins at the root, else at the array's group, and the path;
-    -1 has no word. `padding`: fields that are no data. `lists`: each element is a list of numbers, of this type as numpy
-    spells it. `characters`: the last dimension has the letters of each text.
+    `names`: of the numbers in the field of a compound at each path; without fields the path is empty. `words`: by field,
+    too, where the array with the word for each number is, if there is one: whether its path begins at the root, else at the
+    array's group, and the path; -1 has no word. `padding`: fields that are no data. `lists`: each element is a list of
+    numbers, of this type as numpy spells it. `characters`: the last dimension has the letters of each text.
     """
 
     missing: tuple[int | float, ...] = ()
@@ -135,7 +135,7 @@ class Values:
     events: bool = False
     calendar: str | None = None
     names: Mapping[Path, Names] = field(default_factory=dict)
-    words: tuple[bool, Path] | None = None
+    words: Mapping[Path, tuple[bool, Path]] = field(default_factory=dict)
     padding: frozenset[Path] = frozenset()
     lists: str | None = None
     characters: bool = False

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -179,6 +181,37 @@ def test_p12_booleans_are_logical_and_labels_are_texts(kind: str, tmp_path: Path
     assert list(grid.columns) == ["name", "red", "blue"]
     assert frame(path, "ok[1:].csv")["name"].tolist() == ["b,c", "é"]
     assert b"TRUE" in "\n".join(lines(path, "ok.csv")).encode(), "R reads TRUE and FALSE in any version"
+
+
+def test_p12_booleans_of_hdf5_and_anndata_are_logical_and_missing_ones_are_empty(tmp_path: Path) -> None:
+    path, truth = tmp_path / "s.h5", np.array([True, False, True])
+    with h5py.File(path, "w") as file:
+        obs = file.create_group("obs")
+        obs.attrs.update({"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "index"})
+        obs.attrs["column-order"] = np.array(["own", "nullable", "odd", "field"], h5py.string_dtype())
+        obs["index"], obs["own"] = ["a", "b", "c"], truth
+        nullable = obs.create_group("nullable")
+        nullable.attrs["encoding-type"] = "nullable-boolean"
+        nullable["values"], nullable["mask"] = truth, [False, False, True]
+        odd = h5py.enum_dtype({"False": 0, "True": 1}, basetype="u1")
+        obs.create_dataset("odd", data=truth.astype("u1"), dtype=odd)
+        obs["field"] = np.array([(each, 1) for each in truth], [("ok", "?"), ("n", "i4")])
+        file["matrix"] = np.array([truth, ~truth])
+    table = frame(path, "obs.csv")
+    assert lines(path, "obs.csv") == [
+        "index,own,nullable,odd,field.ok,field.n",
+        "a,TRUE,TRUE,TRUE,TRUE,1",
+        "b,FALSE,FALSE,FALSE,FALSE,1",
+        "c,TRUE,,TRUE,TRUE,1",
+    ]
+    assert all(table[name].tolist() == truth.tolist() for name in ("own", "odd", "field.ok"))
+    assert table["nullable"].astype("boolean").tolist() == [True, False, pd.NA]
+    assert frame(path, "matrix.csv").dtypes.tolist() == [np.dtype(bool)] * 3
+    if (r := shutil.which("Rscript")) is not None:
+        (tmp_path / "t.csv").write_text("\n".join(lines(path, "obs.csv")))
+        code = "d <- read.csv(commandArgs(TRUE)); cat(sapply(d, class)); cat('', is.na(d$nullable))"
+        told = subprocess.run([r, "-e", code, tmp_path / "t.csv"], capture_output=True, text=True, check=True).stdout
+        assert told.split() == ["character", *["logical"] * 4, "integer", "FALSE", "FALSE", "TRUE"]
 
 
 @pytest.mark.parametrize(
@@ -426,6 +459,45 @@ def test_p12_categories_of_any_age_are_words(kind: str, tmp_path: Path) -> None:
     assert lines(path, "obs/c.csv") == ["c", '"B,b"', '""', "A"], "the array by itself says the same"
     with opened(path) as tree:
         assert json.loads(content(tree, "obs.json"))["table"] == {"columns": ["index", *order], "left_out": {}}
+
+
+def old_anndata(path: Path, kind: str) -> Path:
+    """Write what AnnData 0.6 wrote: frames are compounds, and the words of codes lie in `uns`, one word as a scalar."""
+    root: Any = (
+        h5py.File(path / "old.h5ad", "w") if kind == "hdf5" else zarr.open_group(path / "old", mode="w", zarr_format=2)
+    )
+    fields = [("index", "S2"), ("kind", "i1"), ("n", "i4"), ("one", "i1"), ("both", "i1"), ("x", "f4")]
+    obs = np.array([(b"a", 1, 10, 0, 2, 0.5), (b"b", -1, 20, 0, 1, 1.5), (b"c", 0, 30, -1, 0, 2.5)], fields)
+    var = np.array([(b"g", 1), (b"h", 0)], [("index", "S2"), ("both", "i1")])
+    words: dict[str, Any] = {"uns/kind_categories": ["A", "B,b"], "uns/both_categories": ["u", "v"], "uns/n": [1, 2]}
+    if kind == "hdf5":
+        root["obs"], root["var"], root["X"] = obs, var, np.zeros((3, 2), "f4")
+        for name, listed in words.items():
+            root[name] = listed
+        root["uns/one_categories"] = "only"
+        root.close()
+        return path / "old.h5ad"
+    for name, table in {"obs": obs, "var": var}.items():
+        root.create_array(name, data=table)
+    for name, listed in words.items():
+        root.create_array(name, data=np.array(listed))
+    root.create_array("uns/one_categories", data=np.array(["only"]))
+    return path / "old"
+
+
+@pytest.mark.filterwarnings("ignore:The data type:zarr.errors.UnstableSpecificationWarning")
+@pytest.mark.parametrize("kind", ["hdf5", "zarr2"])
+def test_p12_categories_before_anndata_0_7_are_words(kind: str, tmp_path: Path) -> None:
+    """As anndata 0.12 reads it: a column has words if all of its codes have one, as obs and var share the names of these."""
+    path = old_anndata(tmp_path, kind)
+    assert lines(path, "obs.csv") == [
+        "index,kind,n,one,both,x",
+        'a,"B,b",10,only,2,0.5',
+        "b,,20,only,1,1.5",
+        "c,A,30,,0,2.5",
+    ]
+    assert lines(path, "obs[1:].csv") == ["index,kind,n,one,both,x", "b,,20,only,1,1.5", "c,A,30,,0,2.5"]
+    assert lines(path, "var.csv") == ["index,both", "g,v", "h,u"]
 
 
 def test_pages_say_the_first_and_the_last_date(tmp_path: Path) -> None:

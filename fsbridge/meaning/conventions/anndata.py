@@ -1,6 +1,7 @@
 """AnnData: data frames, columns that are groups (categories with codes, values with a mask), and sparse matrices.
 
-Before AnnData 0.8, the attribute `categories` of codes leads to the array with the words.
+Before AnnData 0.8, the attribute `categories` of codes leads to the array with the words. Before 0.7, a frame is a compound
+that begins with the names of rows, and the words of its column NAME are `uns/NAME_categories` if all codes have one there.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fsbridge.meaning import Attributes, Columns, Encoded, GroupMeaning, Meaning, Sparse
+from fsbridge.meaning import Attributes, Columns, Encoded, GroupMeaning, Meaning, Path, Sparse
 from fsbridge.meaning.attributes import place, text
 from fsbridge.meaning.convention import Convention, Written
 from fsbridge.metadata import JSON
@@ -31,10 +32,12 @@ _TABLES = {"obsp": (_OF_ROWS, _OF_ROWS), "varp": (_OF_COLUMNS, _OF_COLUMNS), "ob
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
-    found = place(written.attributes.get("categories"))
-    if found is None or known.values.words is not None:
-        return known
-    return replace(known, values=replace(known.values, words=found))
+    found, dtype = place(written.attributes.get("categories")), written.metadata.dtype.numpy
+    words: Mapping[Path, tuple[bool, Path]] = {} if found is None else {(): found}
+    if dtype is not None and dtype.names is not None and written.rank == 1 and dtype[0].kind in "SUO":
+        coded = [name for name in dtype.names if dtype[name].kind in "iu"]
+        words = {(name,): (False, ("uns", f"{name}_categories")) for name in coded}
+    return known if known.values.words else replace(known, values=replace(known.values, words=words))
 
 
 def _group(attributes: Attributes, known: GroupMeaning) -> GroupMeaning:

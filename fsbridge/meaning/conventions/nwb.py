@@ -29,7 +29,7 @@ def _array(written: Written, known: Meaning) -> Meaning:
     if name == "data" and known.axes and known.axes[0].scale is None:
         known = _timed(written, known)
     ends, words = known.ends, place(attributes.get("elements")) if attributes.get(TYPE) == "EnumData" else None
-    values = replace(values, words=values.words or words)
+    values = replace(values, words=values.words or ({} if words is None else {(): words}))
     if name.endswith("spike_times") and dtype is not None and dtype.kind == "f" and written.rank == 1:
         beside = written.coordinate(f"{name}{_INDEX}")
         ends = None if beside is None or beside[0] is None else beside[0].astype(np.int64)

@@ -38,7 +38,9 @@ def _array(written: Written, known: Meaning) -> Meaning:
 def _names(described: Mapping[str, JSON], path: Path = ()) -> Iterator[tuple[Path, Names]]:
     """Yield the names of an enumeration, also in the fields of compounds and in the elements of lists and array types."""
     if described.get("class") == "enum":
-        yield path, {int(number): str(name) for name, number in described.get("members", ())}
+        names = {int(number): str(name) for name, number in described.get("members", ())}
+        truth = {name.upper() for name in names.values()} == {"FALSE", "TRUE"}  # R reads only capitals as logical
+        yield path, {number: name.upper() for number, name in names.items()} if truth else names
     elif described.get("class") in ("array", "vlen"):
         yield from _names(described["base"], path)
     for name, _, inner in described.get("fields", ()):

@@ -204,12 +204,12 @@ class Label(NamedTuple):
 class Labels(NamedTuple):
     """The labels of a table: the array's name, and those of dimensions of the region that have any.
 
-    `words`: what the elements, which are numbers, stand for, by number; None if they stand for themselves.
+    `words`: by field, what its elements, which are numbers, stand for, by number; without fields the path is empty.
     """
 
     name: str
     along: Mapping[int, Label]
-    words: NDArray[Any] | None = None
+    words: Mapping[Path, NDArray[Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ def _digest(labels: Labels) -> bytes:
     """Return what identifies labels; empty if there are none."""
     found = blake2b()
     parts = [((dimension, label.name, label.unit, label.meaning), label.values) for dimension, label in labels.along.items()]
-    parts += [] if labels.words is None else [((-1, "", None, Values()), labels.words)]
+    parts += [((-1, ".".join(path), None, Values()), words) for path, words in labels.words.items()]
     for said, values in parts:
         found.update(repr((said, values.dtype.str, values.shape)).encode())
         found.update(repr(values.tolist()).encode() if values.dtype.kind == "O" else np.ascontiguousarray(values).tobytes())

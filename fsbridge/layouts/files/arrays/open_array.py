@@ -6,6 +6,7 @@ Not here: which files there are (`layout.py`), their bytes (`nodes.py`).
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import threading
 from collections import OrderedDict, deque
@@ -29,7 +30,7 @@ from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.members import Context, SourceMember
 from fsbridge.layouts.surroundings import Key, Look, Surroundings, is_as_used
 from fsbridge.lru import LRU
-from fsbridge.meaning import Axes, Meaning, Values
+from fsbridge.meaning import Axes, Meaning, Path, Values
 from fsbridge.meaning.dates import is_since
 from fsbridge.meaning.kinds import is_time
 from fsbridge.meaning.units import symbol
@@ -281,10 +282,20 @@ class OpenArray:
             elif not dimension and axis.scale is not None and axis.unit is not None and is_time(axis):
                 times = axis.offset + axis.scale * np.arange(pick.length)
                 found[dimension] = Label(name, times, Values(unit=axis.unit, calendar=axis.calendar), unit)
-        words, dtype = self.meaning.values.words, self.metadata.dtype.numpy
-        if not dimensions or words is None or dtype is None or dtype.kind not in "iu":
-            return Labels(self.name, found)
-        return Labels(self.name, found, self.surroundings.words(*words))
+        return Labels(self.name, found, self._words() if dimensions else {})
+
+    def _words(self) -> dict[Path, NDArray[Any]]:
+        """Return what numbers stand for, by field. All numbers in a field of a compound must have a word, else none has."""
+        shape, dtype = self.metadata.shape, self.metadata.dtype.numpy
+        wanted = self.meaning.values.words if dtype is not None else {}
+        found = {path: self.surroundings.words(*place) for path, place in wanted.items() if _field(dtype, path).kind in "iu"}
+        words = {path: listed for path, listed in found.items() if listed is not None}
+        if not any(words):
+            return words
+        if math.prod(shape) * self.metadata.dtype.itemsize > self.shared.generated_limit:
+            return {}
+        elements = self.elements(self.current(self.version), whole(shape), range(len(shape)))
+        return {path: listed for path, listed in words.items() if _fit(_column(elements, path), len(listed))}
 
     def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:
         """Return a reader of a region in a memory order; TooLarge if there is no room for a band of chunks."""
@@ -319,3 +330,22 @@ class OpenArray:
             return found.view(dtype if dtype is not None else found.dtype).reshape(reader.shape)
         finally:
             supply.close()
+
+
+def _column(elements: NDArray[Any], path: Path) -> NDArray[Any]:
+    for name in path:
+        elements = elements[name]
+    return elements
+
+
+def _fit(numbers: NDArray[Any], count: int) -> bool:
+    """True if all numbers are below `count`, or -1."""
+    return not numbers.size or (int(numbers.min()) >= -1 and int(numbers.max()) < count)
+
+
+def _field(dtype: np.dtype[Any] | None, path: Path) -> np.dtype[Any]:
+    """Return the type of the field at a path."""
+    assert dtype is not None
+    for name in path:
+        dtype = dtype[name]
+    return dtype

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,9 +60,10 @@ def spelling(meaning: Values, elements: NDArray[Any], absent: str = "", path: Pa
     return Spelling(partial(_dated, dates, missing, unit_of_dates(moments)))
 
 
-def worded(meaning: Values, words: NDArray[Any]) -> Values:
-    """Return the meaning of numbers that stand for words; -1 has none."""
-    return replace(meaning, names={**meaning.names, (): {-1: "", **dict(enumerate(cells_of(words)))}})
+def worded(meaning: Values, words: Mapping[Path, NDArray[Any]]) -> Values:
+    """Return the meaning of numbers that stand for words, by field; -1 has none."""
+    named = {path: {-1: "", **dict(enumerate(cells_of(listed)))} for path, listed in words.items()}
+    return replace(meaning, names={**meaning.names, **named})
 
 
 def header_of(names: Sequence[str]) -> list[str]:

@@ -35,16 +35,17 @@ def csv_table(view: View) -> Generated:
     array itself. The first column has the labels of the first dimension, if it has any. Missing elements are empty cells,
     packed numbers are as they are stored.
     """
-    meaning = view.meaning.values
+    values = view.meaning.values
     fields = [] if view.dtype is None else fields_of(view.dtype)
 
     def make(elements: NDArray[Any], labels: Labels, limit: int) -> bytearray:
+        meaning = worded(values, labels.words)
         if meaning.characters and elements.ndim == 2:
             elements = joined(elements)
         index = labels.along.get(0)
         # Readers skip an empty line, and an empty quoted cell makes some (polars) read the column as text.
         lone = elements.ndim == 1 and index is None and not fields and elements.dtype.kind == "f"
-        found = spelling(meaning if labels.words is None else worded(meaning, labels.words), elements, "NaN" if lone else "")
+        found = spelling(meaning, elements, "NaN" if lone else "")
         if fields:
             names = [field.name for field in fields]
         elif elements.ndim == 1:

@@ -268,7 +268,7 @@ def _column(directory: OpenGroup, name: str, look: Look) -> Column:
 
 def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
     """Return the array with the words that the elements of `numbers` stand for; None if they are numbers."""
-    found, dtype = numbers.meaning.values.words, numbers.metadata.dtype.numpy
+    found, dtype = numbers.meaning.values.words.get(()), numbers.metadata.dtype.numpy
     if found is None or dtype is None or dtype.kind not in "iu" or len(numbers.metadata.shape) != 1:
         return None
     from_root, path = found
