@@ -82,10 +82,10 @@ def nwb(folder: Path, rate: float | None = None) -> Path:
     return folder / "s.nwb"
 
 
-def words_of_nwb(folder: Path) -> Path:
+def words_of_nwb(folder: Path, attribute: str = "neurodata_type") -> Path:
     with h5py.File(folder / "s.nwb", "w") as file:
         file["a"], file["a_elements"] = CODES.astype("u1"), WORDS
-        file["a"].attrs.update({"neurodata_type": "EnumData", "elements": file["a_elements"].ref})
+        file["a"].attrs.update({attribute: "EnumData", "elements": file["a_elements"].ref})
     return folder / "s.nwb"
 
 
@@ -147,6 +147,9 @@ SOURCES = {
         "csv h5", lambda folder: nwb(folder, 8.0), [*zip(2.5 + np.arange(COUNT) / 8, VALUES, strict=True)], "series/data"
     ),
     "NWB: `elements` of an `EnumData`": Series("csv", words_of_nwb, NAMED, codes=[*CODES]),
+    "hdmf: `elements` of an `EnumData`": Series(
+        "csv", lambda folder: words_of_nwb(folder, "data_type"), NAMED, codes=[*CODES]
+    ),
     "AnnData: `categories`": Series("csv", anndata, NAMED, "obs/a", codes=[*CODES]),
 }
 

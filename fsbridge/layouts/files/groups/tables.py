@@ -7,8 +7,10 @@ array (`filetypes/text.py`), how cells are written (`filetypes/cells.py`), names
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -56,6 +58,7 @@ class Column(NamedTuple):
     """A member that is one column, or several with a common prefix in their names. `read` reads their elements."""
 
     name: str
+    rows: int
     arrays: tuple[OpenArray, ...]
     read: Callable[[Reader], list[Cells]]
 
@@ -131,9 +134,6 @@ class TableFile(File):
             return found
 
     def _text(self, read: Sequence[Cells], limit: int) -> bytearray:
-        lengths = {cells.rows for cells in read}
-        if len(lengths) != 1:
-            raise CorruptData(f"{self._directory.path.member}: columns have different lengths: {sorted(lengths)}")
         content, step = bytearray(rows_of([header_of([cells.name for cells in read])])), max(1, _BATCH_CELLS // len(read))
         for start in range(0, read[0].rows, step):
             content += rows_of(zip(*(cells.of(slice(start, start + step)) for cells in read), strict=True))
@@ -159,11 +159,16 @@ def columns_of(directory: OpenGroup) -> tuple[list[Column], dict[str, str]]:
     look, columns, left_out = directory.look(), list[Column](), dict[str, str]()
     for name in dict.fromkeys(wanted):
         try:
-            columns.append(_column(directory, name, look))
+            columns.append(_column(directory, name, look, wanted))
         except NotFound as error:
             if name == index:
                 raise
             left_out[name] = str(error)
+    counts = Counter(column.rows for column in (columns if index is None else columns[:1]))
+    rows = max(counts.items(), key=itemgetter(1), default=(0, 0))[0]
+    for column in [column for column in columns if column.rows != rows]:
+        columns.remove(column)
+        left_out[column.name] = f"{place}/{column.name}: the column has {column.rows} rows, and the table {rows}"
     if not [column for column in columns if column.name != index] and left_out:
         raise NotFound(next(iter(left_out.values())))
     for most, kind, count in ((MAX_CELLS, "cells", elements), (MAX_TEXTS, "texts", texts)):
@@ -219,10 +224,10 @@ def _child(group: Group, name: str) -> Node | None:
         return None
 
 
-def _column(directory: OpenGroup, name: str, look: Look) -> Column:
+def _column(directory: OpenGroup, name: str, look: Look, listed: Sequence[str]) -> Column:
     """Return the column that the member `name` is: an array, a ragged one with its index, or a group of AnnData's.
 
-    Older AnnData put a column with a "/" in its name into a group.
+    Older AnnData put a column with a "/" in its name into a group. What is `listed` is a column, and no index of one.
     """
     place = f"{directory.path.member}/{name}"
     here, last = directory, name
@@ -242,12 +247,16 @@ def _column(directory: OpenGroup, name: str, look: Look) -> Column:
     if array is None:
         return _encoded(here, last, name, cast(Group, node), place)
     opened = here.opened(last, array, look)
-    index = _child(here.group, index_name(last))
+    index = None if index_name(name) in listed else _child(here.group, index_name(last))
     ends = None if index is None or isinstance(index, Link) else as_array(index)
     words = _words(here, opened, place)
     if ends is not None:
         return _ragged(name, opened, here.opened(index_name(last), ends, look), words, here.group, place)
     _fits(array, place, 2)
+    if len(array.metadata.shape) == 2 and _is_compound(array):
+        raise NotFound(f"{place}: each row of the column has several compounds; read it by itself")
+    if array.metadata.shape[1:] == (0,):
+        raise NotFound(f"{place}: the rows of the column have no elements")
 
     def read(values_of: Reader) -> list[Cells]:
         values, meaning = values_of(opened), opened.meaning.values
@@ -263,7 +272,7 @@ def _column(directory: OpenGroup, name: str, look: Look) -> Column:
             return [_cells(name, values, meaning)]
         return [_cells(f"{name}.{i}", values[:, i], meaning) for i in range(values.shape[1])]
 
-    return Column(name, (opened,) if words is None else (opened, words), read)
+    return Column(name, array.metadata.shape[0], (opened,) if words is None else (opened, words), read)
 
 
 def _words(here: OpenGroup, numbers: OpenArray, place: str) -> OpenArray | None:
@@ -299,6 +308,8 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | Non
     if _child(group, index_name(index_name(name.rpartition("/")[2]))) is not None:
         raise NotFound(f"{place}: the column has lists of lists; read it by itself")
     _fits(data.array, place, 1)
+    if _is_compound(data.array):
+        raise NotFound(f"{place}: each row of the column has several compounds; read it by itself")
     _fits(index.array, index_name(place), 1)
 
     def read(values_of: Reader) -> list[Cells]:
@@ -321,7 +332,8 @@ def _ragged(name: str, data: OpenArray, index: OpenArray, words: OpenArray | Non
 
         return [Cells(name, len(ends) - 1, lists)]
 
-    return Column(name, (data, index) if words is None else (data, index, words), read)
+    arrays = (data, index) if words is None else (data, index, words)
+    return Column(name, index.array.metadata.shape[0], arrays, read)
 
 
 def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: str) -> Column:
@@ -334,11 +346,13 @@ def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: 
     for array in arrays:
         _fits(array.array, place, 1)
 
+    count, masked_count = (array.array.metadata.shape[0] for array in arrays)
+    if not encoded.coded and count != masked_count:
+        raise NotFound(f"{place}: there are {count} values, but {masked_count} elements in the mask")
+
     def read(values_of: Reader) -> list[Cells]:
         first, second = (values_of(array) for array in arrays)
         if not encoded.coded:
-            if len(first) != len(second):
-                raise CorruptData(f"{place}: there are {len(first)} values, but {len(second)} elements in the mask")
 
             def masked(rows: slice) -> list[str]:
                 return [
@@ -348,7 +362,11 @@ def _encoded(directory: OpenGroup, member: str, name: str, group: Group, place: 
             return [Cells(name, len(first), masked)]
         return [Cells(name, len(first), _picking(first, second, place))]
 
-    return Column(name, arrays, read)
+    return Column(name, arrays[0].array.metadata.shape[0], arrays, read)
+
+
+def _is_compound(array: Array) -> bool:
+    return array.metadata.dtype.numpy is not None and array.metadata.dtype.numpy.names is not None
 
 
 def _fits(array: Array, place: str, most: int) -> None:
