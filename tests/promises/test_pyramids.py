@@ -371,6 +371,17 @@ def test_wells_of_a_plate_are_as_bright_as_their_elements(
     assert means[2] / means[1] == pytest.approx(2, rel=0.12), "the brightest elements of all are cut off"
 
 
+@pytest.mark.parametrize("names", [["a very long name indeed"] * 3, ["\u0000", "ﷺ", "°"]])
+def test_a_plate_s_picture_has_room_for_any_names(names: list[str], tmp_path: Path, find: Callable[..., AnyNode]) -> None:
+    source, _ = plate(tmp_path)
+    root = zarr.open_group(source)
+    told: Any = root.attrs["plate"]
+    root.attrs["plate"] = {**told, "rows": [{"name": name} for name in names], "columns": [{"name": name} for name in names]}
+    with Image.open(io.BytesIO(content(find(source, "plate.png"), 50_000))) as picture:
+        assert picture.height == 10 + 3 * 96
+        assert 3 * 96 <= picture.width < 3 * 96 + 12 * 18 * 6 + 8
+
+
 def test_a_plate_s_page_shows_its_picture(tmp_path: Path, mount: MountFunction) -> None:
     source, _ = plate(tmp_path)
     mounted = mount(source, "--layout", "files", "--files", "html,preview").path
