@@ -382,6 +382,19 @@ def test_a_plate_s_picture_has_room_for_any_names(names: list[str], tmp_path: Pa
         assert 3 * 96 <= picture.width < 3 * 96 + 12 * 18 * 6 + 8
 
 
+def test_a_plate_s_picture_is_made_of_levels_that_are_as_fine_as_its_pixels(
+    tmp_path: Path, find: Callable[..., AnyNode]
+) -> None:
+    source, _ = plate(tmp_path)
+    alone = content(find(source, "plate.png"), 50_000)
+    for well in ("A/1", "A/3", "B/2"):
+        image = zarr.open_group(source / well / "0")
+        told: Any = image.attrs["multiscales"]
+        image.attrs["multiscales"] = [{**told[0], "datasets": [{"path": "0"}, {"path": "1"}]}]
+        image.create_array("1", data=np.zeros((2, 8, 8), "<u2"))
+    assert content(find(source, "plate.png"), 50_000) == alone
+
+
 def test_a_plate_s_page_shows_its_picture(tmp_path: Path, mount: MountFunction) -> None:
     source, _ = plate(tmp_path)
     mounted = mount(source, "--layout", "files", "--files", "html,preview").path

@@ -1,6 +1,6 @@
 """`plate.png`: a picture of a plate of wells (OME-NGFF HCS).
 
-It has the wells in their places, and the names of rows and columns at the margin. Each well is the coarsest level of its
+It has the wells in their places, and the names of rows and columns at the margin. Each well is a coarse level of its
 first field. Each channel has the same limits in all wells, so that these can be compared. Not here: what is a plate
 (`meaning/conventions/ome.py`), `PLATE.companion.ome` (`companion.py`), pictures of arrays (`previews/picture.py`).
 """
@@ -25,7 +25,7 @@ from fsbridge.layouts.files.groups.surroundings import OpenGroup, known_meaning
 from fsbridge.layouts.files.looks.previews.picture import Drawn, drawn, pixels, resized, spelled_ends, windows
 from fsbridge.layouts.files.looks.previews.png import HEIGHT, lettered, png
 from fsbridge.layouts.nodes import BytesHandle
-from fsbridge.meaning import Field, Plate, Well
+from fsbridge.meaning import Field, Path, Plate, Well
 from fsbridge.meaning.reading import read_group
 from fsbridge.model import Group
 from fsbridge.tree import Attrs, Buffer, File
@@ -65,9 +65,25 @@ def plate_picture(shown: OpenGroup) -> PlatePicture:
             levels = read_group(image.group.attributes()).images
             if not levels:
                 raise NotFound(f"{'/'.join(field.path)} is no image")
-            coarsest = image.below(levels[0][-1])
-            wells[well] = ArrayFile(coarsest, PREVIEW.suffix, None, coarsest.name)
+            wells[well] = _level(image, levels[0])
     return PlatePicture(plate, wells, lambda: _picture_now(shown.path))
+
+
+def _level(image: OpenGroup, levels: Sequence[Path]) -> ArrayFile:
+    """Return the preview of the coarsest level that has as many elements as a well has pixels, else of the finest."""
+    found = None
+    for path in reversed(levels):
+        array = image.below(path)
+        try:
+            found = ArrayFile(array, PREVIEW.suffix, None, array.name)
+        except NotFound:  # the chunks of a finer level may be too large for a preview
+            if found is None:
+                raise
+            break
+        if max(array.metadata.shape[-2:]) >= _LARGEST:
+            break
+    assert found is not None
+    return found
 
 
 def _picture_now(path: PathDirectory) -> PlatePicture:
