@@ -98,11 +98,40 @@ class Image(NamedTuple):
     channels: tuple[Channel, ...] = ()
 
 
+Method: TypeAlias = Literal[
+    "Albers", "Lambert azimuthal", "Lambert conic", "Mercator", "polar stereographic", "transverse Mercator"
+]
+"""How the Earth becomes a map."""
+
+
+class Projection(NamedTuple):
+    """A projection by its parameters, in degrees and meters.
+
+    `latitude`, `longitude`: of the origin, which has the coordinates `easting` and `northing`. `radius`: of the equator;
+    `flattening`: its inverse, which is 0 for a sphere. `parallels`: those of true scale, two of cones; `scale`: at the
+    origin, if no parallels say it.
+    """
+
+    method: Method
+    latitude: float
+    longitude: float
+    easting: float
+    northing: float
+    radius: float
+    flattening: float
+    parallels: tuple[float, ...] = ()
+    scale: float | None = None
+
+
 class System(NamedTuple):
-    """A coordinate reference system. `code`: of EPSG; None if it is not known. `geographic`: None if that is not known."""
+    """A coordinate reference system. `code`: of EPSG; None if it is not known. `geographic`: None if that is not known.
+
+    `projection`: by its parameters, if there is no code, and they are known.
+    """
 
     code: int | None
     geographic: bool | None
+    projection: Projection | None = None
 
 
 Names: TypeAlias = Mapping[int, str]

@@ -16,11 +16,13 @@ from typing import Any
 
 import h5py
 import mrcfile
+import netCDF4
 import nibabel
 import nrrd
 import numpy as np
 import pytest
 import rasterio
+import rasterio.warp
 import SimpleITK
 import tifffile
 from fake_model import FakeGroup, fake_array, tree
@@ -438,12 +440,12 @@ SKEWED = (20.0, 3.0, 290.0, 4.0, -10.0, 5005.0)
 class Map:
     """A stack of maps. `six`: x = six[0] * column + six[1] * row + six[2], and the same for y. `said`: by which files.
 
-    `code`: of its system, in EPSG; `coded`: files that say it.
+    `code`: of its system, in EPSG; `gdal` if GDAL's netCDF driver says which it is. `coded`: files that say it.
     """
 
     said: str
     six: tuple[float, ...] = SIX
-    code: int | None = 32633
+    code: int | str | None = 32633
     coded: str = "tif envi"
     attributes: Mapping[str, Any] = field(default_factory=dict)
     beside: Mapping[str, tuple[Any, Mapping[str, Any]]] = field(default_factory=dict)
@@ -459,6 +461,27 @@ class Map:
         return tree(FakeGroup(members), layout="files")
 
 
+def system_by_gdal(source: Map, path: Path) -> rasterio.CRS:
+    """Return the system that GDAL's netCDF driver finds for the same grid mapping."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.Conventions = "CF-1.8"
+        for name, values in CENTERS.items():
+            file.createDimension(name, len(values))
+            axis = file.createVariable(name, "f8", (name,))
+            axis.setncatts({"units": "m", "standard_name": f"projection_{name}_coordinate"})
+            axis[:] = values
+        file.createVariable("crs", "i4").setncatts(source.beside["crs"][1])
+        file.createVariable("a", "i2", ("y", "x")).grid_mapping = "crs"
+    with rasterio.open(f"netcdf:{path}:a") as opened:
+        return opened.crs
+
+
+def degrees(system: rasterio.CRS) -> Any:
+    """Return longitudes and latitudes of twenty places within 3,000 km of the origin of a map."""
+    x, y = np.random.default_rng(1).uniform(-3e6, 3e6, (2, 20))
+    return np.array(rasterio.warp.transform(system, "EPSG:4326", x, y))
+
+
 def centers(unit: str = "m") -> dict[str, tuple[Any, Mapping[str, Any]]]:
     return {name: (values, {"units": unit}) for name, values in CENTERS.items()}
 
@@ -472,6 +495,64 @@ POLAR: dict[str, Any] = {
     "latitude_of_projection_origin": 90.0,
     "straight_vertical_longitude_from_pole": -45.0,
     "standard_parallel": 70.0,
+}
+
+SHIFTED = {"false_easting": 1000.0, "false_northing": -2000.0}
+GRS80: dict[str, Any] = {"semi_major_axis": 6378137.0, "inverse_flattening": 298.257222101}
+SPHERE: dict[str, Any] = {"earth_radius": 6371229.0}
+PROJECTIONS: dict[str, dict[str, Any]] = {
+    "lambert_conformal_conic": {
+        "standard_parallel": [25.0, 40.0],
+        "longitude_of_central_meridian": -97.0,
+        "latitude_of_projection_origin": 30.0,
+        **SHIFTED,
+        **GRS80,
+    },
+    "lambert_conformal_conic, one parallel": {
+        "standard_parallel": 38.5,
+        "longitude_of_central_meridian": -97.5,
+        "latitude_of_projection_origin": 38.5,
+        **SPHERE,
+    },
+    "albers_conical_equal_area": {
+        "standard_parallel": [29.5, 45.5],
+        "longitude_of_central_meridian": -96.0,
+        "latitude_of_projection_origin": 23.0,
+        **SHIFTED,
+        **GRS80,
+    },
+    "lambert_azimuthal_equal_area": {
+        "longitude_of_projection_origin": -2.5,
+        "latitude_of_projection_origin": 54.9,
+        **SHIFTED,
+        **GRS80,
+    },
+    "transverse_mercator": {
+        "scale_factor_at_central_meridian": 0.9993,
+        "longitude_of_central_meridian": 19.0,
+        "latitude_of_projection_origin": 10.0,
+        **SHIFTED,
+        **GRS80,
+    },
+    "mercator": {"standard_parallel": 20.0, "longitude_of_projection_origin": 100.0, **SHIFTED, **SPHERE},
+    "mercator, scale factor": {
+        "scale_factor_at_projection_origin": 0.9,
+        "longitude_of_projection_origin": 100.0,
+        **GRS80,
+    },
+    "polar_stereographic": {
+        "latitude_of_projection_origin": -90.0,
+        "straight_vertical_longitude_from_pole": 15.0,
+        "standard_parallel": -75.0,
+        **SHIFTED,
+        **SPHERE,
+    },
+    "polar_stereographic, scale factor": {
+        "latitude_of_projection_origin": 90.0,
+        "straight_vertical_longitude_from_pole": -30.0,
+        "scale_factor_at_projection_origin": 0.994,
+        **GRS80,
+    },
 }
 
 MAPS = {
@@ -497,6 +578,24 @@ MAPS = {
             false_northing=0.0,
             semi_major_axis=6378137.0,
             inverse_flattening=298.257223563,
+        ),
+    ),
+    **{
+        f"CF: `{name.replace(',', '`,')}{'' if ',' in name else '`'}": Map(
+            "tif envi",
+            coded="tif",
+            code="gdal",
+            beside=centers() | mapping(grid_mapping_name=name.partition(",")[0], **parameters),
+        )
+        for name, parameters in PROJECTIONS.items()
+    },
+    "CF: `lambert_conformal_conic`, origin beside its parallel": Map(
+        "tif envi",
+        code=None,
+        beside=centers()
+        | mapping(
+            grid_mapping_name="lambert_conformal_conic",
+            **PROJECTIONS["lambert_conformal_conic, one parallel"] | {"latitude_of_projection_origin": 30.0},
         ),
     ),
     "GDAL: `GeoTransform`": Map("tif envi", beside=mapping(crs_wkt=UTM, GeoTransform="290 20 0 5005 0 -10")),
@@ -529,8 +628,21 @@ def test_p12_a_map_is_where_the_source_says(name: str, suffix: str, tmp_path: Pa
             assert (file.transform.is_identity, file.crs) == (True, None), "not said"
             return
         np.testing.assert_allclose(tuple(file.transform)[:6], source.six)
+        if source.code == "gdal" and suffix in source.coded.split():
+            expected = degrees(system_by_gdal(source, tmp_path / "a.nc"))
+            np.testing.assert_allclose(degrees(file.crs), expected, rtol=0, atol=1e-9)
+            return
         said = None if file.crs is None or source.code is None else file.crs.to_epsg()
         assert said == (source.code if suffix in source.coded.split() else None)
+
+
+@pytest.mark.filterwarnings("ignore::rasterio.errors.NotGeoreferencedWarning")
+@pytest.mark.parametrize(("unit", "kind"), [("rad", "geostationary"), ("degrees", "rotated_latitude_longitude")])
+def test_p12_angles_are_no_places_of_a_map(unit: str, kind: str, tmp_path: Path) -> None:
+    source = Map("", code=None, beside=centers(unit) | mapping(grid_mapping_name=kind, **GRS80))
+    (tmp_path / "a.tif").write_bytes(content(source.files().lookup(b"a.tif")))
+    with rasterio.open(tmp_path / "a.tif") as file:
+        assert (file.transform.is_identity, file.crs) == (True, None)
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "<i8", "<u8", "<f2", "<c8", "<c16"])

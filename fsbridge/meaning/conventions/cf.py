@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fsbridge.meaning import Attributes, Axis, Kind, Meaning, Positions, System, Values
 from fsbridge.meaning.attributes import finite, number, numbers, single, text
 from fsbridge.meaning.convention import Convention, Written, mapped, sensible
-from fsbridge.meaning.conventions.cf_mappings import code_of_mapping
+from fsbridge.meaning.conventions.cf_mappings import code_of_mapping, projection_of_mapping
 from fsbridge.meaning.dates import is_since
 from fsbridge.meaning.systems import WGS84, epsg_code, system_of_wkt
 from fsbridge.meaning.units import fold
@@ -256,11 +256,13 @@ def _of_mapping(attributes: Attributes) -> System:
     code = next((code for code in codes if code is not None), None)
     systems = (system_of_wkt(attributes.get(name)) for name in ("crs_wkt", "spatial_ref"))
     if code is None and (known := next((system for system in systems if system is not None), None)) is not None:
-        return known
+        unnamed = known.code is None and known.geographic is False
+        return known._replace(projection=projection_of_mapping(attributes)) if unnamed else known
     if not isinstance(kind, str):
         return System(code, None)
     if kind != "latitude_longitude":
-        return System(code or code_of_mapping(attributes), False)
+        code = code or code_of_mapping(attributes)
+        return System(code, False, None if code else projection_of_mapping(attributes))
     earth = [attributes.get(name) for name in ("semi_major_axis", "inverse_flattening", "earth_radius")]
     return System(code or (WGS84 if earth in ([None] * 3, _EARTH) else None), True)
 

@@ -1,13 +1,17 @@
-"""EPSG's codes of frequent grid mappings of CF that are described by their parameters alone (CF conventions, appendix F).
+"""Grid mappings of CF that are described by their parameters alone (CF conventions, appendix F).
 
-Only a mapping with exactly the parameters of a code has it. All others have no code, because no library of map projections
-is needed to read a store. Not here: mappings with a code or a well-known text (`cf.py`).
+Only a mapping with exactly the parameters of a code of EPSG has it. Others are projections by their parameters, because no
+library of map projections is needed to read a store. Not here: mappings with a code or a well-known text (`cf.py`).
 """
 
 from __future__ import annotations
 
-from fsbridge.meaning import Attributes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fsbridge.meaning import Attributes, Method, Projection
 from fsbridge.meaning.attributes import finite, single
+from fsbridge.metadata import JSON
 
 _WGS84, _GRS80, _HUGHES = (6378137.0, 298.257223563), (6378137.0, 298.257222101), (6378273.0, 298.279411123)
 """Semi-major axis and inverse flattening."""
@@ -75,11 +79,83 @@ def code_of_mapping(mapping: Attributes) -> int | None:
     return None
 
 
-def _earth(mapping: Attributes) -> tuple[float, float] | None:
-    """Return semi-major axis and inverse flattening; None if one of them is not given."""
-    major, minor, flattening = (
-        finite(single(mapping.get(name))) for name in ("semi_major_axis", "semi_minor_axis", "inverse_flattening")
+class _Wanted(NamedTuple):
+    """What a mapping says of a projection. `parallels`: how many standard ones it may have."""
+
+    method: Method
+    longitude: str
+    parallels: tuple[int, ...] = (0,)
+    scale: str = ""
+
+
+_PROJECTIONS = {
+    "albers_conical_equal_area": _Wanted("Albers", "longitude_of_central_meridian", (2,)),
+    _EQUAL: _Wanted("Lambert azimuthal", "longitude_of_projection_origin"),
+    "lambert_conformal_conic": _Wanted("Lambert conic", "longitude_of_central_meridian", (1, 2)),
+    "mercator": _Wanted("Mercator", "longitude_of_projection_origin", (0, 1), "scale_factor_at_projection_origin"),
+    _POLE: _Wanted(
+        "polar stereographic", "straight_vertical_longitude_from_pole", (0, 1), "scale_factor_at_projection_origin"
+    ),
+    "transverse_mercator": _Wanted(
+        "transverse Mercator", "longitude_of_central_meridian", scale="scale_factor_at_central_meridian"
+    ),
+}
+
+_SHIFTS = ("longitude_of_prime_meridian", "towgs84")
+"""Attributes that must be zero, because a `Projection` has no place for them."""
+
+
+def projection_of_mapping(mapping: Attributes) -> Projection | None:
+    """Return the projection of a grid mapping; None for other kinds, or if a parameter is missing or makes no sense.
+
+    None as well for cones with one parallel, which programs take for different ones, unless the origin lies on it.
+    """
+    wanted, earth = _PROJECTIONS.get(str(mapping.get("grid_mapping_name"))), _earth(mapping)
+    moved = any(number for name in _SHIFTS for number in _listed(mapping, name))
+    if wanted is None or earth is None or moved or mapping.get("prime_meridian_name", "Greenwich") != "Greenwich":
+        return None
+    cylinder = wanted.method == "Mercator"
+    usual = {"latitude_of_projection_origin": 0.0} if cylinder else {}
+    latitude, longitude, easting, northing = (
+        finite(single(mapping.get(name, (_USUAL | usual).get(name))))
+        for name in ("latitude_of_projection_origin", wanted.longitude, "false_easting", "false_northing")
     )
-    if major is not None and flattening is None and minor is not None and minor < major:
-        flattening = major / (major - minor)
-    return None if major is None or flattening is None else (major, flattening)
+    scale = finite(single(mapping.get(wanted.scale)))
+    parallels = [finite(one) for one in _listed(mapping, "standard_parallel")]
+    known = [one for one in parallels if one is not None and abs(one) <= 90]
+    if latitude is None or longitude is None or easting is None or northing is None:
+        return None
+    if len(known) != len(parallels) or len(known) not in wanted.parallels or (cylinder and latitude):
+        return None
+    if wanted.scale and (scale or 0) <= 0 and not known:
+        return None
+    if known and scale not in (None, 1.0):
+        return None  # they contradict each other
+    if wanted.method == "polar stereographic" and (abs(latitude) != 90 or any(one * latitude <= 0 for one in known)):
+        return None
+    if max(wanted.parallels) == 2:
+        if len(known) == 1 and known[0] == latitude:
+            known *= 2
+        if len(known) == 1 or not sum(known):
+            return None
+    return Projection(wanted.method, latitude, longitude, easting, northing, *earth, tuple(known), None if known else scale)
+
+
+def _listed(mapping: Attributes, name: str) -> Sequence[JSON]:
+    written = mapping.get(name, [])
+    return written if isinstance(written, list) else [written]
+
+
+def _earth(mapping: Attributes) -> tuple[float, float] | None:
+    """Return semi-major axis and inverse flattening, which is 0 for a sphere; None if one of them is not given."""
+    major, minor, flattening, radius = (
+        finite(single(mapping.get(name)))
+        for name in ("semi_major_axis", "semi_minor_axis", "inverse_flattening", "earth_radius")
+    )
+    if major is None and minor is None and flattening is None:
+        major = minor = radius
+    if major is not None and flattening is None and minor is not None and 0 < minor <= major:
+        flattening = major / (major - minor) if minor < major else 0.0
+    if major is None or flattening is None or major <= 0 or (flattening and flattening <= 1):
+        return None
+    return major, flattening

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 import rasterio.crs
 
-from fsbridge.meaning.conventions.cf_mappings import _CODES, code_of_mapping
+from fsbridge.meaning import Projection, System
+from fsbridge.meaning.conventions.cf import _of_mapping
+from fsbridge.meaning.conventions.cf_mappings import _CODES, code_of_mapping, projection_of_mapping
 
 NAMES = {
     "latitude_of_center": "latitude_of_projection_origin",
@@ -41,3 +44,54 @@ def test_each_code_has_the_parameters_of_gdal(code: int) -> None:
     ):
         assert code_of_mapping({**given, **change}) is None
     assert code_of_mapping({name: value for name, value in given.items() if name != "semi_major_axis"}) is None
+
+
+CONE: dict[str, Any] = {
+    "grid_mapping_name": "lambert_conformal_conic", "standard_parallel": [25.0, 40.0],
+    "longitude_of_central_meridian": -97.0, "latitude_of_projection_origin": 30.0,
+    "semi_major_axis": 6378137.0, "inverse_flattening": 298.25, "prime_meridian_name": "Greenwich",
+}  # fmt: skip
+POLE: dict[str, Any] = {
+    "grid_mapping_name": "polar_stereographic", "latitude_of_projection_origin": 90.0, "earth_radius": 6371229.0,
+    "straight_vertical_longitude_from_pole": -30.0, "standard_parallel": [60.0],
+}  # fmt: skip
+
+
+def test_a_projection_has_all_its_parameters() -> None:
+    cone = Projection("Lambert conic", 30.0, -97.0, 0.0, 0.0, 6378137.0, 298.25, (25.0, 40.0))
+    assert projection_of_mapping(CONE) == cone
+    assert projection_of_mapping(CONE | {"false_easting": 5, "towgs84": [0.0] * 3}) == cone._replace(easting=5.0)
+    assert projection_of_mapping(CONE | {"standard_parallel": 30.0}) == cone._replace(parallels=(30.0, 30.0))
+    pole = Projection("polar stereographic", 90.0, -30.0, 0.0, 0.0, 6371229.0, 0.0, (60.0,))
+    assert projection_of_mapping(POLE) == pole
+    scaled = {name: value for name, value in POLE.items() if name != "standard_parallel"}
+    scaled["scale_factor_at_projection_origin"] = 0.994
+    assert projection_of_mapping(scaled) == pole._replace(parallels=(), scale=0.994)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"standard_parallel": 25.0}, {"standard_parallel": [25.0, -25.0]}, {"standard_parallel": [1.0, 2.0, 3.0]},
+     {"standard_parallel": [25.0, "40"]}, {"longitude_of_central_meridian": None}, {"inverse_flattening": None},
+     {"inverse_flattening": 0.0034},
+     {"semi_major_axis": -1.0}, {"longitude_of_prime_meridian": 2.33}, {"prime_meridian_name": "Paris"}, {"towgs84": [1.0, 0.0, 0.0]},
+     {"grid_mapping_name": "geostationary"}, {"grid_mapping_name": 7}, {"false_easting": "5"},
+     {"latitude_of_projection_origin": []}],
+)  # fmt: skip
+def test_a_projection_that_lacks_something_is_none(change: dict[str, Any]) -> None:
+    assert projection_of_mapping(CONE | change) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"standard_parallel": -60.0}, {"latitude_of_projection_origin": 80.0}, {"scale_factor_at_projection_origin": 0.9},
+     {"standard_parallel": []}],
+)  # fmt: skip
+def test_a_polar_projection_does_not_contradict_itself(change: dict[str, Any]) -> None:
+    assert projection_of_mapping(POLE | change) is None
+
+
+def test_a_text_without_a_code_has_the_projection_of_the_parameters() -> None:
+    text = 'PROJCS["own",GEOGCS["own"],PROJECTION["Lambert_Conformal_Conic_2SP"]]'
+    assert _of_mapping({**CONE, "crs_wkt": text}) == System(None, False, projection_of_mapping(CONE))
+    assert _of_mapping({**CONE, "epsg_code": 3395}) == System(3395, False)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from fsbridge.layouts.files.arrays.colors import color_axis, color_order
 from fsbridge.layouts.files.arrays.extents import View
+from fsbridge.layouts.files.filetypes.projections import geotiff_keys
 from fsbridge.meaning import Axis, System
 from fsbridge.meaning.kinds import is_channel, is_easting, is_latitude, is_longitude, is_northing, is_space
 from fsbridge.meaning.systems import WGS84
@@ -146,7 +147,7 @@ def number(value: float) -> str:
 Tag = tuple[int, str, int, object, bool]
 """A tag for tifffile's writer: code, type, count, value, and True if only the first page has it."""
 
-_PIXEL_SCALE, _TIE_POINT, _TRANSFORMATION, _KEYS = 33550, 33922, 34264, 34735
+_PIXEL_SCALE, _TIE_POINT, _TRANSFORMATION, _KEYS, _REALS = 33550, 33922, 34264, 34735, 34736
 _MODEL, _RASTER, _GEOGRAPHIC, _PROJECTED = 1024, 1025, 2048, 3072
 
 
@@ -197,13 +198,25 @@ def georeference(view: View) -> Georeference | None:
         system = System(system.code, plain)
     if plain and (system is None or system.geographic):
         system = system or System(WGS84, True)
-    elif system is None or system.geographic or not (is_northing(y) and is_easting(x)):
+    elif system is None or system.geographic or not (is_northing(y) and is_easting(x)) or _is_angle(x) or _is_angle(y):
         return None  # the degrees of a rotated pole are no latitudes and longitudes
     (x0, y0), ((x_column, x_row), (y_column, y_row)) = place.origin, place.steps
     kx, ky = (1000.0 if axis.unit == "kilometer" else 1.0 for axis in (x, y))
+    if system.projection is not None and not (_is_metric(x) and _is_metric(y)):
+        system = system._replace(projection=None)
     across = [_short(kx * value) for value in (x0 - (x_column + x_row) / 2, x_column, x_row)]
     down = [_short(ky * value) for value in (y0 - (y_column + y_row) / 2, y_column, y_row)]
     return Georeference(across[0], across[1], across[2], down[0], down[1], down[2], system)
+
+
+def _is_metric(axis: Axis) -> bool:
+    """True if an axis of a map is in meters, or is converted."""
+    return axis.unit in ("meter", "kilometer")
+
+
+def _is_angle(axis: Axis) -> bool:
+    """True if an axis is in degrees or radians, as those of a camera in a satellite are."""
+    return (axis.unit or "").casefold().startswith(("deg", "rad"))
 
 
 def geotiff(view: View) -> list[Tag]:
@@ -220,11 +233,22 @@ def geotiff(view: View) -> list[Tag]:
         tags.append((_TRANSFORMATION, "d", 16, (*rows, *(0.0,) * 4, 0.0, 0.0, 0.0, 1.0), False))
     system = found.system
     if system.code is not None:
-        keys = [(_MODEL, 2 if system.geographic else 1), (_RASTER, 1)]
-        keys.append((_GEOGRAPHIC if system.geographic else _PROJECTED, system.code))
-        words = (1, 1, 0, len(keys), *(word for key, value in keys for word in (key, 0, 1, value)))
-        tags.append((_KEYS, "H", len(words), words, False))
+        tags += _keys(system, [(_GEOGRAPHIC if system.geographic else _PROJECTED, system.code)])
+    elif system.projection is not None:
+        tags += _keys(system, geotiff_keys(system.projection))
     return tags
+
+
+def _keys(system: System, keys: Sequence[tuple[int, int | float]]) -> list[Tag]:
+    """Return the tags of GeoTIFF's keys, with a tag of their own for real numbers."""
+    keys = [(_MODEL, 2 if system.geographic else 1), (_RASTER, 1), *keys]
+    reals = [value for _, value in keys if isinstance(value, float)]
+    places = {key: place for place, key in enumerate(key for key, value in keys if isinstance(value, float))}
+    words = [1, 1, 0, len(keys)]
+    for key, value in keys:
+        words += [key, _REALS, 1, places[key]] if isinstance(value, float) else [key, 0, 1, value]
+    tags: list[Tag] = [(_KEYS, "H", len(words), tuple(words), False)]
+    return [*tags, (_REALS, "d", len(reals), tuple(reals), False)] if reals else tags
 
 
 def _short(value: float) -> float:
