@@ -126,7 +126,7 @@ class Projection(NamedTuple):
 class System(NamedTuple):
     """A coordinate reference system. `code`: of EPSG; None if it is not known. `geographic`: None if that is not known.
 
-    `projection`: by its parameters, if there is no code, and they are known.
+    `projection`: by its parameters, if they are known, and say all that is known of the datum.
     """
 
     code: int | None

@@ -562,8 +562,7 @@ MAPS = {
     ),
     "CF: polar stereographic by its parameters": Map(
         "tif envi",
-        coded="tif",
-        code=3411,
+        code="gdal",
         beside=centers() | mapping(**POLAR, semi_major_axis=6378273.0, semi_minor_axis=6356889.449),
     ),
     "CF: transverse Mercator by its parameters": Map(
@@ -583,7 +582,7 @@ MAPS = {
     **{
         f"CF: `{name.replace(',', '`,')}{'' if ',' in name else '`'}": Map(
             "tif envi",
-            coded="tif",
+            coded="tif" if name == "mercator, scale factor" else "tif envi",
             code="gdal",
             beside=centers() | mapping(grid_mapping_name=name.partition(",")[0], **parameters),
         )

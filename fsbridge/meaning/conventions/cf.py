@@ -261,8 +261,7 @@ def _of_mapping(attributes: Attributes) -> System:
     if not isinstance(kind, str):
         return System(code, None)
     if kind != "latitude_longitude":
-        code = code or code_of_mapping(attributes)
-        return System(code, False, None if code else projection_of_mapping(attributes))
+        return System(code or code_of_mapping(attributes), False, None if code else projection_of_mapping(attributes))
     earth = [attributes.get(name) for name in ("semi_major_axis", "inverse_flattening", "earth_radius")]
     return System(code or (WGS84 if earth in ([None] * 3, _EARTH) else None), True)
 

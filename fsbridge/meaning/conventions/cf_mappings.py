@@ -6,6 +6,7 @@ library of map projections is needed to read a store. Not here: mappings with a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -104,15 +105,19 @@ _PROJECTIONS = {
 _SHIFTS = ("longitude_of_prime_meridian", "towgs84")
 """Attributes that must be zero, because a `Projection` has no place for them."""
 
+_DATUM = re.compile(r'(?:DATUM|ENSEMBLE)\s*\[\s*"([^"]*)"')
+_USUAL_DATUM = re.compile(r"(d_)?(unknown|undefined|not.specified|wgs.?(19)?84|world.geodetic.system.1984)", re.IGNORECASE)
+"""How the names of the datum of GPS, and of none, begin."""
+
 
 def projection_of_mapping(mapping: Attributes) -> Projection | None:
     """Return the projection of a grid mapping; None for other kinds, or if a parameter is missing or makes no sense.
 
-    None as well for cones with one parallel, which programs take for different ones, unless the origin lies on it.
+    None as well for cones with one parallel, which programs take for different ones, unless the origin lies on it; and for
+    another datum than that of GPS, because the parameters do not say where its ellipsoid lies.
     """
     wanted, earth = _PROJECTIONS.get(str(mapping.get("grid_mapping_name"))), _earth(mapping)
-    moved = any(number for name in _SHIFTS for number in _listed(mapping, name))
-    if wanted is None or earth is None or moved or mapping.get("prime_meridian_name", "Greenwich") != "Greenwich":
+    if wanted is None or earth is None or _is_moved(mapping):
         return None
     cylinder = wanted.method == "Mercator"
     usual = {"latitude_of_projection_origin": 0.0} if cylinder else {}
@@ -139,6 +144,17 @@ def projection_of_mapping(mapping: Attributes) -> Projection | None:
         if len(known) == 1 or not sum(known):
             return None
     return Projection(wanted.method, latitude, longitude, easting, northing, *earth, tuple(known), None if known else scale)
+
+
+def _is_moved(mapping: Attributes) -> bool:
+    """True if the ellipsoid may lie elsewhere than that of GPS."""
+    names = [mapping.get("horizontal_datum_name", "unknown")]
+    for name in ("crs_wkt", "spatial_ref"):
+        names += _DATUM.findall(str(mapping.get(name)))
+    if any(not isinstance(name, str) or _USUAL_DATUM.match(name) is None for name in names):
+        return True
+    shifted = any(number for name in _SHIFTS for number in _listed(mapping, name))
+    return shifted or mapping.get("prime_meridian_name", "Greenwich") != "Greenwich"
 
 
 def _listed(mapping: Attributes, name: str) -> Sequence[JSON]:

@@ -74,7 +74,10 @@ def test_a_projection_has_all_its_parameters() -> None:
     [{"standard_parallel": 25.0}, {"standard_parallel": [25.0, -25.0]}, {"standard_parallel": [1.0, 2.0, 3.0]},
      {"standard_parallel": [25.0, "40"]}, {"longitude_of_central_meridian": None}, {"inverse_flattening": None},
      {"inverse_flattening": 0.0034},
-     {"semi_major_axis": -1.0}, {"longitude_of_prime_meridian": 2.33}, {"prime_meridian_name": "Paris"}, {"towgs84": [1.0, 0.0, 0.0]},
+     {"semi_major_axis": -1.0}, {"longitude_of_prime_meridian": 2.33}, {"prime_meridian_name": "Paris"},
+     {"horizontal_datum_name": "NAD27"}, {"spatial_ref": 'PROJCS["a",GEOGCS["a",DATUM["North_American_1927",1]]]'},
+     {"crs_wkt": 'PROJCRS["a",BASEGEOGCRS["a",DATUM["OSGB 1936",1]]]'},
+     {"towgs84": [1.0, 0.0, 0.0]},
      {"grid_mapping_name": "geostationary"}, {"grid_mapping_name": 7}, {"false_easting": "5"},
      {"latitude_of_projection_origin": []}],
 )  # fmt: skip
@@ -92,6 +95,6 @@ def test_a_polar_projection_does_not_contradict_itself(change: dict[str, Any]) -
 
 
 def test_a_text_without_a_code_has_the_projection_of_the_parameters() -> None:
-    text = 'PROJCS["own",GEOGCS["own"],PROJECTION["Lambert_Conformal_Conic_2SP"]]'
+    text = 'PROJCS["own",GEOGCS["own",DATUM["WGS_1984"]],PROJECTION["Lambert_Conformal_Conic_2SP"]]'
     assert _of_mapping({**CONE, "crs_wkt": text}) == System(None, False, projection_of_mapping(CONE))
     assert _of_mapping({**CONE, "epsg_code": 3395}) == System(3395, False)

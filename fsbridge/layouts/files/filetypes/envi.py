@@ -7,7 +7,8 @@ from dataclasses import replace
 from fsbridge.layouts.files.arrays.colors import color_axis
 from fsbridge.layouts.files.arrays.extents import FileMap, View, whole_file
 from fsbridge.layouts.files.filetypes.filetype import FileType, plain
-from fsbridge.layouts.files.filetypes.geometry import georeference, number, offset, plane_names, spacing
+from fsbridge.layouts.files.filetypes.geometry import Georeference, georeference, number, offset, plane_names, spacing
+from fsbridge.layouts.files.filetypes.projections import esri_text
 from fsbridge.meaning.kinds import is_geographic
 from fsbridge.meaning.systems import WGS84
 from fsbridge.meaning.units import converted
@@ -52,6 +53,8 @@ def envi_header(view: View) -> FileMap:
         text.append(f"band names = {{{', '.join(plain_names)}}}")
     if (place := _map_info(view)) is not None:
         text.append(f"map info = {{{place}}}")
+        if (system := _system(view)) is not None and place.startswith("Arbitrary"):
+            text.append(f"coordinate system string = {{{system}}}")
     elif (size := _pixel_size(view)) is not None:
         text.append(f"pixel size = {{{size}}}")
     content = ("\n".join(text) + "\n").encode()
@@ -68,7 +71,7 @@ def _map_info(view: View) -> str | None:
 
     ENVI cannot express another direction. So a picture with lines that go up, or are turned, has no `map info`.
     """
-    found = georeference(view) if color_axis(view) in (None, view.picture[0]) else None
+    found = _georeference(view)
     if found is not None:
         if found.x_row or found.y_column or found.x_column < 0 or found.y_row > 0:
             return None
@@ -89,6 +92,17 @@ def _map_info(view: View) -> str | None:
     unit = f", units={x.unit}" if x.unit and x.unit.isalnum() else ""
     place = ", ".join(map(number, (offset(x, None), offset(y, None), dx, -dy)))
     return f"Arbitrary, 1.5, 1.5, {place}, 0, North{unit}"
+
+
+def _georeference(view: View) -> Georeference | None:
+    """Return the place of a map whose bands, and not elements, are its colours."""
+    return georeference(view) if color_axis(view) in (None, view.picture[0]) else None
+
+
+def _system(view: View) -> str | None:
+    """Return the well-known text of a map in a projection; None if it is no such map, or its parameters are not known."""
+    found = _georeference(view)
+    return None if found is None or found.system.projection is None else esri_text(found.system.projection)
 
 
 def _pixel_size(view: View) -> str | None:

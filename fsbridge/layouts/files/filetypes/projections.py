@@ -1,4 +1,4 @@
-"""Map projections by their parameters, as keys of GeoTIFF.
+"""Map projections by their parameters, as keys of GeoTIFF, and as ESRI's well-known text, which ENVI has.
 
 Not here: systems with a code of EPSG (`geometry.py`), what a source says of its projection (`meaning/`).
 """
@@ -12,21 +12,22 @@ from fsbridge.meaning import Method, Projection
 
 
 class _Words(NamedTuple):
-    """`kind`: the number of the method; `latitude`, `longitude`: the keys of the origin."""
+    """`kind`: GeoTIFF's number of the method; `latitude`, `longitude`: its keys of the origin; `name`: of ESRI."""
 
     kind: int
     latitude: int
     longitude: int
+    name: str
 
 
 _LATITUDE, _LONGITUDE = 3081, 3080
 _WORDS: Mapping[Method, _Words] = {
-    "Albers": _Words(11, _LATITUDE, _LONGITUDE),
-    "Lambert azimuthal": _Words(10, 3089, 3088),
-    "Lambert conic": _Words(8, 3085, 3084),
-    "Mercator": _Words(7, _LATITUDE, _LONGITUDE),
-    "polar stereographic": _Words(15, _LATITUDE, 3095),
-    "transverse Mercator": _Words(1, _LATITUDE, _LONGITUDE),
+    "Albers": _Words(11, _LATITUDE, _LONGITUDE, "Albers"),
+    "Lambert azimuthal": _Words(10, 3089, 3088, "Lambert_Azimuthal_Equal_Area"),
+    "Lambert conic": _Words(8, 3085, 3084, "Lambert_Conformal_Conic"),
+    "Mercator": _Words(7, _LATITUDE, _LONGITUDE, "Mercator"),
+    "polar stereographic": _Words(15, _LATITUDE, 3095, "Stereographic"),
+    "transverse Mercator": _Words(1, _LATITUDE, _LONGITUDE, "Transverse_Mercator"),
 }
 
 _OWN = 32767
@@ -59,3 +60,24 @@ def geotiff_keys(projection: Projection) -> Sequence[tuple[int, int | float]]:
     keys |= {words.latitude: latitude, words.longitude: projection.longitude}
     keys |= {east: projection.easting, north: projection.northing}
     return sorted((keys | ({} if scale is None else {3092: scale})).items())
+
+
+def esri_text(projection: Projection) -> str | None:
+    """Return the well-known text of ESRI; None if it cannot say the projection."""
+    name, parallels, scale = _WORDS[projection.method].name, projection.parallels, projection.scale
+    if projection.method == "Mercator" and not parallels:
+        return None
+    if projection.method == "polar stereographic" and parallels:
+        name += "_North_Pole" if projection.latitude > 0 else "_South_Pole"
+    said = {
+        "False_Easting": projection.easting,
+        "False_Northing": projection.northing,
+        "Central_Meridian": projection.longitude,
+        **{f"Standard_Parallel_{i}": parallel for i, parallel in enumerate(parallels, 1)},
+        **({} if scale is None else {"Scale_Factor": scale}),
+        **({} if len(parallels) == 1 else {"Latitude_Of_Origin": projection.latitude}),
+    }
+    words = "".join(f'PARAMETER["{key}",{value!r}],' for key, value in said.items())
+    figure = f'SPHEROID["unknown",{projection.radius!r},{projection.flattening!r}]'
+    earth = f'GEOGCS["unknown",DATUM["unknown",{figure}],PRIMEM["Greenwich",0.0],UNIT["Degree",0.0174532925199433]]'
+    return f'PROJCS["unknown",{earth},PROJECTION["{name}"],{words}UNIT["Meter",1.0]]'
