@@ -418,6 +418,18 @@ def test_p12_the_size_of_elements_is_the_one_of_the_source(name: str, suffix: st
         assert None not in found
 
 
+def test_p12_an_array_of_one_channel_has_its_name_colour_and_window(tmp_path: Path) -> None:
+    source = SOURCES["Imaris: `DataSetInfo`"]
+    with tifffile.TiffFile(io.BytesIO(source.content("ome.tif", tmp_path))) as file:
+        pixels = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]["Pixels"]
+    assert (pixels["SizeC"], pixels["Channel"]["Name"]) == (1, "DAPI")
+    assert pixels["Channel"]["Color"] == int.from_bytes(bytes((255, 0, 0, 255)), "big", signed=True)
+    with tifffile.TiffFile(io.BytesIO(source.content("tif", tmp_path))) as file:
+        told = file.imagej_metadata or {}
+    assert (told["Labels"], told["Ranges"]) == (["DAPI"] * 4, (0.0, 59.0))
+    assert told["LUTs"][..., -1].tolist() == [255, 0, 0]
+
+
 @pytest.mark.parametrize("suffix", ["nii", "nrrd", "mha", "mrc", "tif", "ome.tif", "envi.hdr", "h5", "preview.png"])
 @pytest.mark.parametrize("name", ["`displacements`", "`coordinates`", "`affine` in an array of its own"])
 def test_p12_a_field_leaves_places_as_unknown_as_they_are_without(name: str, suffix: str, tmp_path: Path) -> None:

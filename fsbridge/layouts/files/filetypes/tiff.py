@@ -131,7 +131,7 @@ def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[st
 
     channels = view.image.channels if view.image is not None else ()
     place = axes.find("C")
-    if place < 0 or len(channels) != shape[place] or pages > MAX_LABELS:
+    if len(channels) != (1 if place < 0 else shape[place]) or pages > MAX_LABELS:
         return {}
     found: dict[str, Any] = {}
     if all(channel.label for channel in channels):
@@ -140,7 +140,7 @@ def _looks(view: View, axes: str, shape: tuple[int, ...], pages: int) -> dict[st
     if all(channel.color is not None for channel in channels):
         ramp = np.arange(256, dtype=np.uint16)
         found["LUTs"] = [np.array([ramp * part // 255 for part in channel.color or ()], np.uint8) for channel in channels]
-        if len(channels) <= IMAGEJ_CHANNELS:
+        if place >= 0 and len(channels) <= IMAGEJ_CHANNELS:
             found["mode"] = "composite"
     if all(channel.window is not None for channel in channels):
         found["Ranges"] = tuple(end for channel in channels for end in channel.window or ())
@@ -205,7 +205,7 @@ def ome_metadata(view: View, shown: Sequence[int], letters: Sequence[str], shape
             metadata["TimeIncrement"], metadata["TimeIncrementUnit"] = axis.scale, symbol(axis.unit)
     metadata["Name"] = xml_text(view.title)
     channels = view.image.channels if view.image is not None else ()
-    if "C" in letters and len(channels) == shape[letters.index("C")]:
+    if len(channels) == (shape[letters.index("C")] if "C" in letters else 1):
         said: dict[str, Any] = {}
         if all(channel.label for channel in channels):
             said["Name"] = [xml_text(channel.label or "") for channel in channels]
