@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from documents import PAGES, anchors, blocks, matches, prose, section, steps, target_of
+from documents import PAGES, anchors, blocks, matches, programs, prose, section, steps, target_of
 from forking import environment
 from mounting import command, mounted
 from paths import ROOT, TESTS
@@ -59,9 +59,10 @@ def bench(store: Path, tmp_path: Path) -> Iterator[Path]:
     """A directory with a copy of the demonstration's store in it, and nothing mounted afterwards."""
     shutil.copytree(store, tmp_path / "brain.n5")
     yield tmp_path
-    if mounted(tmp_path / "mnt"):
-        subprocess.run(["fusermount3", "-uz", tmp_path / "mnt"], check=True)
-        pytest.fail("the session left its mount behind")
+    left = [point for point in (tmp_path / "mnt", *tmp_path.glob("mnt/*")) if mounted(point)]
+    for point in reversed(left):
+        subprocess.run(["fusermount3", "-uz", point], check=True)
+    assert left == [], "the session left mounts behind"
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,8 @@ def lineage(name: str, bodies: dict[str, str]) -> set[str]:
 
 @pytest.mark.parametrize("page", SESSIONS)
 def test_sessions_print_what_they_show(page: str, bench: Path, env: dict[str, str]) -> None:
+    for name, program in programs(PAGES[page]).items():
+        (bench / name).write_text(program)
     for session in blocks(PAGES[page], "console"):
         for line, expected in steps(session):
             shell = ["bash", "-c", line]

@@ -41,10 +41,17 @@ def anchors(text: str) -> set[str]:
 
 
 def steps(session: str) -> Iterator[tuple[str, str]]:
-    """Yield each command of a session with the output it shows."""
+    """Yield each command of a session with the output it shows. A command goes on in lines that begin with `> `."""
     for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
-        line, _, output = part.partition("\n")
-        yield line, output
+        command = re.match(r".*(?:\n> .*)*\n?", part)
+        assert command is not None
+        yield command[0].replace("\n> ", "\n").rstrip("\n"), part[command.end() :]
+
+
+def programs(text: str) -> dict[str, str]:
+    """Return the programs that a page asks to save, by name: blocks of Python that begin with `# NAME.py`."""
+    found = [(re.match(r"# (\w+\.py)\n", block), block) for block in blocks(text, "python")]
+    return {name[1]: block for name, block in found if name is not None}
 
 
 def matches(expected: str, printed: str) -> bool:
