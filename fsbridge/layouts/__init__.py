@@ -1,4 +1,4 @@
-"""Layouts: pure functions from the model to the tree; they never see stores or codecs.
+"""Layouts: from the model to the tree; they never see stores or codecs.
 
 A layout decides which files a hierarchy is shown as, and nothing else. A new one is a module or package, and a line of
 `LAYOUTS`. Not here: formats, kernel replies.
