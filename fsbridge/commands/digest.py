@@ -10,7 +10,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
-from fsbridge.commands.output import show
+from fsbridge.commands.output import counted, show
 from fsbridge.commands.sources import FAILED, CommandLine, Problems
 from fsbridge.errors import SetupError
 
@@ -72,7 +72,8 @@ def run(program: str, argv: Sequence[str]) -> int:
             show(f"{path}: MISSING", FAILED)
             failed.append(path)
     if failed:
-        print(f"fsbridge: {len(failed)} arrays differ from {args.check}", file=sys.stderr)
+        verb = "differs" if len(failed) == 1 else "differ"
+        print(f"fsbridge: {counted(len(failed), 'array')} {verb} from {args.check}", file=sys.stderr)
     return FAILED if failed else code
 
 

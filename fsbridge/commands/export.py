@@ -12,7 +12,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
-from fsbridge.commands.output import size
+from fsbridge.commands.output import counted, size
 from fsbridge.commands.sources import CommandLine, Problems
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
@@ -121,4 +121,4 @@ def _check_apart(config: Config, dest: str) -> None:
 def _summary(export: Export) -> str:
     counts = export.counts
     failed = f", {counts.failed:,} failed" if counts.failed else ""
-    return f"{counts.written:,} files written ({size(counts.bytes)}), {counts.kept:,} kept{failed}"
+    return f"{counted(counts.written, 'file')} written ({size(counts.bytes)}), {counts.kept:,} kept{failed}"

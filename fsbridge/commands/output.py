@@ -52,6 +52,11 @@ def write(data: bytes | bytearray | memoryview, unheard: int = 0) -> None:
         raise ReaderGone(unheard) from None
 
 
+def counted(number: int, word: str) -> str:
+    """A number of things as a person says it: `1 array`, `12,000 arrays`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
 def size(number: float) -> str:
     """A number of bytes as a person reads it: `12 KiB`, `3.4 GiB`."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

@@ -13,7 +13,7 @@ from fsbridge.commands import argument_types as types
 from fsbridge.commands import arguments, long_work
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.long_work import LongWork
-from fsbridge.commands.output import show
+from fsbridge.commands.output import counted, show
 from fsbridge.commands.sources import FAILED, CommandLine, Problems
 
 if TYPE_CHECKING:
@@ -66,9 +66,10 @@ def run(program: str, argv: Sequence[str]) -> int:
     code = work.run(make)
     if not args.quiet:
         counts, found = done[0][0].counts, done[0][1].count
-        said = f"{counts.groups:,} groups, {counts.arrays:,} arrays, {counts.chunks:,} chunks decoded"
-        said += f", {counts.others:,} other files read" if counts.others else ""
-        print(f"fsbridge: {said}: {f'{found:,} findings' if found else 'all is well'}", file=sys.stderr)
+        said = f"{counted(counts.groups, 'group')}, {counted(counts.arrays, 'array')}"
+        said += f", {counted(counts.chunks, 'chunk')} decoded"
+        said += f", {counted(counts.others, 'other file')} read" if counts.others else ""
+        print(f"fsbridge: {said}: {counted(found, 'finding') if found else 'all is well'}", file=sys.stderr)
     return code
 
 

@@ -59,7 +59,7 @@ def age(store: Path) -> None:
 
 def told(text: str) -> tuple[int, int]:
     """Files written and kept."""
-    found = re.search(r"([\d,]+) files written .*, ([\d,]+) kept", text)
+    found = re.search(r"([\d,]+) files? written .*, ([\d,]+) kept", text)
     assert found is not None, text
     return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
 

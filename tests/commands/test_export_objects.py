@@ -47,7 +47,7 @@ def export(server: FakeS3, *words: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def told(text: str) -> tuple[int, int]:
-    found = re.search(r"([\d,]+) files written .*, ([\d,]+) kept", text)
+    found = re.search(r"([\d,]+) files? written .*, ([\d,]+) kept", text)
     assert found is not None, text
     return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
 

@@ -90,7 +90,7 @@ def test_a_name_may_stand_for_a_group_or_an_array(write: Write) -> None:
     write('[mount]\nlayout = "zarr2,n5"\n[sources.sub]\nsource = "n.n5//a"\nlayout = "zarr2"\n')
     shown = said("ls", "n.n5//a", "--layout", "zarr2")
     assert (said("ls", "sub"), said("cat", "sub//0.0")) == (shown, said("cat", "n.n5//a/0.0", "--layout", "zarr2"))
-    assert "1 arrays" in fsbridge("verify", "sub").stderr
+    assert "1 array," in fsbridge("verify", "sub").stderr
     assert said("info", "sub").splitlines()[1:]
     assert said("ls", "-l", "sub//0.0").endswith(" 0.0\n")
 

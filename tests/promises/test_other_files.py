@@ -285,7 +285,7 @@ def test_verify_reads_them_and_names_what_cannot_be_read(tmp_path: Path) -> None
     assert done.returncode == 1
     assert ("damaged", "/points.parquet/part.0.parquet") in [(one["kind"], one["path"]) for one in found]
     parts = [fsbridge("verify", "--part", f"{number}/2", path).stderr for number in (1, 2)]
-    assert sum(int(part.partition(" other files read")[0].rpartition(" ")[2]) for part in parts if "other" in part) == 4
+    assert sum(int(part.partition(" other file")[0].rpartition(" ")[2]) for part in parts if "other" in part) == 4
 
 
 def test_export_digest_diff_and_fsspec_show_them(tmp_path: Path) -> None:
