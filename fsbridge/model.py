@@ -313,6 +313,10 @@ class Group(_GroupOrArray):
         """True for a directory of other files alone: no document of an array or group lies in it or below. Blocking."""
         return False
 
+    def copies(self) -> int:
+        """Return of how many members below the group's own documents have a copy (consolidated metadata). Blocking."""
+        return 0
+
     def contradictions(self) -> Iterator[str]:
         """Describe the documents below of which the group's own documents have another copy, or lack one."""
         return iter(())

@@ -228,6 +228,9 @@ class SelectedGroup(Group):
     def whole_file(self) -> StoredFile | None:
         return None if self._chooses else self.group.whole_file()
 
+    def copies(self) -> int:
+        return self.group.copies()
+
     def contradictions(self) -> Iterator[str]:
         return self.group.contradictions()
 

@@ -210,7 +210,7 @@ class GroupDirectory(Contents):
         group = self.group
         names = () if not self.path.layout.of_groups or group.is_plain() else self.path.layout.of_groups
         file = partial(self._file, mtime_ns=group.mtime_ns)
-        batch = listed_documents(names, self.documents, file, self.lookup, group.mtime_ns)
+        batch = listed_documents(names, self.measured, file, self.lookup, group.mtime_ns)
         if batch:
             yield batch
         batch, count, watch = [], 0, Stopwatch()
@@ -281,7 +281,15 @@ class GroupDirectory(Contents):
         return PathDirectory(self.path.layout, self.path.member.child(name, node))
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The layout's documents by name, as the group is now. Large documents are cached until its attributes change.
+        """The layout's documents by name, as the group is now."""
+        return self.own_documents()
+
+    def measured(self) -> Mapping[bytes, bytes]:
+        """Return the documents of which a listing gives the size: not those that take long to make."""
+        return self.documents()
+
+    def own_documents(self) -> Mapping[bytes, bytes]:
+        """The documents without what they say of members. Large ones are cached until the group's attributes change.
 
         A directory of other files alone has none, or programs would take the document for one of the files.
         """

@@ -8,28 +8,26 @@ on it: zarr-python 3 opens it by default and treats a member that it does not na
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from fsbridge.asking import from_now
 from fsbridge.decoded import DecodedChunks
-from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
+from fsbridge.errors import NotFound
 from fsbridge.layouts.chunk_variants import FilledSpace, flat_cell, flat_entries
 from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace
-from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, Layout, PathDirectory
+from fsbridge.layouts.consolidated import Hierarchy
+from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.json_text import SPELLED_BYTES, encode, in_base64, number, scalar, text
-from fsbridge.layouts.members import SourceMember
-from fsbridge.layouts.nodes import DocumentFile, file_name
-from fsbridge.links import MAX_LINKS, follow
+from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.meaning.conventions.ome_versions import in_zarr2
 from fsbridge.meaning.conventions.xarray import DIMENSIONS, zarr2_attributes, zarr2_fill, zarr2_text
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
-from fsbridge.model import Array, Group, Link, as_array
+from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 GROUP, ARRAY, ATTRIBUTES = b".zgroup", b".zarray", b".zattrs"
@@ -272,72 +270,17 @@ class ConsolidatedGroup(GroupDirectory):
     def _made(self) -> bytes:
         """The document as it is now."""
         with from_now():
-            return consolidated_document(self.path.member, self.path.layout)
+            return consolidated_document(self.path)
 
 
 MAX_MEMBERS = 10_000
 """Groups and arrays that are described in one document: a few seconds' work, and some ten megabytes."""
 
 
-def consolidated_document(root: SourceMember, layout: Layout) -> bytes:
-    """The document of the hierarchy below `root`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
-    walk = _Consolidation(root, layout)
-    walk.visit(root, "")
-    return encode({"zarr_consolidated_format": 1, "metadata": walk.documents})
-
-
-class _Consolidation:
-    def __init__(self, root: SourceMember, layout: Layout) -> None:
-        self.root = root
-        self.layout = layout
-        self.documents: dict[str, JSON] = {}
-        self.members = 0
-
-    def visit(self, member: SourceMember, prefix: str, links: int = 0) -> None:
-        """Add the documents of `member`, at the path `prefix`, and of all below it. `links`: how many links led here."""
-        self.members += 1
-        if self.members > MAX_MEMBERS:
-            raise TooLarge(f"more than {MAX_MEMBERS} groups and arrays: mount without --consolidated")
-        if prefix.count("/") > member.context.config.limits.depth:
-            raise TooDeep(f"{prefix}: too many nested groups")
-        node = member.present()
-        array = as_array(node)
-        if array is not None:
-            array.metadata.shown_attributes()
-            self._add(prefix, self.layout.array_documents(array.metadata, not member.names))
-            return
-        group = cast(Group, node)
-        if not group.is_plain():  # that has no documents
-            self._add(prefix, self.layout.group_documents(self.layout.describe(group), member.names))
-        for child in group.children():
-            name = os.fsdecode(file_name(child.name, self.layout.documents))
-            try:
-                found, followed = self.find(member, child.name, links)
-                array = None if found is None else as_array(found.present())
-            except FsbridgeError as error:
-                raise type(error)(f"{prefix}{name} is missing in {CONSOLIDATED.decode()}: {error}") from None
-            if found is not None and (array is None or self.layout.refusal(array.metadata) is None):
-                self.visit(found, f"{prefix}{name}/", followed)
-
-    def find(self, member: SourceMember, name: str, links: int) -> tuple[SourceMember | None, int]:
-        """Return a member of a group (None for a link that leads nowhere), and the number of links followed to it.
-
-        `links`: how many led to the group.
-        """
-        node = cast(Group, member.present()).child(name)
-        if not isinstance(node, Link):
-            return member.child(name, node), links
-        if links >= MAX_LINKS:  # counted over the whole path, as Linux does, because links may form a circle
-            raise TooDeep(f"{member}/{name}: more than {MAX_LINKS} links must be followed")
-        try:
-            target = follow(self.root.present(), member.names, node.target)
-        except (NotFound, TooDeep):
-            return None, links
-        found = self.root
-        for part, opened in target.trail:
-            found = found.child(part, opened)
-        return found, links + 1 + target.links
-
-    def _add(self, prefix: str, documents: Mapping[bytes, bytes]) -> None:
-        for name, content in documents.items():
-            self.documents[prefix + name.decode()] = json.loads(content)
+def consolidated_document(path: PathDirectory) -> bytes:
+    """The document of the hierarchy below `path`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
+    hierarchy = Hierarchy(MAX_MEMBERS, CONSOLIDATED.decode(), ": mount without --consolidated")
+    documents: dict[str, JSON] = {}
+    for prefix, made in hierarchy.documents(path):
+        documents |= {prefix + name.decode(): json.loads(content) for name, content in made.items()}
+    return encode({"zarr_consolidated_format": 1, "metadata": documents})

@@ -6,10 +6,13 @@ spellings beyond it are the ones that zarr-python 3.1 and later open. Not here: 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from fsbridge.errors import NotFound
+from fsbridge.asking import before_waiting, from_now
+from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.layouts.chunks import ChunkSpace
+from fsbridge.layouts.consolidated import Hierarchy
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.json_text import encode, spelled_fill
 from fsbridge.meaning.conventions.ome_versions import in_zarr3, ome_names
@@ -76,6 +79,11 @@ def _serializer(dtype: DataType) -> JSON:
 
 _DOCUMENT = DOCUMENT.encode()
 
+CONSOLIDATED = "consolidated_metadata"
+
+LOCAL_MEMBERS, REMOTE_MEMBERS = 500, 100
+"""Most members of a local or remote store in `consolidated_metadata`: about 0.2 s, or the time of four requests."""
+
 DIRECTORY = b"c"
 """Name of the directory of all chunk files; the 0-D array's only chunk is a file of that name."""
 
@@ -110,10 +118,52 @@ class Zarr3:
         return {_DOCUMENT: array_document(metadata, around)}
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
-        return GroupDirectory(path, group)
+        return Zarr3Group(path, group)
 
     def array(self, path: PathDirectory, array: Array) -> ArrayDirectory:
         return Zarr3Array(path, array)
+
+
+class Zarr3Group(GroupDirectory):
+    """A group's directory. Its document has `consolidated_metadata` if the source has consolidated metadata there.
+
+    They are what the mount shows, made each time that the document is looked up or opened, so they are as new as all else.
+    That takes 0.4 ms for each member of a local store, and for each one of a remote store a request, 32 at a time, unless a
+    listing vouches for the source's copy. One member that hangs keeps the document waiting. So there are bounds. Above
+    them, and if any member cannot be described, there are none, and readers look for the members by themselves.
+    """
+
+    def documents(self) -> Mapping[bytes, bytes]:
+        own = self.own_documents()
+        if not own or not self._copied():
+            return own
+        before_waiting()
+        inline = self._consolidated()
+        return own if inline is None else {_DOCUMENT: encode({**json.loads(own[_DOCUMENT]), CONSOLIDATED: inline})}
+
+    def measured(self) -> Mapping[bytes, bytes]:
+        return {} if self._copied() else self.own_documents()
+
+    def _copied(self) -> bool:
+        """True if the source has consolidated metadata here, with copies of not too many members."""
+        return 0 < self.group.copies() <= self._limit
+
+    @property
+    def _limit(self) -> int:
+        return REMOTE_MEMBERS if self.path.member.context.config.is_remote else LOCAL_MEMBERS
+
+    def _consolidated(self) -> JSON:
+        """What zarr-python 3 calls `consolidated_metadata`; None, with a line in the log, if it cannot be complete."""
+        hierarchy = Hierarchy(self._limit + 1, CONSOLIDATED)
+        try:
+            with from_now():
+                made = {prefix[:-1]: documents for prefix, documents in hierarchy.documents(self.path) if documents}
+        except (FsbridgeError, OSError) as error:
+            member = self.path.member
+            member.context.left_out(self.path.layout.name, (*member.names, DOCUMENT, CONSOLIDATED), str(error))
+            return None
+        members = {name: json.loads(documents[_DOCUMENT]) for name, documents in made.items() if name}
+        return {"kind": "inline", "must_understand": False, "metadata": members}
 
 
 class Zarr3Space(ChunkSpace):

@@ -82,6 +82,17 @@ def _copies(document: Document | None, name: str) -> Mapping[str, JSON] | None:
     return inline.mapping("metadata")
 
 
+def copied_members(documents: DocumentReader, name: str, group: Key) -> int:
+    """Return of how many groups and arrays the group's document `name` has copies; 0 if it cannot be read."""
+    try:
+        copies = _copies(documents.attempt(group / name), name) or {}
+    except FsbridgeError as error:
+        if not is_lasting(error):
+            raise
+        return 0
+    return len(copies) if name == "zarr.json" else sum(path.endswith(("/.zarray", "/.zgroup")) for path in copies)
+
+
 def contradictions(documents: DocumentReader, store: Store, name: str, group: Key) -> Iterator[str]:
     """Yield a message for each copy in the group's document `name` that is not the document itself, or is missing.
 

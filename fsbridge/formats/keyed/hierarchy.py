@@ -18,7 +18,7 @@ import numpy as np
 from fsbridge.codecs import Decoder
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, Stale, TooDeep, Unlistable, is_lasting
 from fsbridge.formats.documents import Document
-from fsbridge.formats.keyed.consolidated import contradictions, named_members
+from fsbridge.formats.keyed.consolidated import contradictions, copied_members, named_members
 from fsbridge.formats.keyed.other_files import is_chunk_name, is_other_name, other_file, other_files
 from fsbridge.formats.keyed.store import DOCUMENTS, KeyedStore
 from fsbridge.metadata import JSON, ArrayMetadata, DataType, Format, Index
@@ -144,6 +144,13 @@ class KeyedGroup(Group):
 
     def other_file(self, name: str) -> StoredFile | None:
         return other_file(self.hierarchy.keyed.store, self.key, name)
+
+    def copies(self) -> int:
+        """Return how many members have copies here. In remote stores a document of copies alone is one of the root only."""
+        hierarchy, keyed = self.hierarchy, self.hierarchy.keyed
+        everywhere = not (self.key and keyed.store.remote)
+        asked = [name for name in hierarchy.consolidated if everywhere or name in hierarchy.of_groups]
+        return max((copied_members(keyed.documents, name, self.key) for name in asked), default=0)
 
     def contradictions(self) -> Iterator[str]:
         keyed = self.hierarchy.keyed

@@ -1,0 +1,76 @@
+"""The documents of a group and of all members below it, as a layout shows them: what consolidated metadata are made of.
+
+They are complete or an error, because readers take a member that consolidated metadata do not name for absent. Not here: how
+a layout spells them, and what it does with the error (`zarr2.py`, `zarr3.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import cast
+
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
+from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
+from fsbridge.layouts.members import SourceMember, openers
+from fsbridge.layouts.nodes import Documents, file_name
+from fsbridge.links import MAX_LINKS, follow
+from fsbridge.model import Group, Link, Node, as_array
+
+
+class Hierarchy:
+    """All that is below one group, links followed. The `prefix` of a path is empty or ends with `/`."""
+
+    def __init__(self, limit: int, document: str, advice: str = "") -> None:
+        """`limit`: most groups and arrays. For messages: `document` describes them, `advice` helps above the limit."""
+        self.limit = limit
+        self.document = document
+        self.advice = advice
+        self.members = 0
+
+    def documents(self, path: PathDirectory, prefix: str = "", links: int = 0) -> Iterator[tuple[str, Documents]]:
+        """Yield the prefix and the documents of `path`, at `prefix`, and of all below it. `links`: how many led here.
+
+        Raises the error of any member that cannot be described, and TooLarge if there are too many.
+        """
+        self.members += 1
+        if self.members > self.limit:
+            raise TooLarge(f"more than {self.limit} groups and arrays{self.advice}")
+        layout, member = path.layout, path.member
+        if prefix.count("/") > member.context.config.limits.depth:
+            raise TooDeep(f"{prefix}: too many nested groups")
+        shown = path.present()
+        if isinstance(shown, ArrayDirectory):
+            shown.array.metadata.shown_attributes()  # raises the reason why the document cannot be made
+            yield prefix, shown.documents()
+            return
+        yield prefix, shown.own_documents()
+        group = shown.group
+        for child, opener in openers(group, group.children(), member.context.config.is_remote):
+            name = os.fsdecode(file_name(child.name, layout.documents))
+            try:
+                found, followed = _opened(member, child.name, opener(), links)
+                array = None if found is None else as_array(found.present())
+            except FsbridgeError as error:
+                raise type(error)(f"{prefix}{name} is missing in {self.document}: {error}") from None
+            if found is not None and (array is None or layout.refusal(array.metadata) is None):
+                yield from self.documents(PathDirectory(layout, found), f"{prefix}{name}/", followed)
+
+
+def _opened(member: SourceMember, name: str, node: Node, links: int) -> tuple[SourceMember | None, int]:
+    """Return a member of a group (None for a link that leads nowhere), and the number of links followed to it.
+
+    `links`: how many led to the group.
+    """
+    if not isinstance(node, Link):
+        return member.child(name, node), links
+    if links >= MAX_LINKS:  # counted over the whole path, as Linux does, because links may form a circle
+        raise TooDeep(f"{member}/{name}: more than {MAX_LINKS} links must be followed")
+    try:
+        target = follow(cast(Group, member.root.present()), member.names, node.target)
+    except (NotFound, TooDeep):
+        return None, links
+    found = member.root
+    for part, opened in target.trail:
+        found = found.child(part, opened)
+    return found, links + 1 + target.links
