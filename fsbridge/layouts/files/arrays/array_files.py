@@ -13,7 +13,7 @@ from fsbridge.asking import before_waiting
 from fsbridge.errors import NotFound
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
 from fsbridge.layouts.files.arrays.listing import listed_files
-from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, full_store_name, readings, store_name
+from fsbridge.layouts.files.arrays.names import SLICES, Neighbours, full_store_name, readings, store_name, with_colons
 from fsbridge.layouts.files.arrays.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.arrays.open_array import OpenArray, Shared
 from fsbridge.layouts.files.arrays.planes import PlaneSpace, SlicesDirectory
@@ -86,9 +86,10 @@ log = logging.getLogger(__name__)
 def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
     """Return the array's file `NAME.suffix`, or `NAME[region].suffix`. NotFound for a bad region, which the log explains."""
     selection = None
+    at = name.startswith(f"{array.name}@")
     if region is not None:
         try:
-            selection = parse_region(region, array.metadata.shape)
+            selection = parse_region(with_colons(region) if at else region, array.metadata.shape)
         except ValueError as error:
             log.debug("%s names no region of %s: %s", name, array.name, error)
             raise NotFound(f"{name}: {error}") from None
@@ -96,7 +97,6 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
         return SlicesDirectory(PlaneSpace(array, selection))
     if suffix not in FILE_TYPES:
         raise NotFound(f"{name!r} does not end with a known file type")
-    at = name.startswith(f"{array.name}@")
     full = None if region is None else f"{array.name}@{region}" if at else f"{array.name}[{region}]"
     if suffix == NC.suffix:
         return array_netcdf(array, selection, full)

@@ -1,6 +1,8 @@
 """File names of arrays: `NAME.suffix`, `NAME[region].suffix` and `NAME@region.suffix`.
 
-The last form is for programs that treat brackets specially. If a name can be read in two ways, the longer array name wins.
+The last form is for programs that treat brackets specially, and for Windows and SMB: `_` may stand for the `:` that no name
+has there. In brackets it may not, because `1_0` is a number in Python. If a name can be read in two ways, the longer array
+name wins.
 
 Pure. Not here: which arrays there are.
 """
@@ -39,6 +41,11 @@ def readings(name: str, endings: Sequence[str] = ENDINGS) -> Iterator[ParsedName
         cuts = [i for i, char in enumerate(base) if char == "@"]
         found += [ParsedName(base[:cut], base[cut + 1 :], suffix) for cut in cuts if cut]
     yield from sorted(found, key=lambda reading: -len(reading.array))
+
+
+def with_colons(region: str) -> str:
+    """Return the region of a name `NAME@region.suffix` in numpy's slice syntax."""
+    return region.replace("_", ":")
 
 
 @dataclass(frozen=True, slots=True)

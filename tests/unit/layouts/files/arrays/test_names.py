@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_model import FakeGroup, fake_array, tree
+from tree_walker import content
 
+from fsbridge.errors import NotFound
 from fsbridge.layouts.files.arrays.names import Neighbours, readings, store_name
 from fsbridge.layouts.files.arrays.selection import parse_region
 
@@ -62,6 +66,26 @@ def test_regions_are_numpy_s(text: str) -> None:
 def test_bad_regions_say_what_is_wrong(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_region(text, VALUES.shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a@1_2,_,-1.npy", "1:2,:,-1"), ("a@__2,...,_-1.npy", "::2,...,:-1"), ("a@_.npy", ":"), ("a@1:2,_.npy", "1:2,:")],
+)
+def test_a_region_has_a_name_that_windows_can_hold(name: str, text: str) -> None:
+    root = tree(FakeGroup({"a": fake_array(VALUES, (2, 1, 2))}), layout="files")
+    np.testing.assert_array_equal(np.load(io.BytesIO(content(root.lookup(name.encode())))), eval(f"VALUES[{text}]"))
+
+
+def test_a_header_of_such_a_region_names_a_file_that_windows_can_hold() -> None:
+    root = tree(FakeGroup({"a": fake_array(VALUES, (2, 1, 2))}), layout="files")
+    assert b"data file: a@1_2,_.raw\n" in content(root.lookup(b"a@1_2,_.raw.nhdr"))
+
+
+def test_a_region_in_brackets_is_numpy_s_alone() -> None:
+    root = tree(FakeGroup({"a": fake_array(VALUES, (2, 1, 2))}), layout="files")
+    with pytest.raises(NotFound):
+        root.lookup(b"a[1_2].npy")
 
 
 def test_members_named_like_files_are_known_to_the_arrays_of_those_files() -> None:
