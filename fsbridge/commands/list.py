@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 
+from fsbridge import __version__
 from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import show
 from fsbridge.errors import printable
@@ -40,6 +41,8 @@ def run(program: str, argv: Sequence[str]) -> int:
         return 0
     table = [HEADING] if found else []
     for mount, state in zip(found, states, strict=True):
+        if mount.version not in ("", __version__):
+            state = f"{state}, of fsbridge {mount.version}"
         pid, age = (str(mount.pid), duration(time.time() - mount.started)) if mount.pid else ("-", "-")
         table.append((mount.mountpoint, mount.source, mount.format or "-", mount.layout or "-", pid, age, state))
     widths = [max(len(printable(row[column])) for row in table) for column in range(len(HEADING))] if table else []

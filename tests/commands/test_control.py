@@ -393,6 +393,14 @@ def test_status_beside_a_daemon_of_another_version_shows_what_it_understands(
             assert 'fsbridge_up{mountpoint="' in text.stdout
 
 
+def test_list_says_which_mounts_another_version_serves(daemon: Callable[[dict[str, object]], str], tmp_path: Path) -> None:
+    daemon(ANSWER)
+    line = rf"^{re.escape(str(tmp_path))} +/s +n5 +zarr3 .* serving, of fsbridge 9\.8$"
+    assert re.search(line, in_process.fsbridge("list").stdout, re.M)
+    rows = json.loads(in_process.fsbridge("list", "--json").stdout)
+    assert [(row["state"], row["version"]) for row in rows if row["mountpoint"] == str(tmp_path)] == [("serving", "9.8")]
+
+
 def test_status_of_a_daemon_whose_answer_says_nothing(daemon: Callable[[dict[str, object]], str]) -> None:
     done = in_process.fsbridge("status", daemon({}))
     assert (done.returncode, done.stderr) == (0, "")
