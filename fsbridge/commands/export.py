@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import sys
@@ -46,6 +47,9 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Export what `argv` names."""
     line = CommandLine(parser(program), argv)
+    asked = _file_types(line.args)
+    if asked and "files" in (line.args.layout or "").replace("+", ",").split(","):
+        line = CommandLine(parser(program), ["--files", ",".join((*Config("", "").files, *asked)), *argv])
     args = line.args
     is_url = "://" in args.dest
     dest = _writable(args.dest) if is_url else arguments.absolute(args.dest)
@@ -84,10 +88,21 @@ def run(program: str, argv: Sequence[str]) -> int:
         layout = args.layout or ("files" if args.files else "")
         layout = f"--layout {shlex.quote(layout)} " if layout else ""
         hint = f"see which files there are: fsbridge ls -R {layout}{shlex.quote(args.place)}"
+        if asked and not layout:
+            hint = f"whole arrays are files of this type in the layout files: add --files {','.join(asked)}"
         raise SetupError(f"{patterns}: no file matches", hint)
     if not args.quiet:
         print(f"fsbridge: {_summary(begun[0])}", file=sys.stderr)
     return code
+
+
+def _file_types(args: argparse.Namespace) -> list[str]:
+    """Return the types of the layout `files` that `--include` asks for by a name's end. None if `--files` is given."""
+    from fsbridge.layouts.files.filetypes import CHOICES
+
+    if args.files is not None:
+        return []
+    return [name for name in CHOICES if any(pattern.endswith(f".{name}") for pattern in args.include)]
 
 
 def _writable(url: str) -> str:

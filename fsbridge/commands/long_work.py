@@ -76,6 +76,7 @@ class LongWork:
             return Cluster(sources, self._args.dask)
         from fsbridge.unmounted.units import Threads
 
+        sources.watcher = self.progress
         many = self._remote or (self._waits and any(config.is_remote for config in sources.configs))
         return Threads(sources, self._args.threads or (REMOTE_THREADS if many else (os.cpu_count() or 1) + 1))
 

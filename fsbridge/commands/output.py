@@ -72,7 +72,7 @@ class Progress:
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet or sys.stderr is None
         self._lock = threading.Lock()
-        self._bytes = 0
+        self._bytes = self._expected = 0
         self._begun, self._said = Stopwatch(), Stopwatch()
         self._bar: Any = None
         if not self._quiet and sys.stderr.isatty():
@@ -86,14 +86,21 @@ class Progress:
         return self._bar is not None
 
     def expect(self, total: int) -> None:
-        """Set the total number of bytes."""
+        """Set the total number of bytes, as far as listings tell it."""
         with self._lock:
             if self._bar is not None:
-                self._bar.total = total
+                self._bar.total = total + self._expected
+
+    def begun(self, size: int) -> None:
+        """Add a file to the total whose size no listing tells."""
+        with self._lock:
+            self._expected += size
+            if self._bar is not None and self._bar.total is not None:
+                self._bar.total += size
 
     def done(self, path: str, count: int) -> None:
         """Add bytes of a path that are done. Any thread may call it."""
-        if self._quiet:
+        if self._quiet or not count:
             return
         with self._lock:
             self._bytes += count

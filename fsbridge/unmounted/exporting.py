@@ -18,7 +18,7 @@ from fsbridge.store.remote.uploads import DestinationRefuses
 from fsbridge.tree import AnyNode, Attrs, Buffer
 from fsbridge.unmounted import ReadableFile, measured, open_file
 from fsbridge.unmounted.destinations import Folder
-from fsbridge.unmounted.units import UNIT_BYTES, WHOLE, JobPart, Unit, Work, WorkSources
+from fsbridge.unmounted.units import UNIT_BYTES, WHOLE, JobPart, Unit, Watcher, Work, WorkSources
 
 PIECE = 4 << 20
 """Bytes that are read at a time."""
@@ -177,7 +177,11 @@ class Export(Work[FileBatch, "list[Outcome]"]):
         def enters(path: str) -> bool:
             return self._choice.enters(self._below(path))
 
-        walk = self.sources.tree().walk(self._top, enters, lambda path, error: None)
+        tree = self.sources.tree()
+        attrs = tree.stat(self._top)
+        if attrs.kind != "directory":
+            return attrs.size or 0
+        walk = tree.walk(self._top, enters, lambda path, error: None)
         return sum(member.attrs.size or 0 for path, member in walk if member.attrs.kind == "file" and self._is_mine(path))
 
     def settle(self) -> None:
@@ -321,8 +325,11 @@ def _exported(sources: WorkSources, dest: Destination, file: Exported) -> Outcom
             if _is_there(sources, dest, file, node):
                 return Outcome(False, 0)
             with open_file(node) as opened:
-                attrs = file.attrs._replace(size=opened.size)
-                return Outcome(True, dest.write(file.below, attrs, _pieces(sources, opened, 0, opened.size)))
+                attrs, pieces = file.attrs._replace(size=opened.size), _pieces(sources, opened, 0, opened.size)
+                if sources.watcher is not None and file.attrs.size is None:
+                    sources.watcher.begun(opened.size)
+                    pieces = _watched(pieces, file.path, sources.watcher)
+                return Outcome(True, dest.write(file.below, attrs, pieces))
         except Stale as error:
             if not left:
                 return Outcome(False, 0, error)
@@ -355,6 +362,13 @@ def _pieces(sources: WorkSources, opened: ReadableFile, start: int, stop: int) -
         if sources.ended:
             raise FsbridgeError("interrupted")
         yield opened.read(at, min(at + PIECE, stop))
+
+
+def _watched(pieces: Iterator[Buffer], path: str, watcher: Watcher) -> Iterator[Buffer]:
+    """Yield the pieces, and tell of each when it has been written."""
+    for piece in pieces:
+        yield piece
+        watcher.done(path, len(piece))
 
 
 def _opened_for_all(sources: WorkSources, file: Exported, anew: bool = False) -> ReadableFile:

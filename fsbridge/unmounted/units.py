@@ -213,6 +213,16 @@ WHOLE = JobPart()
 """All units, for one job."""
 
 
+class Watcher(Protocol):
+    """Is told of work on files whose size no listing gives, so that no unit has their bytes. Any thread may call it."""
+
+    def begun(self, size: int) -> None:
+        """A file of this size has been opened."""
+
+    def done(self, path: str, count: int) -> None:
+        """So many further bytes of it are done."""
+
+
 class WorkSources:
     """Sources opened in this process. A pickled copy opens them again in the process that unpickles it. Thread-safe."""
 
@@ -220,6 +230,8 @@ class WorkSources:
         self.configs = tuple(configs)
         self.ended = False
         """True if the results are no longer wanted: work ends at the next opportunity."""
+        self.watcher: Watcher | None = None
+        """None in other processes: nobody sees their files grow."""
         self._opening = threading.Lock()
         self._trees: dict[int, VirtualTree] = {}
         self._kept: OrderedDict[Hashable, object] = OrderedDict()

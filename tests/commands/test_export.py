@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import re
@@ -9,12 +10,15 @@ import shutil
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import forking
 import h5py
 import numpy as np
 import pytest
+import xarray
 import zarr
 from conftest import MountFunction
 from fake_s3 import FakeS3
@@ -23,6 +27,7 @@ from in_process import fsbridge
 from mounting import command
 from source_places import config, numbers, tree_of, upload, write_all, write_each
 
+from fsbridge.commands.output import Progress
 from fsbridge.errors import FsbridgeError
 from fsbridge.tree import Attrs
 from fsbridge.unmounted import destinations, exporting
@@ -267,6 +272,75 @@ def test_p8_a_group_may_be_called_as_a_temporary_file(tmp_path: Path, monkeypatc
     assert sorted(tree_of(tmp_path / "out")) == sorted(
         ["zarr.json", ".fsbridge-0123456789abcdef.part", ".fsbridge-0123456789abcdef.part/zarr.json"]
     )
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("words", [("--layout", "files"), ("--files", "nc")])
+def test_netcdf_files_are_exported_by_their_pattern(tmp_path: Path, words: tuple[str, str], zarr_format: Any) -> None:
+    """What xarray's `to_netcdf` writes of the store, of a group and of one variable."""
+    values = np.arange(24, dtype="f4").reshape(2, 3, 4)
+    times = np.array(["2000-01-01", "2000-02-01"], "M8[ns]")
+    coordinates = {"time": times, "lat": ("lat", [-45.0, 0.0, 45.0], {"units": "degrees_north"})}
+    data = xarray.Dataset({"tas": (("time", "lat", "lon"), values, {"units": "K"})}, coordinates, {"title": "t"})
+    data.to_zarr(tmp_path / "c.zarr", zarr_format=zarr_format, consolidated=False)
+    data.to_zarr(tmp_path / "c.zarr", zarr_format=zarr_format, consolidated=False, group="model/r1")
+    data.to_netcdf(tmp_path / "own.nc")
+    export(tmp_path / "c.zarr", tmp_path / "out", *words, "--include", "*.nc")
+    found = {name for name, content in tree_of(tmp_path / "out").items() if content is not None}
+    assert {"c.nc", "tas.nc", "model.nc", "model/r1.nc", "model/r1/tas.nc"} <= found
+    assert all(name.endswith(".nc") for name in found)
+    with xarray.open_dataset(tmp_path / "own.nc") as own:
+        for name in ("c.nc", "model/r1.nc"):
+            with xarray.open_dataset(tmp_path / "out" / name) as shown:
+                xarray.testing.assert_identical(shown, own)
+        for name in ("tas.nc", "model/r1/tas.nc"):
+            with xarray.open_dataset(tmp_path / "out" / name) as shown:
+                xarray.testing.assert_identical(shown["tas"], own["tas"])
+
+
+class Seen:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.parts: list[tuple[str, int]] = []
+
+    def begun(self, size: int) -> None:
+        self.sizes.append(size)
+
+    def done(self, path: str, count: int) -> None:
+        self.parts.append((path, count))
+
+
+def test_progress_shows_within_a_file_whose_size_no_listing_tells(
+    each: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporting, "PIECE", 1000)
+    sources = WorkSources([replace(config(each["zarr3"], "files"), files=("nc",))])
+    seen = sources.watcher = Seen()
+    whole = Export(sources, "", Folder(str(tmp_path / "out")), Choice(["a/b.nc"]), lambda path, error: None)
+    units = list(whole.units())
+    for unit in units:
+        whole.join(unit, whole.do(sources, unit))
+    size = (tmp_path / "out/a/b.nc").stat().st_size
+    assert seen.sizes == [size]
+    assert {path for path, _ in seen.parts} == {"a/b.nc"}
+    assert len(seen.parts) > 3
+    assert sum(count for _, count in seen.parts) + sum(unit.size for unit in units) == size
+    assert Export(sources, "a/b.nc", Folder(str(tmp_path)), Choice(), lambda path, error: None).total() == size
+    sources.close()
+
+
+@pytest.mark.parametrize("listed_first", [True, False])
+def test_the_total_has_files_of_unlisted_size(listed_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    progress = Progress(False)
+    for step in (lambda: progress.expect(100), lambda: progress.begun(50))[:: 1 if listed_first else -1]:
+        step()
+    progress.done("a.nc", 30)
+    assert (progress._bar.n, progress._bar.total) == (30, 150)
+    progress.close()
 
 
 def test_parts_make_the_whole(many: Path, tmp_path: Path) -> None:
