@@ -312,7 +312,7 @@ class Seen:
         self.parts.append((path, count))
 
 
-def test_progress_shows_within_a_file_whose_size_no_listing_tells(
+def test_progress_shows_within_a_file_of_unlisted_size(
     each: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporting, "PIECE", 1000)
