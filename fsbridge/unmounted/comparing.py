@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import posixpath
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -18,10 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.errors import FsbridgeError
-from fsbridge.meaning.conventions.xarray import comparable
-from fsbridge.metadata import JSON
-from fsbridge.model import Array, Group, as_array
-from fsbridge.unmounted import VirtualTree
+from fsbridge.formats.n5 import STRUCTURAL
+from fsbridge.layouts.n5.documents import DOCUMENT, refusal
+from fsbridge.links import follow
+from fsbridge.meaning import alike
+from fsbridge.meaning.conventions.hdmf import reference_fields, shape
+from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.model import Array, Group, Link, as_array
+from fsbridge.tree import escape, unescape
+from fsbridge.unmounted import VirtualTree, split
 from fsbridge.unmounted.ordered import OrderedArray, ordered, type_text
 from fsbridge.unmounted.units import (
     WHOLE,
@@ -39,6 +45,9 @@ from fsbridge.unmounted.units import (
 
 READ_BYTES = 4 << 20
 """Bytes of each array that are compared at a time."""
+
+MAX_NESTED = 8
+"""Most links followed inside each other, because they can form a circle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +129,25 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
         self._reversed = reversed_axes
         self._data_only = data_only
         self._number = 0
+        self._in_n5: dict[int, VirtualTree] = {}  # sources as N5, where the other one is N5
         self._arrays: deque[tuple[OrderedArray, OrderedArray]] = deque()  # arrays with units still to come, in their order
         self._unequal: Unequal | None = Unequal()  # of the array that is being compared
 
     def units(self) -> Iterator[ElementRange | OtherPair | Remark]:
+        try:
+            yield from self._units()
+        finally:
+            for tree in self._in_n5.values():
+                tree.close()
+
+    def _units(self) -> Iterator[ElementRange | OtherPair | Remark]:
         trees = [(self.sources.tree(source), path) for source, path in self._places]
         for path, left, right in _pairs(trees[0], trees[1]):
             if left is None or right is None:
                 yield self._remark(path, "only in the second" if left is None else "only in the first")
+                continue
+            if isinstance(left, Link) or isinstance(right, Link):
+                yield self._remark(path, f"{_kind(left)} and {_kind(right)}")
                 continue
             errors = [found.error for found in (left, right) if found.error is not None]
             if errors:
@@ -136,7 +156,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
             assert left.node is not None
             assert right.node is not None
             try:
-                for words in () if self._data_only else _attributes(left.node, right.node):
+                for words in () if self._data_only else self._attributes(path, left, right):
                     yield self._remark(path, words)
                 first, second = as_array(left.node), as_array(right.node)
                 if first is not None and second is not None:
@@ -146,6 +166,36 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
                 yield from self._others(path, left, right)
             except (FsbridgeError, OSError) as error:
                 self.tell(path, error)
+
+    def _attributes(self, path: str, left: OrderedMember, right: OrderedMember) -> Iterator[str]:
+        """Describe the attributes that differ. Those of a group and of an array are not compared."""
+        first, second = (None if of.node is None else as_array(of.node) for of in (left, right))
+        if first is not None and second is not None:
+            one, other = self._as_in_n5(first.metadata, 0, left.path), self._as_in_n5(second.metadata, 1, right.path)
+            names = alike.differing_of_arrays(one, other)
+        elif first is None and second is None:
+            groups = [cast(Group, of.node).attributes() for of in (left, right)]
+            names = alike.differing_of_groups(groups[0], groups[1], path.strip("/").split("/"))
+        else:
+            return
+        if names:
+            yield f"attributes differ: {', '.join(names)}"
+
+    def _as_in_n5(self, metadata: ArrayMetadata, side: int, path: str) -> ArrayMetadata:
+        """Return metadata with the attributes that the layout `n5` shows, if the other source is N5 and this one is not.
+
+        N5 has lists about axes in the order of its own axes, so this is only done if they are compared as reversed.
+        """
+        trees = [self.sources.tree(source) for source, _ in self._places]
+        x_first = [tree.source.format.first_axis_fastest for tree in trees]
+        if not self._reversed or x_first[side] or not x_first[1 - side] or refusal(metadata) is not None:
+            return metadata
+        if side not in self._in_n5:
+            self._in_n5[side] = VirtualTree(replace(trees[side].config, layout="n5"))
+        with self._in_n5[side].open(f"{path}/{os.fsdecode(DOCUMENT)}") as file:
+            document = json.loads(bytes(file.read(0, file.size)))
+        attributes = {name: value for name, value in document.items() if name not in STRUCTURAL}
+        return replace(metadata, attributes=attributes, native={})
 
     def _others(self, path: str, left: OrderedMember, right: OrderedMember) -> Iterator[OtherPair | Remark]:
         """Compare the other files of two members."""
@@ -166,20 +216,25 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
         return Remark(lambda: self.part.is_first and self._found(Difference(path, words)))
 
     def _cut(self, path: str, one: tuple[str, Array], other: tuple[str, Array]) -> Iterator[ElementRange | Remark]:
-        types = type_text(one[1]), type_text(other[1])
-        if types[0] != types[1]:
+        first, second = one[1].metadata, other[1].metadata
+        documents = alike.are_documents(first, second)
+        types = type_text(alike.type_of(first)), type_text(alike.type_of(second))
+        if types[0] != types[1] and not documents:
             yield self._remark(path, f"data types {types[0]} and {types[1]}")
-        shapes = one[1].metadata.shape, other[1].metadata.shape[:: -1 if self._reversed else 1]
+        shapes = shape(first), shape(second)[:: -1 if self._reversed else 1]
         if shapes[0] != shapes[1]:
             yield self._remark(path, f"shapes {list(shapes[0])} and {list(shapes[1])}")
             return
+        dimensions = alike.differing_dimensions(first, second, self._reversed)
+        if dimensions is not None:
+            yield self._remark(path, f"dimensions {dimensions}")
         left = ordered(self.sources, self._places[0][0], one[0], False, one[1])
         right = ordered(self.sources, self._places[1][0], other[0], self._reversed, other[1])
-        if not _comparable(left, right):
+        if not documents and not _comparable(left, right):
             if types[0] == types[1]:
                 yield self._remark(path, "elements of types that cannot be compared")
             return
-        wide = max(left, right, key=lambda of: of.band * of.array.metadata.dtype.itemsize)
+        wide = max(left, right, key=lambda of: (of.is_text, of.band * of.array.metadata.dtype.itemsize))
         mine = []
         for piece in wide.pieces():
             if self.part.has(self._number):
@@ -201,7 +256,7 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
             return Unequal(count=int(any(one != other for one, other in pairs)))
         second = len(sources.configs) - 1  # one tree for both, if they have the same source
         left, right = ordered(sources, 0, unit.places[0]), ordered(sources, second, unit.places[1], unit.reversed_axes)
-        return _texts(left, right) if left.is_text else _unequal(sources, left, right, unit)
+        return _texts(left, right) if left.is_text or right.is_text else _unequal(sources, left, right, unit)
 
     def join(self, unit: ElementRange | OtherPair, result: Unequal) -> None:
         if isinstance(unit, OtherPair):
@@ -240,10 +295,16 @@ class Comparison(Work["ElementRange | OtherPair", Unequal]):
             self._found(Difference(path, words))
 
 
-def _pairs(
-    one: tuple[VirtualTree, str], other: tuple[VirtualTree, str]
-) -> Iterator[tuple[str, OrderedMember | None, OrderedMember | None]]:
-    """Yield each path below the two compared places, with the member of each source there, or None."""
+_Place = tuple[VirtualTree, str]
+_Found = tuple[str, "OrderedMember | Link"]
+_Pair = tuple[str, "OrderedMember | Link | None", "OrderedMember | Link | None"]
+
+
+def _pairs(one: _Place, other: _Place, nested: int = MAX_NESTED) -> Iterator[_Pair]:
+    """Yield each path below the two compared places, with what each source has there, or None.
+
+    Links to the same place are no pair. `nested`: most links that are followed inside each other.
+    """
     left, right = _below(*one), _below(*other)
     first, second = next(left, None), next(right, None)
     while first is not None or second is not None:
@@ -254,9 +315,56 @@ def _pairs(
         elif first is None or _key(first[0]) > _key(second[0]):
             yield second[0], None, second[1]
             second = next(right, None)
+        elif isinstance(first[1], Link) or isinstance(second[1], Link):
+            yield from _linked(one, other, first, second, nested)
+            path = first[0]
+            first, second = _after(path, left), _after(path, right)
         else:
             yield first[0], first[1], second[1]
             first, second = next(left, None), next(right, None)
+
+
+def _linked(one: _Place, other: _Place, first: _Found, second: _Found, nested: int) -> Iterator[_Pair]:
+    """Yield what differs where a source has a link.
+
+    If the other one has a group or an array there, a copy may have followed the link, so what it leads to is compared.
+    """
+    places = [_led(place, *found) for place, found in ((one, first), (other, second))]
+    if isinstance(first[1], Link) and isinstance(second[1], Link):
+        same_words = posixpath.normpath(first[1].target) == posixpath.normpath(second[1].target)
+        tops = [top.rstrip("/") for _, top in (one, other)]
+        inside = [place and place.removeprefix(top) for place, top in zip(places, tops, strict=True)]
+        if not same_words and (None in places or inside[0] != inside[1]):
+            yield first[0], first[1], second[1]
+    elif places[0] is None or places[1] is None or not nested:
+        yield first[0], first[1], second[1]
+    else:
+        for path, left, right in _pairs((one[0], places[0]), (other[0], places[1]), nested - 1):
+            yield first[0] + path.rstrip("/"), left, right
+
+
+def _led(place: _Place, path: str, found: OrderedMember | Link) -> str | None:
+    """Return the path of a member, or of what a link leads to; None if it leads nowhere."""
+    tree, top = place
+    if not isinstance(found, Link):
+        return found.path
+    names = [name for name in map(unescape, split(f"{top}{path}")[:-1]) if name is not None]
+    try:
+        trail = follow(tree.source.root, names, found.target).trail
+        return "/" + "/".join(os.fsdecode(escape(name)) for name, _ in trail)
+    except (FsbridgeError, OSError):
+        return None
+
+
+def _after(path: str, found: Iterator[_Found]) -> _Found | None:
+    """Return the next that is not below `path`."""
+    return next((one for one in found if not one[0].startswith(f"{path}/")), None)
+
+
+def _kind(found: OrderedMember | Link) -> str:
+    if isinstance(found, Link):
+        return f"a link to {found.target}"
+    return "what cannot be opened" if found.node is None else f"{'a group' if found.node.kind == 'group' else 'an array'}"
 
 
 def _key(path: str) -> list[bytes]:
@@ -264,25 +372,16 @@ def _key(path: str) -> list[bytes]:
     return os.fsencode(path).split(b"/") if path != "/" else [b""]
 
 
-def _below(tree: VirtualTree, path: str) -> Iterator[tuple[str, OrderedMember]]:
-    top = None
-    for member in members(tree, path):
-        top = member.path.rstrip("/") if top is None else top
-        yield member.path[len(top) :] or "/", member
-
-
-def _attributes(one: Group | Array, other: Group | Array) -> Iterator[str]:
-    left, right = _plain(one), _plain(other)
-    names = sorted(name for name in left.keys() | right.keys() if left.get(name, ...) != right.get(name, ...))
-    if names:
-        yield f"attributes differ: {', '.join(names)}"
-
-
-def _plain(node: Group | Array) -> dict[str, JSON]:
-    """Return the attributes as text, so that a NaN equals another one, and in one spelling, whatever the format's is."""
-    array = as_array(node)
-    found = cast(Group, node).attributes() if array is None else comparable(array.metadata)
-    return {name: json.dumps(value, sort_keys=True) for name, value in found.items()}
+def _below(tree: VirtualTree, path: str) -> Iterator[_Found]:
+    """Yield all groups, arrays and links at a path and below it, in the order of their names."""
+    links: list[tuple[str, Link]] = []
+    top = "/" + "/".join(os.fsdecode(name) for name in split(path))
+    skip = len(top.rstrip("/"))
+    for member in members(tree, path, lambda place, link: links.append((place, link))):
+        yield from ((place[skip:], link) for place, link in links)
+        links.clear()
+        yield member.path[skip:] or "/", member
+    yield from ((place[skip:], link) for place, link in links)
 
 
 def _numeric(*arrays: OrderedArray) -> bool:
@@ -350,7 +449,8 @@ def _integers(
 
 def _texts(left: OrderedArray, right: OrderedArray) -> Unequal:
     found = Unequal()
-    first, second = _flat(left), _flat(right)
+    both = left.is_text and right.is_text
+    first, second = (_flat(of) if both else _documents(of) for of in (left, right))
     for start, (one, other) in enumerate(zip(first, second, strict=True)):
         if one != other:
             found.join(Unequal(0, 1, start))
@@ -361,3 +461,17 @@ def _texts(left: OrderedArray, right: OrderedArray) -> Unequal:
 def _flat(array: OrderedArray) -> Iterator[bytes]:
     for band in array.texts():
         yield from band
+
+
+def _documents(array: OrderedArray) -> Iterator[JSON]:
+    """Yield elements as JSON: texts that are JSON, or structs."""
+    if array.is_text:
+        yield from map(json.loads, _flat(array))
+        return
+    fields, dtype = reference_fields(array.array.metadata.attributes), array.dtype
+    assert dtype is not None
+    names, step = dtype.names or (), max(1, READ_BYTES // dtype.itemsize)
+    with array.reading() as elements:
+        for start in range(0, array.size, step):
+            for row in elements.read(start, min(start + step, array.size)).tolist():
+                yield alike.document(dict(zip(names, row, strict=True)), fields)

@@ -123,7 +123,7 @@ class Digest(Work["BlockRange | OtherUnit", bytes]):
         elements = self._arrays[0]
         if not unit.start:
             shape = ",".join(map(str, elements.shape))
-            header = f"{VERSION}\n{type_text(elements.array)}\n{shape}\n"
+            header = f"{VERSION}\n{type_text(elements.array.metadata.dtype.name)}\n{shape}\n"
             self._hash = hashlib.sha256(header.encode("utf-8", "surrogatepass"))  # half a pair may be in a field's name
         if self._hash is not None:
             self._hash.update(result)

@@ -25,6 +25,7 @@ from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
+from fsbridge.metadata import JSON
 from fsbridge.model import Array
 from fsbridge.threads.workers import Workers
 from fsbridge.unmounted import VirtualTree
@@ -37,9 +38,8 @@ WIDE_PART = 8
 """A band of chunks larger than an eighth of the cache is read by one thread at a time, because several would not fit."""
 
 
-def type_text(array: Array) -> str:
-    """The Zarr v3 data type of the elements: its name, or its JSON with sorted keys and without blanks."""
-    name = array.metadata.dtype.name
+def type_text(name: JSON) -> str:
+    """Return a Zarr v3 data type as text: its name, or its JSON with sorted keys and without blanks."""
     return name if isinstance(name, str) else json.dumps(name, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,6 +16,7 @@ import xarray
 import zarr
 from fake_s3 import FakeS3
 from in_process import fsbridge
+from nwb_data import unpack
 from source_places import numbers, upload, write_each
 
 
@@ -156,3 +160,133 @@ def test_what_xarray_writes_in_each_format_is_equal(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     dataset.assign(i=("x", np.array([1, 2], "i2"))).to_netcdf(tmp_path / "changed.nc")
     assert fsbridge("diff", "--data-only", places[0], tmp_path / "changed.nc").returncode == 1
+
+
+def test_numbers_of_one_truth_values_and_dimensions_are_compared_as_meaning(tmp_path: Path) -> None:
+    dataset = xarray.Dataset({"a": (("y", "x"), np.ones((3, 3), bool))}, attrs={"version": 3, "scale": 2.0})
+    dataset.to_zarr(tmp_path / "three.zarr", zarr_format=3, consolidated=False)
+    dataset.to_netcdf(tmp_path / "one.nc")
+    assert diff(tmp_path / "three.zarr", tmp_path / "one.nc") == (0, [])
+    dataset.assign_attrs(version=4).to_netcdf(tmp_path / "newer.nc")
+    assert diff(tmp_path / "three.zarr", tmp_path / "newer.nc") == (1, ["/: attributes differ: version"])
+    dataset.transpose("x", "y").to_netcdf(tmp_path / "turned.nc")
+    assert diff(tmp_path / "three.zarr", tmp_path / "turned.nc") == (1, ["/a: dimensions y, x and x, y"])
+
+
+def image(path: Path, zarr_format: Any) -> None:
+    """Write an image of two levels in OME-Zarr 0.4 or 0.5."""
+    root = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+    for i, size in enumerate((32, 16)):
+        names = {"dimension_names": ["y", "x"]} if zarr_format == 3 else {}
+        level = root.create_array(str(i), shape=(size, size), dtype="uint16", chunks=(16, 16), **names)
+        level[...] = np.arange(size * size, dtype="uint16").reshape(size, size)
+    scales = [{"path": str(i), "coordinateTransformations": [{"type": "scale", "scale": [2.0**i] * 2}]} for i in (0, 1)]
+    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
+    described = {"name": "cells", "axes": axes, "datasets": scales}
+    omero = {"channels": [{"label": "DAPI", "color": "0000FF"}]}
+    if zarr_format == 3:
+        root.attrs["ome"] = {"version": "0.5", "multiscales": [described], "omero": omero}
+    else:
+        root.attrs.update(multiscales=[{**described, "version": "0.4"}], omero=omero)
+
+
+def test_an_image_equals_its_export_in_each_layout(tmp_path: Path) -> None:
+    for zarr_format in (2, 3):
+        image(tmp_path / f"{zarr_format}.zarr", zarr_format)
+        for layout in ("zarr2", "zarr3", "n5"):
+            out = tmp_path / f"{zarr_format} as {layout}"
+            assert fsbridge("export", "-q", "--layout", layout, tmp_path / f"{zarr_format}.zarr", out).returncode == 0
+            words = ["--reversed-axes"] if layout == "n5" else []
+            assert diff(tmp_path / f"{zarr_format}.zarr", out, *words) == (0, []), out
+    assert diff(tmp_path / "2.zarr", tmp_path / "3.zarr") == (0, [])
+    document = tmp_path / "2 as n5" / "1" / "attributes.json"
+    document.write_text(document.read_text().replace("micrometer", "nanometer"))
+    found = diff(tmp_path / "2.zarr", tmp_path / "2 as n5", "--reversed-axes")
+    assert found == (1, ["/1: attributes differ: units"])
+    document = tmp_path / "2 as zarr3" / "zarr.json"
+    document.write_text(document.read_text().replace("DAPI", "GFP"))
+    assert diff(tmp_path / "2.zarr", tmp_path / "2 as zarr3") == (1, ["/: attributes differ: ome"])
+
+
+@pytest.fixture(scope="module")
+def nwb(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One session as pynwb writes it in HDF5, and as hdmf-zarr exports that to Zarr v2 and v3."""
+    folder = tmp_path_factory.mktemp("nwb")
+    for name in ("hdf5", "zarr2", "zarr3"):
+        unpack(name, folder / name)
+    return {"hdf5": folder / "hdf5/session.nwb", **{n: folder / n / "export.nwb.zarr" for n in ("zarr2", "zarr3")}}
+
+
+def test_nwb_in_hdf5_equals_what_hdmf_zarr_exports(nwb: dict[str, Path]) -> None:
+    for one, other in (("hdf5", "zarr2"), ("hdf5", "zarr3"), ("zarr3", "hdf5"), ("zarr2", "zarr3")):
+        assert diff(nwb[one], nwb[other]) == (0, []), (one, other)
+
+
+def test_nwb_equals_its_export_although_that_has_copies_in_place_of_links(nwb: dict[str, Path], tmp_path: Path) -> None:
+    for name in nwb:
+        for layout in ("zarr2", "zarr3"):
+            out = tmp_path / f"{name} as {layout}"
+            assert fsbridge("export", "-q", "--layout", layout, nwb[name], out).returncode == 0
+            assert diff(nwb[name], out) == (0, []), out
+    copied = tmp_path / "hdf5 as zarr3" / "acquisition/shares_timestamps/timestamps"
+    target = copied.resolve()
+    copied.unlink()
+    shutil.copytree(target, copied)
+    (copied / "zarr.json").write_text((copied / "zarr.json").read_text().replace("seconds", "minutes"))
+    expected = ["/acquisition/shares_timestamps/timestamps: attributes differ: unit"]
+    assert diff(nwb["hdf5"], tmp_path / "hdf5 as zarr3") == (1, expected)
+
+
+def attributes_changed(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document["attributes"].update({name: value})
+
+
+SHARED = "/acquisition/shares_timestamps/timestamps"
+LINK = {"source": ".", "name": "timestamps"}
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "expected"),
+    [("acquisition/raw/data", attributes_changed("unit", "V"), ["/acquisition/raw/data: attributes differ: unit"]),
+     ("acquisition/raw/electrodes", attributes_changed("table", {"_REFERENCE": {"source": ".", "path": "/general"}}),
+      ["/acquisition/raw/electrodes: attributes differ: table"]),
+     ("general/session_id", attributes_changed("_DTYPE", "object_reference"),
+      ["/general/session_id: attributes differ: _DTYPE"]),
+     ("acquisition/shares_timestamps", attributes_changed("_LINKS", []), [f"{SHARED}: only in the first"]),
+     ("acquisition/shares_timestamps", attributes_changed("_LINKS", [{**LINK, "path": "/acquisition/raw/data"}]),
+      [f"{SHARED}: a link to ../../acquisition/with_timestamps/timestamps and a link to ../raw/data"]),
+     ("acquisition/shares_timestamps", attributes_changed("_LINKS", [{**LINK, "path": "/acquisition/none"}]),
+      [f"{SHARED}: a link to ../../acquisition/with_timestamps/timestamps and a link to ../none"])],
+)  # fmt: skip
+def test_a_difference_of_nwb_in_any_attribute_or_link_is_found(
+    nwb: dict[str, Path], tmp_path: Path, path: str, change: Callable[[dict[str, Any]], None], expected: list[str]
+) -> None:
+    changed = tmp_path / "changed.nwb.zarr"
+    shutil.copytree(nwb["zarr3"], changed)
+    document = json.loads((changed / path / "zarr.json").read_text())
+    change(document)
+    (changed / path / "zarr.json").write_text(json.dumps(document))
+    (root := changed / "zarr.json").write_text(json.dumps({**json.loads(root.read_text()), "consolidated_metadata": None}))
+    assert diff(nwb["hdf5"], changed) == (1, expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [("intervals/trials/timeseries", lambda file, row: (row[0], 4, row[2])),
+     ("intervals/trials/timeseries", lambda file, row: (row[0], row[1], file["acquisition/raw"].ref)),
+     ("general/extracellular_ephys/electrodes/group", lambda file, row: file["general"].ref),
+     ("acquisition/raw/data", lambda file, row: row + 1), ("session_start_time", lambda file, row: "2025")],
+)  # fmt: skip
+def test_a_difference_of_nwb_in_any_element_is_found(
+    nwb: dict[str, Path], tmp_path: Path, path: str, change: Callable[[h5py.File, Any], Any]
+) -> None:
+    changed = tmp_path / "changed.nwb"
+    shutil.copyfile(nwb["hdf5"], changed)
+    with h5py.File(changed, "r+") as file:
+        dataset = file[path]
+        where = (1,) * dataset.ndim
+        dataset[where] = np.array(change(file, dataset[where]), dataset.dtype)
+        expected = f"/{path}: 1 of {dataset.size} elements differ, the first at {list(where)}"
+    for other in ("zarr2", "zarr3"):
+        code, lines = diff(changed, nwb[other])
+        assert (code, [line.partition(", largest")[0] for line in lines]) == (1, [expected])

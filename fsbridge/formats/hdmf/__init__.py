@@ -26,17 +26,12 @@ from fsbridge.codecs import Decoder, table
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, is_lasting
 from fsbridge.formats.format import Opener
 from fsbridge.formats.keyed.hierarchy import Dialect, Hierarchy, KeyedGroup
+from fsbridge.meaning.conventions.hdmf import LINKS, SPECIFICATIONS
 from fsbridge.metadata import JSON, DataType
 from fsbridge.model import Child, Group, Link, Node, OtherFile, Source, as_array
 from fsbridge.store import ROOT, Key, is_path
 
 log = logging.getLogger(__name__)
-
-ATTRIBUTES = ("zarr_link", "_LINKS")
-"""The attributes that hold a group's links, in either generation."""
-
-ROOT_MARK = ".specloc"
-"""Both generations give the root of a file this attribute: where its cached specifications are."""
 
 MAX_HOPS = 40
 """Most links followed on the way to one target, as in Linux."""
@@ -72,7 +67,7 @@ class Hops:
 def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
     """Return a group's links by name. Entries that are malformed or lead out by `..` are left out."""
     found: dict[str, LinkRecord] = {}
-    for attribute in ATTRIBUTES:
+    for attribute in LINKS:
         entries = attributes.get(attribute)
         for entry in entries if isinstance(entries, list) else ():
             if not isinstance(entry, dict):
@@ -190,7 +185,7 @@ class HdmfGroup(KeyedGroup):
     def _file(self) -> Key:
         """Return the root of the file that this group belongs to: it has a mark, or there are no groups above it."""
         top = key = self.key
-        while ROOT_MARK not in self.hierarchy.group_attributes(key):
+        while SPECIFICATIONS not in self.hierarchy.group_attributes(key):
             if not self.hierarchy.group_documents(key):
                 return top
             top = key
@@ -245,7 +240,7 @@ class HdmfGroup(KeyedGroup):
         """Describe what any group leaves out, entries that are no links, and links that are not listed."""
         yield from KeyedGroup.skipped(self)
         attributes, place = self.attributes(), self._place()
-        for attribute in ATTRIBUTES:
+        for attribute in LINKS:
             entries = attributes.get(attribute, [])
             for entry in entries if isinstance(entries, list) else [entries]:
                 if not links({attribute: [entry]}):
@@ -294,7 +289,7 @@ class HdmfDialect(Dialect):
             if not is_lasting(error):
                 raise  # its links must not seem absent
             attributes = {}
-        if not any(name in attributes for name in (*ATTRIBUTES, ROOT_MARK)):
+        if not any(name in attributes for name in (*LINKS, SPECIFICATIONS)):
             return super().group(hierarchy, key)
         return HdmfGroup(hierarchy, key, self._opener)
 

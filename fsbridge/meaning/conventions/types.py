@@ -13,7 +13,7 @@ from fsbridge.meaning.attributes import dicts, text
 from fsbridge.meaning.convention import Convention, Written
 from fsbridge.metadata import JSON, ArrayMetadata
 
-_SEQUENCES = "_VLEN"
+SEQUENCES = "_VLEN"
 """The attribute with the type of the numbers in each element, which the HDF5 format adds."""
 
 
@@ -33,6 +33,11 @@ def _array(written: Written, known: Meaning) -> Meaning:
     if metadata.dtype.serializer == "vlen-bytes":
         values = replace(values, lists=_lists(metadata))
     return replace(known, values=replace(values, characters=_has_letters(metadata)))
+
+
+def is_plain_bytes(metadata: ArrayMetadata) -> bool:
+    """True if the elements are lists of unsigned bytes, which other formats call bytes of variable length."""
+    return metadata.dtype.serializer == "vlen-bytes" and metadata.attributes.get(SEQUENCES) == "|u1"
 
 
 def _names(described: Mapping[str, JSON], path: Path = ()) -> Iterator[tuple[Path, Names]]:
@@ -72,7 +77,7 @@ def _unnamed(spelled: JSON, path: Path = ()) -> Iterator[Path]:
 def _lists(metadata: ArrayMetadata) -> str | None:
     """Return the type of the numbers in each element; None if the elements are bytes."""
     if "hdf5" in metadata.native:
-        return text(metadata.attributes.get(_SEQUENCES))
+        return text(metadata.attributes.get(SEQUENCES))
     filters = dicts(metadata.native.get(".zarray"), "filters")
     return next((text(each.get("dtype")) for each in filters if each.get("id") == "vlen-array"), None)
 

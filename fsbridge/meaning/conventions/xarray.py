@@ -21,6 +21,7 @@ from fsbridge.meaning.attributes import WORDS, number, single
 from fsbridge.meaning.convention import Convention, Written
 from fsbridge.meaning.conventions.cf import FILL_VALUE, MISSING_VALUE, PACKED
 from fsbridge.meaning.conventions.netcdf import without_notes
+from fsbridge.meaning.conventions.types import SEQUENCES, is_plain_bytes
 from fsbridge.metadata import JSON, ArrayMetadata
 
 DIMENSIONS = "_ARRAY_DIMENSIONS"
@@ -43,8 +44,7 @@ def dimension_names(attributes: Attributes, rank: int) -> tuple[str | None, ...]
 
 
 def _array(written: Written, known: Meaning) -> Meaning:
-    dtype = written.metadata.dtype.numpy
-    if single(written.attributes.get("dtype")) == "bool" and dtype is not None and dtype.kind in "iu":
+    if is_truth(written.metadata):
         known = replace(known, values=replace(known.values, names={(): _TRUTH, **known.values.names}))
     missing = missing_value(written.metadata)
     if missing is None or (not missing and FILL_VALUE not in written.attributes):
@@ -93,7 +93,7 @@ def zarr3_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
     A source that is Zarr v3 has its own, with a marker that is a plain number spelled as xarray reads it.
     """
     missing = missing_value(metadata)
-    if "zarr.json" in metadata.native:
+    if _is_zarr3(metadata):
         own = metadata.attributes
         spelled = own.get(FILL_VALUE)
         if missing is None or (isinstance(spelled, str) and spelled not in WORDS):
@@ -109,19 +109,41 @@ def legible(metadata: ArrayMetadata) -> dict[str, JSON]:
     return shown if missing is None else {**shown, FILL_VALUE: _named(missing)}
 
 
-def comparable(metadata: ArrayMetadata) -> dict[str, JSON]:
-    """Return the attributes for comparing sources of any formats: what a format says in another place is no attribute.
+def comparable(metadata: ArrayMetadata, other: ArrayMetadata) -> dict[str, JSON]:
+    """Return the attributes for comparing with `other`, of any format: what a format says in another place is no attribute.
 
-    NaN counts as missing without a marker, so a marker that is NaN says nothing.
+    NaN counts as missing without a marker, so a marker that is NaN says nothing. A fill value of 0 in Zarr v2 may stand for
+    missing elements or for nothing, so it is a marker only if the other array has one.
     """
-    shown, names = legible(metadata), list(metadata.dimension_names or ())
+    shown, names = legible(metadata), list(names_of(metadata) or ())
     if shown.get(DIMENSIONS) in (names, names[::-1]):
         del shown[DIMENSIONS]
+    if is_truth(metadata):
+        del shown[TYPE]
+    if is_plain_bytes(metadata):
+        del shown[SEQUENCES]
     missing = missing_value(metadata)
     if missing is not None and missing != missing:
         del shown[FILL_VALUE]
         return shown
-    return shown if missing is None else {**shown, FILL_VALUE: _named(missing)}
+    says_nothing = not missing and FILL_VALUE not in shown and missing_value(other) is None
+    return shown if missing is None or says_nothing else {**shown, FILL_VALUE: _named(missing)}
+
+
+def names_of(metadata: ArrayMetadata) -> tuple[str | None, ...] | None:
+    """Return the names of dimensions, of Zarr v3 also those that are only in the attribute."""
+    found = metadata.dimension_names
+    return dimension_names(metadata.attributes, len(metadata.shape)) if found is None and _is_zarr3(metadata) else found
+
+
+def is_truth(metadata: ArrayMetadata) -> bool:
+    """True if numbers stand for true and false."""
+    dtype = metadata.dtype.numpy
+    return single(metadata.attributes.get(TYPE)) == "bool" and dtype is not None and dtype.kind in "iu"
+
+
+def _is_zarr3(metadata: ArrayMetadata) -> bool:
+    return "zarr.json" in metadata.native
 
 
 def _named(value: float) -> JSON:

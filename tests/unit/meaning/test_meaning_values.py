@@ -92,9 +92,18 @@ def test_a_marker_is_legible_and_equals_itself_in_any_format() -> None:
     in_netcdf = metadata_of("<f4", "hdf5", _FillValue=[math.nan], _Netcdf4Dimid=0)
     in_zarr2 = metadata_of("<f4", ".zattrs", _FillValue="NaN", _ARRAY_DIMENSIONS=["x"])
     assert legible(in_zarr3) == {"_FillValue": "NaN"}
-    assert comparable(in_zarr3) == comparable(in_netcdf) == comparable(in_zarr2) == {}, "NaN is missing without it"
-    assert comparable(metadata_of("<f4", "zarr.json", _FillValue=IN_BASE64[-9999.0])) == {"_FillValue": -9999.0}
-    assert comparable(metadata_of("<f4", ".zattrs", _ARRAY_DIMENSIONS=["y"])) == {"_ARRAY_DIMENSIONS": ["y"]}
+    each = (in_zarr3, in_netcdf, in_zarr2)
+    assert all(comparable(one, other) == {} for one in each for other in each), "NaN is missing without it"
+    marked = metadata_of("<f4", "zarr.json", _FillValue=IN_BASE64[-9999.0])
+    assert comparable(marked, in_zarr3) == {"_FillValue": -9999.0}
+    assert comparable(metadata_of("<f4", ".zattrs", _ARRAY_DIMENSIONS=["y"]), marked) == {"_ARRAY_DIMENSIONS": ["y"]}
+
+
+def test_a_fill_value_of_zero_in_zarr_v2_is_a_marker_only_if_the_other_array_has_one() -> None:
+    zeros = replace(metadata_of("<f4", ".zarray"), fill=bytes(4))
+    assert comparable(zeros, metadata_of("<f4", "hdf5")) == {}
+    assert comparable(zeros, metadata_of("<f4", "hdf5", _FillValue=[0.0])) == {"_FillValue": 0.0}
+    assert comparable(zeros, metadata_of("<f4", "hdf5", _FillValue=[1.0])) == {"_FillValue": 0.0}
 
 
 @pytest.mark.parametrize(
