@@ -1,6 +1,7 @@
 """The daemon's side of the processes that start children: one per program, started on first use, and again if it has ended.
 
-Thread-safe. Not here: that process (`server.py`), talking to a child (`client.py`).
+In a program that opens and closes sources, they end with the last of these. Thread-safe. Not here: that process
+(`server.py`), talking to a child (`client.py`).
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Starter:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._living: set[int] = set()
 
     def start(self, sock: socket.socket) -> tuple[int, int]:
         """Start a child that serves `sock`.
@@ -69,6 +71,7 @@ class Starter:
                     if reply.startswith(NO):
                         raise NoRoom(f"no process can be started: {reply.removeprefix(NO).decode()}")
                     if reply and descriptors:
+                        self._living.add(int(reply))
                         return int(reply), descriptors[0]
                     if reply:  # the child has no socket any more, and ends
                         control.send(FORGET + reply)
@@ -88,6 +91,7 @@ class Starter:
     def reap(self, number: int) -> int | None:
         """Return how a child that has ended did so, in os.waitpid's form, or None if that is unknown."""
         with self._lock:
+            self._living.discard(number)
             if self._control is None:
                 return None
             try:
@@ -101,6 +105,7 @@ class Starter:
     def forget(self, number: int) -> None:
         """Reap a child that may still be ending: giving back its memory takes milliseconds or more."""
         with self._lock, contextlib.suppress(OSError):
+            self._living.discard(number)
             if self._control is not None:
                 self._control.send(FORGET + b"%d" % number)
 
@@ -108,6 +113,12 @@ class Starter:
         """End the process. The next child starts another one."""
         with self._lock:
             self._end()
+
+    def close_unused(self) -> None:
+        """End the process unless someone has a child of it."""
+        with self._lock:
+            if not self._living:
+                self._end()
 
     @property
     def pid(self) -> int | None:
@@ -159,26 +170,50 @@ class Starter:
                 self._process.kill()
             self._process.wait()
         self._process = self._control = None
+        self._living.clear()
 
 
-_starters: PerProcess[dict[Program, Starter]] = PerProcess({}, dict)
+class _Shared:
+    """The starters of this process, and how many users they have that will say when they need them no longer."""
+
+    def __init__(self) -> None:
+        self.starters: dict[Program, Starter] = {}
+        self.users = 0
+
+
+_shared: PerProcess[_Shared] = PerProcess(_Shared(), _Shared)
 _lock = make_lock()
 
 
 def starter(program: Program) -> Starter:
     """Return the process that starts children of `program`."""
     with _lock:
-        starters = _starters.get()
+        starters = _shared.get().starters
         if program not in starters:
             starters[program] = Starter(program)
         return starters[program]
+
+
+def use() -> None:
+    """Count one more user of the starters."""
+    with _lock:
+        _shared.get().users += 1
+
+
+def end_use() -> None:
+    """Count one user less. When there is none any more, starters without a child end."""
+    with _lock:  # whoever comes next waits, and then starts another
+        shared = _shared.get()
+        shared.users -= 1
+        for found in shared.starters.values() if not shared.users else ():
+            found.close_unused()
 
 
 @atexit.register
 def close_all() -> None:
     """End all starters."""
     with _lock:
-        for found in _starters.get().values():
+        for found in _shared.get().starters.values():
             found.close()
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar, cast
 
+from fsbridge.children.starting import end_use, use
 from fsbridge.config import Config
 from fsbridge.decoded.cache import ChunkCache
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotADirectory, NotFound, SetupError, Stale, TooDeep
@@ -116,23 +117,26 @@ class _OpenTree:
         """Open the source; SetupError in the cases in which `fsbridge mount` raises it."""
         self.lock = threading.Lock()
         self.directories: OrderedDict[tuple[bytes, ...], Directory] = OrderedDict()
-        try:
-            self.source = open_source(config.source, config)
-        except SetupError:
-            raise
-        except (FsbridgeError, OSError) as error:
-            raise SetupError(f"{config.source}: {reason(error)}") from None
-        try:
+        with contextlib.ExitStack() as opened:
+            use()
+            opened.callback(end_use)
+            try:
+                self.source = open_source(config.source, config)
+            except SetupError:
+                raise
+            except (FsbridgeError, OSError) as error:
+                raise SetupError(f"{config.source}: {reason(error)}") from None
+            opened.callback(self.source.close)
             self.cache = ChunkCache(config.cache_size)
             self.root = root_directory(self.source, config, self.cache)
-        except BaseException:
-            self.source.close()
-            raise
+            self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Close the source."""
+        """Close the source. The last one that is closed ends the processes that all share."""
         self.forget()
-        self.source.close()
+        with self.lock:
+            opened = self._opened.pop_all()
+        opened.close()
 
     def forget(self) -> None:
         """Forget the directories, because one of them is Stale."""

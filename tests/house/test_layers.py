@@ -64,8 +64,12 @@ SEES = {
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 
-SEES_BESIDES = {"layouts/files/h5": {"children"}, "codecs/confined": {"asking", "children"}}
-"""What a folder of a part may import, too, and those in it: confined processes write HDF5 files, and decode."""
+SEES_BESIDES = {
+    "layouts/files/h5": {"children"},
+    "codecs/confined": {"asking", "children"},
+    "unmounted": {"children"},
+}
+"""What a folder of a part may import, too, and those in it: confined processes write HDF5 files, decode, and end."""
 
 SHARED_BY_FORMATS = {
     *("keyed", "format", "records", "shared"),

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import pickle
 import re
+import shutil
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -261,7 +265,6 @@ def test_nothing_is_left_of_a_file_system_that_is_closed(each: dict[str, Path]) 
         return fs
 
     for place in each.values():
-        used(place).close()  # the first one of its format starts what all share
         before = descriptors()
         fs = used(place)
         reference = weakref.ref(fs)
@@ -272,3 +275,50 @@ def test_nothing_is_left_of_a_file_system_that_is_closed(each: dict[str, Path]) 
         del fs
         assert reference() is None, "fsspec, or something else, still has it"
         waiting.until(lambda before=before: descriptors() <= before)
+
+
+LEFT = """
+import json, os, sys, threading
+from pathlib import Path
+import fsspec
+from fsbridge.children import starting
+from fsbridge.formats.hdf5 import filters
+
+def left():
+    tasks = Path("/proc/self/task").iterdir()
+    children = [number for task in tasks for number in (task / "children").read_text().split()]
+    return [[thread.name for thread in threading.enumerate()], children, len(os.listdir("/proc/self/fd"))]
+
+def opened(place):
+    fs = fsspec.filesystem("fsbridge", source=place, layout="files")
+    assert fs.cat_file("a/b.npy")
+    return fs
+
+fsspec.get_filesystem_class("fsbridge")
+print(json.dumps(left()))
+first, *others = sys.argv[1:]
+kept = opened(first)
+pid = starting.starter(filters.program(())).pid
+for place in others:
+    opened(place).close()
+    assert starting.starter(filters.program(())).pid == pid, "the one that is open needs it"
+    assert kept.cat_file("a/b.npy", 0, 1)
+kept.close()
+kept.close()
+for thread in threading.enumerate():
+    if thread is not threading.main_thread():
+        thread.join(10)
+print(json.dumps(left()))
+opened(first).close()
+"""
+
+
+def test_no_process_thread_or_descriptor_is_left_when_the_last_file_system_is_closed(each: dict[str, Path]) -> None:
+    shutil.copyfile(each["hdf5"], each["hdf5"].with_name("second.h5"))
+    places = [each["hdf5"], each["hdf5"].with_name("second.h5"), each["zarr3"]]
+    words = [sys.executable, "-c", LEFT, *map(str, places)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    before, after = map(json.loads, done.stdout.splitlines())
+    assert after == before
+    assert after[:2] == [["MainThread"], []]
