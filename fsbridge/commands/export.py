@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -36,7 +35,10 @@ def parser(program: str) -> Parser:
     parser.add_argument("place", type=types.path, metavar="SOURCE[//PATH]", help=arguments.PLACE)
     shown = "a directory, which is made if it does not exist, or a URL: s3://BUCKET/PATH, gs://..., az://..."
     parser.add_argument("dest", type=types.path, metavar="DEST", help=shown)
-    shown = "export only files whose path below DEST matches GLOB, as 'volumes/*.npy'; * matches / too (repeatable)"
+    shown = (
+        "export only files whose path below DEST matches GLOB, as 'volumes/*.npy'; * matches / too (repeatable). "
+        "A GLOB that ends like a file type, as '*.nc', stands for --files too"
+    )
     parser.add_argument("--include", action="append", default=[], metavar="GLOB", help=shown)
     shown = "leave out files and directories whose path matches GLOB (repeatable)"
     parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help=shown)
@@ -47,10 +49,9 @@ def parser(program: str) -> Parser:
 def run(program: str, argv: Sequence[str]) -> int:
     """Export what `argv` names."""
     line = CommandLine(parser(program), argv)
-    asked = _file_types(line.args)
-    if asked and "files" in (line.args.layout or "").replace("+", ",").split(","):
-        line = CommandLine(parser(program), ["--files", ",".join((*Config("", "").files, *asked)), *argv])
     args = line.args
+    if args.files is None:
+        args.files = _file_types(args.include, args.layout)
     is_url = "://" in args.dest
     dest = _writable(args.dest) if is_url else arguments.absolute(args.dest)
     work = LongWork(line, [args.place], waits=True, remote=is_url)
@@ -88,21 +89,22 @@ def run(program: str, argv: Sequence[str]) -> int:
         layout = args.layout or ("files" if args.files else "")
         layout = f"--layout {shlex.quote(layout)} " if layout else ""
         hint = f"see which files there are: fsbridge ls -R {layout}{shlex.quote(args.place)}"
-        if asked and not layout:
-            hint = f"whole arrays are files of this type in the layout files: add --files {','.join(asked)}"
         raise SetupError(f"{patterns}: no file matches", hint)
     if not args.quiet:
         print(f"fsbridge: {_summary(begun[0])}", file=sys.stderr)
     return code
 
 
-def _file_types(args: argparse.Namespace) -> list[str]:
-    """Return the types of the layout `files` that `--include` asks for by a name's end. None if `--files` is given."""
+def _file_types(patterns: Sequence[str], layout: str | None) -> tuple[str, ...] | None:
+    """Return the file types that the patterns of `--include` end with; None if not all do, or another layout is named."""
     from fsbridge.layouts.files.filetypes import CHOICES
 
-    if args.files is not None:
-        return []
-    return [name for name in CHOICES if any(pattern.endswith(f".{name}") for pattern in args.include)]
+    by_length = sorted(CHOICES, key=len, reverse=True)
+    names = [f"{pattern}.preview" if ".preview." in pattern else pattern for pattern in patterns]
+    found = [next((name for name in by_length if pattern.endswith(f".{name}")), None) for pattern in names]
+    named = tuple(name for name in found if name is not None)
+    is_files = layout is None or "files" in layout.replace("+", ",").split(",")
+    return named if patterns and is_files and len(named) == len(found) else None
 
 
 def _writable(url: str) -> str:

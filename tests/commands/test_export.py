@@ -275,8 +275,8 @@ def test_p8_a_group_may_be_called_as_a_temporary_file(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
-@pytest.mark.parametrize("words", [("--layout", "files"), ("--files", "nc")])
-def test_netcdf_files_are_exported_by_their_pattern(tmp_path: Path, words: tuple[str, str], zarr_format: Any) -> None:
+@pytest.mark.parametrize("words", [("--layout", "files"), ("--files", "nc"), ()])
+def test_netcdf_files_are_exported_by_their_pattern(tmp_path: Path, words: tuple[str, ...], zarr_format: Any) -> None:
     """What xarray's `to_netcdf` writes of the store, of a group and of one variable."""
     values = np.arange(24, dtype="f4").reshape(2, 3, 4)
     times = np.array(["2000-01-01", "2000-02-01"], "M8[ns]")
@@ -354,6 +354,12 @@ def test_parts_make_the_whole(many: Path, tmp_path: Path) -> None:
 def test_only_some(each: dict[str, Path], tmp_path: Path) -> None:
     export(each["zarr3"], tmp_path / "one", "--files", "npy,raw", "--include", "*.raw")
     assert sorted(tree_of(tmp_path / "one")) == ["a", "a/b.raw"]
+    export(each["zarr3"], tmp_path / "raw", "--include", "*.raw")
+    assert tree_of(tmp_path / "raw") == tree_of(tmp_path / "one"), "the pattern names the file type"
+    export(each["zarr3"], tmp_path / "both", "--layout", "zarr3,files", "--include", "*.raw")
+    assert sorted(tree_of(tmp_path / "both")) == ["files", "files/a", "files/a/b.raw"]
+    export(each["zarr3"], tmp_path / "png", "--include", "*.preview.png", "--include", "*/b.nc")
+    assert sorted(tree_of(tmp_path / "png")) == ["a", "a/b.nc", "a/b.preview.png"]
     export(each["zarr3"], tmp_path / "two", "--exclude", "a/b/c", "--exclude", "zarr.json")
     assert sorted(tree_of(tmp_path / "two")) == ["a", "a/b", "a/b/zarr.json", "a/zarr.json"]
     export(f"{each['zarr3']}//a/b/c", tmp_path / "three")
