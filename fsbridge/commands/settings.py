@@ -187,8 +187,14 @@ def _value(value: object, action: argparse.Action, where: str) -> bool | str | l
 def _environment(
     parser: argparse.ArgumentParser, known: Mapping[str, argparse.Action], variables: Mapping[str, str]
 ) -> Iterator[Setting]:
+    names = {option: f"{VARIABLES}{option.replace('-', '_').upper()}" for option in known}
+    others = [name for name in variables if name.startswith(VARIABLES) and name not in names.values()]
+    for name in sorted(others):  # what is like no option is not fsbridge's: Kubernetes names variables after a service
+        near = nearest(name.removeprefix(VARIABLES), [of.removeprefix(VARIABLES) for of in names.values()])
+        if near:
+            raise SetupError(f"{name}: no option is called so", f"perhaps {VARIABLES}{near}?")
     for option, action in known.items():
-        name = f"{VARIABLES}{option.replace('-', '_').upper()}"
+        name = names[option]
         text = variables.get(name)
         if text is None:
             continue

@@ -186,8 +186,20 @@ def test_what_is_wrong_in_the_environment(
 
 def test_a_service_named_fsbridge_does_no_harm(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes gives every pod variables of that kind."""
-    monkeypatch.setenv("FSBRIDGE_SERVICE_HOST", "10.0.0.1")
+    for name in ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR", "MOUNT"):
+        monkeypatch.setenv(f"FSBRIDGE_{name}", "10.0.0.1")
     assert parse() == Config("/store", "/mnt")
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("LAYOT", "LAYOUT"), ("CACHESIZE", "CACHE_SIZE"), ("ALLOW_OTHERS", "ALLOW_OTHER")]
+)
+def test_a_mistyped_variable_is_refused(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, name: str, near: str
+) -> None:
+    monkeypatch.setenv(f"FSBRIDGE_{name}", "files")
+    with pytest.raises(SetupError, match=f"FSBRIDGE_{name}: no option is called so\n  perhaps FSBRIDGE_{near}\\?"):
+        parse()
 
 
 def test_a_named_source_is_mounted_and_shown(tmp_path: Path) -> None:
