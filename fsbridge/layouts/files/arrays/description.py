@@ -136,19 +136,24 @@ def _pictures(view: View) -> str:
     return "slowest first: " + ", ".join(names[i] for i in view.picture) if names else "none"
 
 
+def _in_python(view: View, name: str, kind: object) -> str:
+    """Return the line that maps the raw file. An empty file cannot be mapped, so it is read."""
+    if not view.selection.size:
+        return f"np.fromfile({name!r}, {kind!r}).reshape({tuple(view.shape)})"
+    return f"np.memmap({name!r}, {kind!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"
+
+
 def reading_lines(view: View) -> Mapping[str, JSON]:
     """Return code that reads the raw file, by language; only Python's if the name must be quoted in the others."""
     name, dtype = f"{view.file_name}.raw", view.dtype
     if dtype is None or dtype.names is not None:  # np.dtype takes fields as tuples
         kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else _described(dtype)
-        return {"python": f"np.memmap({name!r}, {kind!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"}
+        return {"python": _in_python(view, name, kind)}
     code = f"{dtype.kind}{dtype.itemsize}"
     fast_first = [str(view.shape[i]) for i in reversed(view.natural)] or ["1"]
     slow_first = "".join(f"[{view.shape[i]}]" for i in view.natural)
     big = dtype.byteorder == ">"
-    lines: dict[str, JSON] = {
-        "python": f"np.memmap({name!r}, {dtype.str!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"
-    }
+    lines: dict[str, JSON] = {"python": _in_python(view, name, dtype.str)}
     if not view.file_name.isprintable() or any(char in view.file_name for char in "'\"\\"):
         return lines
     if code in _C_TYPES:

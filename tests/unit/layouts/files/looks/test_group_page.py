@@ -147,6 +147,27 @@ def test_a_page_links_its_members_to_their_files(store: Path) -> None:
     assert all(image.attrib["loading"] == "lazy" for image in images)
 
 
+def test_a_page_names_the_fields_of_a_compound_but_not_its_padding(tmp_path: Path) -> None:
+    padded = np.dtype({"names": ["a", "b"], "formats": ["i1", "f8"], "offsets": [0, 8], "itemsize": 16})
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["p"] = np.zeros(3, padded)
+    document = html(content(tree_of(tmp_path / "s.h5").root, "index.html"))
+    assert [text(cell) for cell in document.findall(".//td[@data-is='Type']")] == ["2 fields: a, b"]
+
+
+def test_the_line_of_python_reads_an_empty_array_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = zarr.create_group(tmp_path / "s.zarr")
+    for name, shape in (("empty", (0, 3)), ("full", (2, 3))):
+        root.create_array(name, shape=shape, chunks=(2, 3), dtype="<f4")[...] = 1
+    tree = tree_of(tmp_path / "s.zarr")
+    monkeypatch.chdir(tmp_path)
+    for name, shape in (("empty", (0, 3)), ("full", (2, 3))):
+        line = json.loads(content(tree.root, f"{name}.json"))["raw"]["python"]
+        (tmp_path / f"{name}.raw").write_bytes(content(tree.root, f"{name}.raw"))
+        found = eval(line, {"np": np})
+        assert (found.shape, found.dtype, bool((found == 1).all())) == (shape, np.dtype("<f4"), True)
+
+
 def test_pages_of_groups_below_lead_up_and_no_further_than_the_root(store: Path) -> None:
     tree = tree_of(store)
     for names, above in (((), []), (("g",), ["../index.html"]), (("g", "h"), ["../../index.html", "../index.html"])):
