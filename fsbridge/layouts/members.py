@@ -212,6 +212,29 @@ class SourceMember:
         return cast(Group, node).child(name)
 
 
+def array_at(group: SourceMember | None, path: str) -> tuple[SourceMember, Array] | None:
+    """Return the array at a path from a group, or from the root (`/a/b`), and its group; None if the path leads to none.
+
+    Links are not followed, and no path leads out of the store.
+    """
+    *above, name = path.split("/")
+    if group is not None and above and not above[0]:
+        group = group.root
+    for part in above:
+        if group is None:
+            return None
+        if part == "..":
+            group = group.above
+        elif part not in ("", "."):
+            below = group.group().child(part)
+            if isinstance(below, Link) or as_array(below) is not None:
+                return None
+            group = group.child(part, cast(Group, below))
+    node = None if group is None else group.group().child(name)
+    array = None if node is None or isinstance(node, Link) else as_array(node)
+    return None if group is None or array is None else (group, array)
+
+
 Note: TypeAlias = Callable[[Child], object]
 """Takes note of a member."""
 

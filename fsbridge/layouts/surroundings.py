@@ -26,7 +26,7 @@ from fsbridge.layouts.files.elements.pieces import FoundChunks
 from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
-from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember
+from fsbridge.layouts.members import GROUPS_ABOVE, Context, SourceMember, array_at
 from fsbridge.lru import LRU
 from fsbridge.meaning import Attributes, Meaning, Path, Values
 from fsbridge.meaning.convention import Written
@@ -201,9 +201,10 @@ class Look:
 
     def _read_array(self, name: str) -> _Part:
         try:
-            array = None if self.group is None else as_array(self.group.group().child(name))
-            if array is None:
+            found = array_at(self.group, name)
+            if found is None:
                 return _NOTHING
+            array = found[1]
             array.metadata.shown_attributes()
             values, version = self._values(array)
         except PASSING:
@@ -309,7 +310,7 @@ class Surroundings:
         return self._look.impartial
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
-        """Return a 1-D array of the group: its values (None if they are not numbers, or too many), and its attributes."""
+        """Return a 1-D array of the group or at a path: its values (None if no numbers, or too many), and its attributes."""
         beside = cast(_ArrayBeside | None, self._part(name).content)
         if beside is None or len(beside.array.metadata.shape) > 1:
             return None

@@ -175,3 +175,70 @@ def test_p12_texts_of_a_fixed_length_and_compounds_are_types_of_netcdf(tmp_path:
 
 def ncdump(file: Path) -> str:
     return subprocess.run(["ncdump", file], check=True, capture_output=True, text=True).stdout
+
+
+GROUPS = {
+    "coordinates": "/g/lat ../h/lon",
+    "grid_mapping": "/crs: /g/lat ../h/lon",
+    "ancillary_variables": "error/sd /gone ../../x",
+}
+
+
+def grouped(path: Path) -> Path:
+    """An array in a group, which names arrays of other groups by their paths, as netCDF-4 and CF 1.8 have it."""
+    with netCDF4.Dataset(path, "w") as file:
+        file.createDimension("y", 3)
+        file.createDimension("x", 4)
+        for folder, name, attributes in (
+            ("g", "lat", {"units": "degrees_north", "bounds": "lat"}),
+            ("h", "lon", {"units": "degrees_east", "ancillary_variables": "/d/t"}),
+            ("d/error", "sd", {"long_name": "deviation"}),
+            ("d", "t", GROUPS),
+        ):
+            variable = file.createGroup(folder).createVariable(name, "f4", ("y", "x"))
+            variable[:] = np.arange(12.0).reshape(3, 4) + len(folder)
+            variable.setncatts(attributes)
+        file["d"].createVariable("sd", "f4", ("y",))[:] = 7
+        file.createVariable("crs", "i4").setncatts({"grid_mapping_name": "latitude_longitude", "epsg_code": "EPSG:4258"})
+    return path
+
+
+def as_zarr(source: Path, target: Path) -> Path:
+    """The same groups as a Zarr store, written by zarr-python."""
+
+    def copy(group: Any, made: zarr.Group) -> None:
+        for name, variable in group.variables.items():
+            array = made.create_array(name, data=np.asarray(variable[...]), dimension_names=list(variable.dimensions))
+            array.attrs.update({key: variable.getncattr(key) for key in variable.ncattrs() if key != "_FillValue"})
+        for name, below in group.groups.items():
+            copy(below, made.create_group(name))
+
+    with netCDF4.Dataset(source) as file:
+        copy(file, zarr.create_group(target))
+    return target
+
+
+@pytest.mark.parametrize("kind", ["netcdf", "zarr"])
+def test_arrays_named_by_paths_are_in_the_file_and_attributes_say_how_they_are_called(
+    tmp_path: Path, mount: MountFunction, kind: str
+) -> None:
+    source = grouped(tmp_path / "s.nc")
+    if kind == "zarr":
+        source = as_zarr(source, tmp_path / "s.zarr")
+    daemon = mount(source, "--layout", "files")
+    daemon.allow(r"left out of t\.nc: (/gone|\.\./\.\./x): t names it")
+    mounted = daemon.path
+    with netCDF4.Dataset(mounted / "d" / "t.nc") as file:
+        assert set(file.variables) == {"t", "lat", "lon", "crs", "d_error_sd"}, "d/sd is another array, and not named"
+        assert {name: file["t"].getncattr(name) for name in GROUPS} == {
+            "coordinates": "lat lon", "grid_mapping": "crs: lat lon", "ancillary_variables": "d_error_sd /gone ../../x",
+        }  # fmt: skip
+        assert file["lon"].ancillary_variables == "t"
+        assert (file["lat"][0, 0], file["d_error_sd"][0, 0], file["lon"].dimensions) == (1, 7, ("y", "x"))
+        said = " ".join(file.fsbridge_left_out)
+        assert "/gone: t names it" in said
+        assert "../../x: t names it" in said
+    with xarray.open_dataset(mounted / "d" / "t.nc", engine="netcdf4") as dataset:
+        assert set(dataset["t"].coords) == {"lat", "lon"}
+    shown = subprocess.run(["ncdump", "-h", str(mounted / "d" / "t.nc")], check=True, capture_output=True, text=True).stdout
+    assert 't:coordinates = "lat lon" ;' in shown

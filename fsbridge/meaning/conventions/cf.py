@@ -6,7 +6,7 @@ Not here: how xarray and Zarr spell `_FillValue` (`xarray.py`), what netCDF-C no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -221,6 +221,23 @@ def named(attributes: Attributes) -> list[str]:
     words = [word for name in _NAMING for word in (text(attributes.get(name)) or "").split() if not word.endswith(":")]
     # "crs: x y" names coordinates as well.
     return [*words, *(word.rstrip(":") for word in (text(attributes.get(_MAPPING)) or "").split())]
+
+
+def renamed(attributes: Attributes, names: Mapping[str, str]) -> dict[str, JSON]:
+    """Return those attributes that name other arrays and change if these get new names."""
+    found: dict[str, JSON] = {}
+    for attribute in (*_NAMING, _MAPPING):
+        written = text(attributes.get(attribute)) or ""
+        words = [_renamed(word, names, attribute == _MAPPING) for word in written.split()]
+        if words != written.split():
+            found[attribute] = " ".join(words)
+    return found
+
+
+def _renamed(word: str, names: Mapping[str, str], mapping: bool) -> str:
+    if mapping and word.endswith(":"):
+        return f"{names.get(word[:-1], word[:-1])}:"
+    return names.get(word, word)
 
 
 # ---- grid mappings

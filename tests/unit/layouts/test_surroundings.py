@@ -19,7 +19,7 @@ from fsbridge.formats.open import open_source
 from fsbridge.layouts.members import Context, SourceMember
 from fsbridge.layouts.surroundings import Look, Surroundings
 from fsbridge.meaning import Axis, System
-from fsbridge.model import Group
+from fsbridge.model import Group, as_array
 
 
 @pytest.fixture
@@ -182,3 +182,38 @@ def test_p7_a_group_in_a_store_that_hangs_keeps_no_other_one_waiting(group: Sour
     goes_on.set()
     waiting.join(60)
     assert seen == [True]
+
+
+def test_arrays_at_paths_are_found_but_none_beyond_the_store_or_behind_an_array(group: SourceMember, tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s")
+    mapping = {"grid_mapping_name": "latitude_longitude", "epsg_code": "EPSG:4258"}
+    root.create_array("maps/crs", data=np.array(0), attributes=mapping)
+    zarr.create_array(str(tmp_path / "outside"), data=np.array(0), attributes=mapping)
+    found, unknown = System(4258, True), System(None, None)
+    for path, system in (
+        ("/maps/crs", found),
+        ("../maps/crs: x", found),
+        ("./../maps/../maps/crs", found),
+        ("../../outside", unknown),
+        ("/../outside", unknown),
+        ("x/crs", unknown),
+        ("/gone/crs", unknown),
+        ("/", unknown),
+    ):
+        array = root.create_array("g/a", data=np.zeros(3), attributes={"grid_mapping": path}, overwrite=True)
+        assert array.shape == (3,)
+        opened = group.group().child("a")
+        metadata = as_array(opened)
+        assert metadata is not None
+        assert around(group).meaning(metadata.metadata, ("g", "a"), False).system == system, path
+
+
+def test_a_mapping_at_a_path_is_read_again_when_it_changes(group: SourceMember, tmp_path: Path) -> None:
+    root = zarr.open_group(tmp_path / "s")
+    crs = root.create_array("crs", data=np.array(0), attributes={"epsg_code": "EPSG:4258"})
+    found = around(group)
+    assert (found.coordinate("/crs") or ((), {}))[1] == {"epsg_code": "EPSG:4258"}
+    assert found.is_current()
+    crs.attrs["epsg_code"] = "EPSG:4326"
+    assert not found.is_current()
+    assert (around(group).coordinate("../crs") or ((), {}))[1] == {"epsg_code": "EPSG:4326"}

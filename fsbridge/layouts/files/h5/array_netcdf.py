@@ -1,7 +1,8 @@
 """`NAME.nc` of one array: the array with all that its dimensions and attributes name, as one virtual netCDF file.
 
 It holds what `Dataset[[NAME]].to_netcdf()` of xarray writes: coordinates, bounds, grid mappings and so on from the array's
-group and those above, and the attributes of these groups. Not here: how a file is made (`walk.py`), `NAME.h5` (`nodes.py`).
+group and those above, or from where a path leads, and the attributes of the groups above. Not here: how a file is made
+(`walk.py`), `NAME.h5` (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.twin import Opened
 from fsbridge.layouts.files.h5.walk import Walk, Walked
-from fsbridge.layouts.members import SourceMember
-from fsbridge.meaning.conventions.cf import named
+from fsbridge.layouts.members import SourceMember, array_at
+from fsbridge.meaning.conventions.cf import named, renamed
 from fsbridge.meaning.conventions.netcdf import too_long
 from fsbridge.metadata import JSON, Origin
-from fsbridge.model import Array, Link, as_array
+from fsbridge.model import Array
 
 log = logging.getLogger(__name__)
 
@@ -49,18 +50,19 @@ def _written(walk: Walk, array: OpenArray, view: View) -> Walked:
     beside = _Beside(array, view.selection)
     with walk:
         walk.owner("", beside.attributes())
-        walk.array(array, view, f"/{array.name}", partial(_opened, array, view))
-        left_out: list[str] = []
-        for other in beside.arrays():
+        others = list(beside.arrays())
+        walk.array(array, view, f"/{array.name}", partial(_opened, array, view), beside.changed(array))
+        for name, other in others:
             part = other.view(beside.selection(other))
             try:
-                walk.array(other, part, f"/{other.name}", partial(_opened, other, part))
+                walk.array(other, part, f"/{name}", partial(_opened, other, part), beside.changed(other))
             except PASSING:
                 raise
             except FsbridgeError as error:
-                left_out.append(f"{other.name}: {error}")
-                log.warning("%s is left out of %s.%s: %s", printable(other.name), printable(view.name), NC.suffix, error)
-        return walk.finished(left_out, beside.seen)
+                beside.left_out.append(f"{name}: {error}")
+        for reason in beside.left_out:
+            log.warning("left out of %s.%s: %s", printable(view.name), NC.suffix, printable(reason))
+        return walk.finished(beside.left_out, beside.seen)
 
 
 def _opened(array: OpenArray, view: View) -> Opened:
@@ -68,10 +70,16 @@ def _opened(array: OpenArray, view: View) -> Opened:
 
 
 class _Beside:
-    """Finds all that an array names, and what that names. `seen`: all that was looked at, so that changes can be found."""
+    """Finds all that an array names, and what that names. Names may be paths, whose arrays get names of this one group.
+
+    `seen`: all that was looked at, so that changes can be found; `left_out`: paths that lead to no array, with reasons.
+    """
 
     def __init__(self, array: OpenArray, selection: Selection) -> None:
         self.seen: list[Origin] = []
+        self.left_out: list[str] = []
+        self._names = {array.names: array.name}  # in the file, by path
+        self._called: dict[tuple[str, ...], dict[str, str]] = {}  # what an array's attributes call others, and their names
         self._array = array
         self._group = array.surroundings.group
         self._picks = {
@@ -90,22 +98,46 @@ class _Beside:
             group = group.above
         return found
 
-    def arrays(self) -> Iterator[OpenArray]:
-        """Yield the arrays besides the first one."""
-        known, waiting = {self._array.name}, [self._array]
+    def arrays(self) -> Iterator[tuple[str, OpenArray]]:
+        """Yield the arrays besides the first one, and their names in the file."""
+        waiting = [self._array]
         while waiting:
             array = waiting.pop(0)
             axes = zip(array.axes, array.metadata.shape, strict=True)
             lengths = {axis.name: length for axis, length in axes if axis.name is not None}
-            for name in (*lengths, *named(array.metadata.shown_attributes())):
-                if name in known or "/" in name or too_long(name) is not None:
+            called = self._called[array.names] = dict[str, str]()
+            for reference in dict.fromkeys((*lengths, *named(array.metadata.shown_attributes()))):
+                other = self._find(array, reference)
+                if other is None or (reference in lengths and other.metadata.shape != (lengths[reference],)):
                     continue
-                other = self._find(name)
-                if other is None or (name in lengths and other.metadata.shape != (lengths[name],)):
-                    continue
-                known.add(name)
-                waiting.append(other)
-                yield other
+                name = self._names.get(other.names)
+                if name is None:
+                    name = self._name(other)
+                    if name is None or (reference in lengths and name != reference):
+                        continue  # another array is the coordinate of this dimension
+                    self._names[other.names] = name
+                    waiting.append(other)
+                    yield name, other
+                called[reference] = name
+
+    def changed(self, array: OpenArray) -> Mapping[str, JSON]:
+        """Return the attributes of an array that name others by paths, with the names in the file instead."""
+        return renamed(array.metadata.shown_attributes(), self._called[array.names])
+
+    def _name(self, other: OpenArray) -> str | None:
+        """Return the name of another array in the file: its own, else its path; None if netCDF has room for neither."""
+        for name in (other.name, "_".join(other.names)):
+            if too_long(name) is None and name not in self._names.values() and not self._hides(other, name):
+                return name
+        self.left_out.append(f"{'/'.join(('', *other.names))}: its name is too long for netCDF, or taken")
+        return None
+
+    def _hides(self, other: OpenArray, name: str) -> bool:
+        """True if an array under that name would be taken for the one that the first array knows by it, or its dimension."""
+        if name in self._picks and (not other.axes or other.axes[0].name != name):
+            return True
+        known = self._near(self._array, name)
+        return known is not None and known.names != other.names
 
     def selection(self, other: OpenArray) -> Selection:
         """Return the part of another array that belongs to the region of the first one: equal dimensions are cut alike."""
@@ -116,30 +148,45 @@ class _Beside:
         other, pick = self._picks.get(name, (None, None))
         return pick if name is not None and pick is not None and other == length else Pick(0, 1, length)
 
-    def _find(self, name: str) -> OpenArray | None:
-        """Open the array of that name in the array's group, else in the nearest group above that has one."""
-        group = self._group
+    def _find(self, array: OpenArray, reference: str) -> OpenArray | None:
+        """Open the array that an array calls so: by its name, or by its path from the root or from the array's group."""
+        if "/" not in reference:
+            return None if too_long(reference) is not None else self._near(array, reference)
+        group = array.surroundings.group
+        found = None if group is None else self._at(group, reference)
+        if found is None:
+            reason = f"{reference}: {array.name} names it, but there is no such array in the store"
+            self.left_out.extend(() if reason in self.left_out else (reason,))
+        return found
+
+    def _near(self, array: OpenArray, name: str) -> OpenArray | None:
+        """Open the array of that name in the group of an array, else in the nearest group above that has one."""
+        group = array.surroundings.group
         while group is not None:
-            array = _member(group, name)
-            self.seen.append(SeenMember(group, name, None if array is None else array.version))
-            if array is not None:
-                return self._array.beside(group, name, array)
+            found = self._at(group, name)
+            if found is not None:
+                return found
             group = group.above
         return None
+
+    def _at(self, group: SourceMember, path: str) -> OpenArray | None:
+        found = _array_at(group, path)
+        self.seen.append(SeenMember(group, path, None if found is None else found[1].version))
+        return None if found is None else self._array.beside(found[0], path.rpartition("/")[2], found[1])
 
 
 @dataclass(frozen=True, slots=True)
 class SeenMember:
-    """An array that was looked for in a group, by its version; None if there was none."""
+    """An array that was looked for at a path from a group, by its version; None if there was none."""
 
     group: SourceMember
-    name: str
+    path: str
     version: Hashable
 
     def current(self) -> bool:
         """True if the same array is there, or still none."""
-        array = _member(self.group, self.name)
-        return self.version == (None if array is None else array.version)
+        found = _array_at(self.group, self.path)
+        return self.version == (None if found is None else found[1].version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +201,14 @@ class SeenAttributes:
         return self.state == hash(repr(_attributes(self.group)))
 
 
-def _member(group: SourceMember, name: str) -> Array | None:
-    """Return the array of that name in a group; None if there is none that can be opened."""
+def _array_at(group: SourceMember, path: str) -> tuple[SourceMember, Array] | None:
+    """Return the array at a path from a group, and its group; None if there is none that can be opened."""
     try:
-        node = group.group().child(name)
+        return array_at(group, path)
     except PASSING:
         raise
     except FsbridgeError:
         return None
-    return None if isinstance(node, Link) else as_array(node)
 
 
 def _attributes(group: SourceMember) -> Mapping[str, JSON]:

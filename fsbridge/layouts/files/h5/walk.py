@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 MAX_OBJECTS = 100_000
 """Most objects of one virtual file. A limit is needed because hard links of HDF5 can form cycles."""
 
+_NONE: Mapping[str, JSON] = {}
+
 _WEIGHT_BYTES = 512
 """Bytes kept for an array or a group."""
 
@@ -228,12 +230,15 @@ class Walk:
 
     # ---- arrays
 
-    def array(self, array: OpenArray, view: View, path: str, opener: Callable[[], Opened]) -> None:
-        """Add an array, or a region of it. `opener` opens it when its elements are read."""
+    def array(
+        self, array: OpenArray, view: View, path: str, opener: Callable[[], Opened], changed: Mapping[str, JSON] = _NONE
+    ) -> None:
+        """Add an array, or a region of it. `opener` opens it when its elements are read; `changed`: other attributes."""
         self._room()
         if array.metadata.varlength:
             raise TooLarge("the blocks have varying numbers of elements")
         item = spec.dataset(view, path, self._netcdf)
+        item["attributes"] = {**cast(Mapping[str, JSON], item["attributes"]), **changed}
         if spec.stored(view).items:
             item["items"] = self._items(array, view)
         else:
