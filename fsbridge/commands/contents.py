@@ -27,6 +27,7 @@ from fsbridge.layouts.surroundings import Look, Surroundings
 from fsbridge.links import dead_end, follow
 from fsbridge.meaning import Meaning
 from fsbridge.meaning.convention import Written
+from fsbridge.meaning.conventions.netcdf import without_notes
 from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.meaning.reading import read_array
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Format, Index
@@ -184,7 +185,7 @@ def _group(path: str, group: Group, depth: int, survey: _Survey, at: SourceMembe
     children: list[Child] = []
     others: list[OtherFile] = []
     try:
-        attributes = dict(group.attributes())
+        attributes = without_notes(group.attributes())
     except (FsbridgeError, OSError) as error:
         reason = _reason(error)
     try:

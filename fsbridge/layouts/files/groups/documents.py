@@ -16,6 +16,7 @@ from fsbridge.layouts.files.groups.surroundings import OpenGroup, is_pyramid
 from fsbridge.layouts.files.groups.tables import columns_of, has_order
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.nodes import DocumentFile
+from fsbridge.meaning.conventions.netcdf import without_notes
 from fsbridge.meaning.reading import read_group
 from fsbridge.metadata import JSON
 
@@ -37,7 +38,7 @@ def _describe(shown: OpenGroup) -> bytes:
         "path": "/" + "/".join(member.names),
         "kind": "group",
         "format": member.context.format_at(member.names).name,
-        "attributes": dict(shown.group.attributes()),
+        "attributes": without_notes(shown.group.attributes()),
     }
     table = _describe_table(shown)
     found = {name: about for name, about in (("pyramid", pyramid), ("table", table)) if about is not None}

@@ -26,6 +26,7 @@ from fsbridge.layouts.files.looks.values import Values
 from fsbridge.layouts.members import Opener, has_child, openers
 from fsbridge.layouts.nodes import DocumentFile, file_name
 from fsbridge.layouts.surroundings import Look
+from fsbridge.meaning.conventions.netcdf import without_notes
 from fsbridge.meaning.conventions.xarray import legible
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
@@ -48,7 +49,7 @@ def _group_page(shown: OpenGroup, seen: Rows | None = None) -> bytes:
     group, member, store, damage = shown.group, shown.path.member, shown.store, None
     attributes: Mapping[str, JSON] = {}
     try:
-        attributes = group.attributes()
+        attributes = without_notes(group.attributes())
     except (FsbridgeError, OSError) as error:
         if not is_lasting(error):
             raise
