@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fsbridge.codecs import Decoder
 from fsbridge.errors import Unsupported
+from fsbridge.installing import install
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,7 +81,7 @@ class Parameters:
 class Library:
     """A library that the plain installation lacks: the name of its distribution, and the extra that installs it.
 
-    `before`: a command that makes it installable.
+    `before`: a command that makes it installable, for what is compiled.
     """
 
     name: str
@@ -99,9 +100,8 @@ class Library:
 
     @property
     def install(self) -> str:
-        """The command for it. Nothing is on an index under the name of this project."""
-        first = f"{self.before}; " if self.before else ""
-        return f"{first}pip install {self.name}, beside fsbridge"
+        """The command that installs it here."""
+        return install(self.name, self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ def _load(name: str) -> Any:
 LZALLRIGHT, PCODEC, ZFPY = Library("lzallright", "codecs"), Library("pcodec", "codecs"), Library("zfpy", "codecs")
 BLOSC2, IMAGECODECS = Library("blosc2", "blosc2"), Library("imagecodecs", "images")
 FLAC, WAVPACK = (
-    Library("flac-numcodecs", "ephys"),
-    Library("wavpack-numcodecs", "ephys", "apt-get install wavpack libwavpack-dev"),
+    Library("flac-numcodecs", "ephys", "apt-get install gcc python3-dev"),
+    Library("wavpack-numcodecs", "ephys", "apt-get install gcc python3-dev wavpack libwavpack-dev"),
 )
 HDF5PLUGIN = Library("hdf5plugin", "hdf5plugin")
 """Plug-ins that HDF5 loads in its child process."""

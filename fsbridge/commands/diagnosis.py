@@ -24,6 +24,7 @@ from typing import Literal
 from fsbridge import __version__
 from fsbridge.codecs.table import Codec, libraries
 from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.installing import install, repair
 
 State = Literal["ok", "note", "bad"]
 """States of a finding: good; worth knowing, but a mount works; something does not work."""
@@ -163,8 +164,7 @@ def _imports() -> Iterator[Diagnosis]:
     if done.returncode:
         reason = done.stderr.strip().rpartition("\n")[2] or f"Python ended with {done.returncode}"
         name = next((name for name in LIBRARIES if name.replace("-", "_") in reason), "")
-        again = f"{sys.executable} -m pip install --force-reinstall {name or ' '.join(LIBRARIES)}"
-        mend = "apt-get install fuse3 libfuse3-dev" if "libfuse" in reason else again
+        mend = "as root: apt-get install fuse3" if "libfuse" in reason else repair([name] if name else LIBRARIES)
         yield Diagnosis("libraries", "bad", f"cannot be loaded: {reason}", mend)
 
 
@@ -178,7 +178,7 @@ def _libraries() -> Iterator[Diagnosis]:
     yield Diagnosis("versions", "ok", ", ".join(found))
     if missing:
         words = f"not installed: {', '.join(missing)}"
-        yield Diagnosis("libraries", "bad", words, f"{sys.executable} -m pip install {' '.join(missing)}")
+        yield Diagnosis("libraries", "bad", words, repair(missing))
 
 
 def versions() -> list[str]:
@@ -212,9 +212,8 @@ def _optional() -> Iterator[Diagnosis]:
         try:
             yield Diagnosis(name, "ok", f"{version(name)}, for {use}")
         except PackageNotFoundError:
-            before = next((f"{one.before}; " for one in libraries() if one.name == name and one.before), "")
-            mend = f"{before}{sys.executable} -m pip install {name}"
-            yield Diagnosis(name, "note", f"is not installed, but needed for: {use}", mend)
+            before = next((one.before for one in libraries() if one.name == name), "")
+            yield Diagnosis(name, "note", f"is not installed, but needed for: {use}", install(name, before))
 
 
 def _files() -> Iterator[Diagnosis]:

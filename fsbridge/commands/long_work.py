@@ -15,6 +15,7 @@ from fsbridge.commands.arguments import Parser
 from fsbridge.commands.output import Progress
 from fsbridge.commands.sources import CommandLine, Problems, report
 from fsbridge.errors import SetupError
+from fsbridge.installing import install
 
 if TYPE_CHECKING:
     from fsbridge.unmounted.units import Doers, Work, WorkSources
@@ -71,8 +72,7 @@ class LongWork:
             try:
                 from fsbridge.unmounted.cluster import Cluster
             except ImportError as error:
-                hint = "pip install distributed, beside fsbridge"
-                raise SetupError(f"--dask needs the package distributed: {error}", hint) from None
+                raise SetupError(f"--dask needs the package distributed: {error}", install("distributed")) from None
             return Cluster(sources, self._args.dask)
         from fsbridge.unmounted.units import Threads
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from fsbridge.config import SPILL_DIR, Config
 from fsbridge.errors import SetupError
+from fsbridge.installing import distribution, repair
 
 USAGE, SYSTEM, INTERNAL, INTERRUPTED, FAILED = 1, 2, 4, 8, 32
 """Exit codes of mount(8): wrong invocation or permission; system error; bug; interrupted by the user; mount failure."""
@@ -134,7 +135,10 @@ def _check_spill(directory: str) -> None:
 
 def unloadable(error: ImportError) -> SetupError:
     """Return the error for a library that is missing or can no longer be loaded, as after an upgrade of the system."""
-    hint = f"install fsbridge into this Python with pip ({sys.executable}); a missing libfuse3 with: apt-get install fuse3"
+    name = distribution(error.name or "")
+    hint = f"install fsbridge again into this Python: {sys.executable}" if name is None else repair([name])
+    if "libfuse" in str(error):
+        hint = f"as root: apt-get install fuse3; after an upgrade of the system: {repair(['pyfuse3'])}"
     if "fuse" in str(error):
         hint += f"; {WITHOUT}"
     return SetupError(f"Python cannot load what fsbridge needs: {error}", hint, SYSTEM)

@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -24,6 +23,7 @@ from fsbridge.children import landlock
 from fsbridge.commands import diagnosis
 from fsbridge.commands.diagnosis import Diagnosis
 from fsbridge.errors import SetupError
+from fsbridge.installing import repair
 from fsbridge.mount import preflight
 from fsbridge.store.local import descriptors
 
@@ -86,9 +86,9 @@ FAULTS: list[tuple[str, Callable[[pytest.MonkeyPatch], object], str, str, str]] 
         lambda p: p.setattr(diagnosis, "IMPORTED", "raise ImportError('libfuse3.so.3: no such file')"),
         "bad",
         "libfuse3.so.3",
-        "apt-get install fuse3 libfuse3-dev",
+        "apt-get install fuse3",
     ),
-    ("zfpy", lambda p: p.setattr(diagnosis, "version", not_installed), "note", "compressed by zfpy", "-m pip install zfpy"),
+    ("zfpy", lambda p: p.setattr(diagnosis, "version", not_installed), "note", "compressed by zfpy", "-m pip install 'zfpy"),
     ("open files", lambda p: p.setattr(resource, "getrlimit", lambda _: (64, 4096)), "note", "64 at most", "ulimit -n 4096"),
     ("clock", lambda p: p.setattr(time, "time", lambda: 1e9), "bad", "before fsbridge was installed", "set-ntp true"),
     ("log", lambda p: p.setattr(preflight, "SYSLOG", "/nowhere"), "note", "no syslog", "--log-file"),
@@ -136,9 +136,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = version
     monkeypatch.setattr(diagnosis, "version", lambda name: not_installed(name) if name == "lmdb" else real(name))
     missing = [finding for finding in diagnosis._libraries() if finding.state == "bad"]
-    assert [(finding.words, finding.mend) for finding in missing] == [
-        ("not installed: lmdb", f"{sys.executable} -m pip install lmdb")
-    ]
+    assert [(finding.words, finding.mend) for finding in missing] == [("not installed: lmdb", repair(["lmdb"]))]
 
 
 def test_a_stale_mount_is_found(tmp_path: Path, mount: MountFunction, monkeypatch: pytest.MonkeyPatch) -> None:

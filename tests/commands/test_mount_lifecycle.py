@@ -264,7 +264,8 @@ def test_a_library_that_cannot_be_loaded_is_one_line(missing: str, words: list[s
     assert (done.returncode, done.stdout) == (2, "")
     first, second = done.stderr.splitlines()
     assert first == f"fsbridge: Python cannot load what fsbridge needs: import of {missing} halted; None in sys.modules"
-    assert second.startswith("  install fsbridge into this Python with pip (")
+    assert second.startswith(f"  {sys.executable} -m pip install --force-reinstall --no-cache-dir ")
+    assert f" '{missing}>=" in second
 
 
 def test_no_dev_fuse(fake: FakeMount) -> None:

@@ -41,6 +41,7 @@ LAYERS = [
     {"threads"},
     {"asking"},
     {"errors"},
+    {"installing"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
@@ -51,8 +52,8 @@ SEES = {
     "layouts": _MODEL | {"meaning", "asking", "tree", "decoded", "config", "errors", "links", "lru"},
     "formats": _MODEL | {"meaning", "asking", "store", "codecs", "children", "config", "errors", "links", "lru"},
     "children": {"asking", "errors"},
-    "codecs": {"errors"},
-    "store": {"asking", "config", "errors", "lru"},
+    "codecs": {"errors", "installing"},
+    "store": {"asking", "config", "errors", "installing", "lru"},
     "decoded": {"asking", "tree", "metadata", "model", "config", "errors"},
     "links": {"errors", "model"},
     "meaning": _MODEL,

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fsbridge import __version__
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, SetupError, Unreachable
+from fsbridge.installing import install
 from fsbridge.store.remote.library import library
 from fsbridge.store.remote.urls import Location, region_of
 
@@ -222,7 +223,7 @@ class Profile:
         try:
             self._provider = self._by_boto3()
         except ImportError:
-            hint = "pip install boto3, beside fsbridge; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            hint = f"{install('boto3')}; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             raise SetupError(f"profile {name} needs boto3, which is not installed", hint) from None
         except Exception as error:
             raise SetupError(f"profile {name}: {type(error).__name__}: no usable credentials in it") from None

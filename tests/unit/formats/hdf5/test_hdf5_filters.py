@@ -341,7 +341,7 @@ def test_p5_plugins_come_from_nowhere_else(tmp_path: Path, monkeypatch: pytest.M
         for name, (number, _, _) in HEAVY.items():
             found = array(source, name)
             out = memoryview(bytearray(found.metadata.chunk_bytes((0, 0)) or 0))
-            with pytest.raises(Unsupported, match=rf"(?i){name} \({number}\) needs a plug-in: pip install hdf5plugin"):
+            with pytest.raises(Unsupported, match=rf"(?i){name} \({number}\) needs a plug-in: .*pip install .?hdf5plugin"):
                 found.chunks.read_into((0, 0), found.chunks.find((0, 0)), out)
             assert found.metadata.refused is not None
     with opened(tmp_path / "heavy.h5", hdf5_plugins=(hdf5plugin.PLUGIN_PATH,)) as source:
@@ -386,7 +386,7 @@ def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unsupported, match="only up to"):
         lzo().decode(packed, 1 << 20, 1 << 20, None)
     monkeypatch.setitem(sys.modules, "lzallright", None)
-    with pytest.raises(Unsupported, match="pip install lzallright"):
+    with pytest.raises(Unsupported, match=r"pip install .?lzallright"):
         table.filter_decoder(305, ())
 
 

@@ -27,6 +27,7 @@ from fsbridge.formats import dtypes
 from fsbridge.formats.open import Opening
 from fsbridge.formats.zarr3.fill_values import fill_bytes, fill_spelling
 from fsbridge.formats.zarr3.types import NARROW, parse_type
+from fsbridge.installing import install
 from fsbridge.layouts.zarr3 import array_document as shown_document
 from fsbridge.metadata import ArrayMetadata
 from fsbridge.store.local import LocalStore
@@ -380,7 +381,7 @@ def test_a_missing_library_is_named_with_the_command_that_helps(
     codecs = [named(f"numcodecs.{codec}")]
     array = root_array(write(tmp_path, array_document(data_type="float32", codecs=codecs), {"c/0": b"x"}))
     assert array.metadata.refused is not None
-    assert array.metadata.refused.endswith(f"is not installed: pip install {codec}, beside fsbridge")
+    assert array.metadata.refused.endswith(f"is not installed: {install(codec)}")
     with pytest.raises(Unsupported, match=rf"{codec}.*pip install"):
         array.chunks.read_all((0,), array.chunks.find((0,)), 1 << 26)
 
