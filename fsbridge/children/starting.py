@@ -57,6 +57,13 @@ class Starter:
         self._control: socket.socket | None = None
         self._living: set[int] = set()
 
+    def begin(self) -> None:
+        """Start the process if it does not run, and wait until it can fork. It needs no file of the package any more."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._control is None:
+                self._launch()
+        self.reap(1)  # no child of that process, which therefore answers at once
+
     def start(self, sock: socket.socket) -> tuple[int, int]:
         """Start a child that serves `sock`.
 

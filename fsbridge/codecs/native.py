@@ -132,6 +132,7 @@ def give_freed_memory_back() -> None:
 
 def warm_up() -> None:
     """Import everything that a first read may need. An idle worker thread calls this."""
+    jenkins()
     blosc()
     lz4()
     zstd()

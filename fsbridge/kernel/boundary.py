@@ -61,6 +61,9 @@ _EXPECTED = (
 
 _EXPECTED_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ESTALE})
 
+REPLACED = "the package was removed or replaced under this mount: unmount it, and mount again"
+"""What is said when something cannot be imported any more (`mount/loading.py`)."""
+
 _OF_THE_KERNEL = 512
 """Errnos from this number on are internal to the kernel (ENOTSUPP), but some file systems return them.
 
@@ -139,6 +142,9 @@ class Reporter:
         if isinstance(error, MemoryError):
             self._warn(path(), "there is not enough memory; a smaller --cache-size may help", errno.ENOMEM)
             return errno.ENOMEM
+        if isinstance(error, ImportError):
+            self._warn(path(), f"{error}; {REPLACED}", errno.EIO)
+            return errno.EIO
         self.unexpected += 1
         self._counters.failed(path(), errno.EIO, f"unexpected {type(error).__name__} in {what}, a bug: the log has more")
         if self._speak(what, type(error).__name__):

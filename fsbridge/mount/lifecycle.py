@@ -193,9 +193,10 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
     `ready` gets the warnings that were logged while the store was opened.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
-    from fsbridge.codecs.native import give_freed_memory_back, keep_freed_memory, warm_up
+    from fsbridge.codecs.native import give_freed_memory_back, keep_freed_memory
     from fsbridge.mount.control import Control
     from fsbridge.mount.daemon import Daemon
+    from fsbridge.mount.loading import load
     from fsbridge.mount.logs import Log, Warnings, open_log
 
     keep_freed_memory()
@@ -224,7 +225,8 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Se
                 give_freed_memory_back()
 
             starting.begin()
-            daemon = Daemon(config, tree.root, partial(ready, warned.lines), warm_up, reload, give_back, tree.cache)
+            more = partial(load, config, tree.format)
+            daemon = Daemon(config, tree.root, partial(ready, warned.lines), more, reload, give_back, tree.cache)
             if accesses is not None:
                 daemon.report.log_accesses(accesses)
             control = Control(_facts(config, tree), daemon.report.answers())

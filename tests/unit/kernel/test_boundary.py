@@ -208,6 +208,13 @@ def test_p8_want_of_memory_is_enomem_and_no_bug(handler: str, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
+def test_p8_a_module_that_has_gone_is_eio_with_what_to_do(handler: str, caplog: pytest.LogCaptureFixture) -> None:
+    code, filesystem = outcome(handler, ModuleNotFoundError("No module named 'nibabel'"))
+    assert (code, filesystem.reporter.unexpected) == (errno.EIO, 0)
+    assert "No module named 'nibabel'; the package was removed or replaced under this mount" in caplog.text
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
 def test_p8_an_oserror_is_its_errno_or_eio(handler: str, caplog: pytest.LogCaptureFixture) -> None:
     assert outcome(handler, OSError(None))[0] == errno.EIO
     code, filesystem = outcome(handler, OSError(errno.ESTALE, "stale"))

@@ -13,7 +13,7 @@ from queue import Full, Queue
 from typing import Any, TypeAlias
 
 from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
-from fsbridge.children.starting import Program
+from fsbridge.children.starting import Program, starter
 from fsbridge.errors import CorruptData, TimedOut, anew
 from fsbridge.layouts.files.h5.child import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.metadata import JSON
@@ -24,6 +24,12 @@ WRITER = Program(
     (("HDF5_USE_FILE_LOCKING", "FALSE"), ("HDF5_PLUGIN_PRELOAD", "::")),  # as in the process that reads HDF5
     without="HDF5_",
 )
+
+
+def start_writer() -> None:
+    """Start the process that writers are forked from. Else it starts when the first file is wanted."""
+    starter(WRITER).begin()
+
 
 _WAITING = 4
 """Most batches of objects that wait for the process."""
