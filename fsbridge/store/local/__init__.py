@@ -146,7 +146,7 @@ class LocalStore(Store):
 
     def _allow_damaged(self, key: Key, error: OSError, refused: _Refused) -> None:
         """Let a listing continue after a damaged member; raise `error` if it is another one, or after too many of them."""
-        if error.errno not in _DAMAGED or sum(isinstance(found, OSError) for found in refused) >= DAMAGED_MEMBERS:
+        if error.errno not in _DAMAGED or sum(isinstance(damage, OSError) for damage in refused) >= DAMAGED_MEMBERS:
             raise error
         refused.append(named(error, self.describe(key)))
 
@@ -170,20 +170,20 @@ class LocalStore(Store):
             fd = self._files.open(key, LOOK | os.O_DIRECTORY)
         except NotFound:
             return dict.fromkeys(names)
-        found: dict[str, Stat | None] = {}
+        by_name: dict[str, Stat | None] = {}
         try:
             for name in names:
                 try:
                     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:
-                    found[name] = None
+                    by_name[name] = None
                 except OSError:
                     continue
                 else:
                     if stat_module.S_ISREG(status.st_mode):
-                        found[name] = stat_of(status)
+                        by_name[name] = stat_of(status)
             # Another directory may have taken its place, and its members may have been removed since.
-            return found if identity(self.stat(key)) == identity(stat_of(os.fstat(fd))) else {}
+            return by_name if identity(self.stat(key)) == identity(stat_of(os.fstat(fd))) else {}
         finally:
             os.close(fd)
 
@@ -210,49 +210,49 @@ class LocalStore(Store):
 
         def look(key: Key) -> Sequence[Member]:
             try:
-                found = self.stat(key)
+                stat = self.stat(key)
             except Special:
                 return ()
             except (FsbridgeError, OSError) as error:
                 if isinstance(error, FsbridgeError):
                     refused.append(error)
                 return (Member(key.name, False, stat_of(links[key]), True),)
-            return (Member(key.name, found.is_dir, found),)
+            return (Member(key.name, stat.is_dir, stat),)
 
-        for key, found in zip(links, self._links.answers(list(links), look, lambda _: False), strict=True):
-            if found is None:
+        for key, members in zip(links, self._links.answers(list(links), look, lambda _: False), strict=True):
+            if members is None:
                 yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True))
             else:
-                yield from found
+                yield from members
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """Return mtimes by one call each: the directory is opened once, and only links are resolved beneath the root."""
         asking.before_waiting()
         fd = self._files.open(key, LOOK | os.O_DIRECTORY)
-        found: list[int | None] = []
+        times: list[int | None] = []
         refused: _Refused = []
         try:
             for name in names:
                 try:
                     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:
-                    found.append(None)
+                    times.append(None)
                     continue
                 except OSError as error:
                     self._allow_damaged(key / name, error, refused)
-                    found.append(_UNKNOWN.mtime_ns)
+                    times.append(_UNKNOWN.mtime_ns)
                     continue
                 if stat_module.S_ISLNK(status.st_mode):
                     shown = self._shown(key / name, status, refused)
-                    found.append(None if shown is None else shown.mtime_ns)
+                    times.append(None if shown is None else shown.mtime_ns)
                 else:
-                    found.append(status.st_mtime_ns)
+                    times.append(status.st_mtime_ns)
         except OSError as error:
             raise named(error, self.describe(key)) from None
         finally:
             os.close(fd)
             _warn(refused)
-        return found
+        return times
 
     def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:
         """Return the stat that a link is listed with; None if it leads to a FIFO, socket or device."""

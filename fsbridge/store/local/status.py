@@ -91,7 +91,7 @@ def _points() -> list[bytes]:
             points = [line.split(b" ", 5)[4] for line in lines]
     except OSError:
         return []
-    return [_octal.sub(lambda found: bytes((int(found[1], 8),)), point) for point in points]
+    return [_octal.sub(lambda match: bytes((int(match[1], 8),)), point) for point in points]
 
 
 TICK_NS = 20_000_000
@@ -149,9 +149,9 @@ def is_other(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() or entry.is_dir(follow_symlinks=False)
 
 
-def identity(found: Stat) -> Hashable:
+def identity(stat: Stat) -> Hashable:
     """Return what identifies an object or directory and stays the same after writes to it: its device and inode."""
-    return cast("tuple[int, ...]", found.version)[:2]
+    return cast("tuple[int, ...]", stat.version)[:2]
 
 
 def same(before: Status, after: Status) -> bool:

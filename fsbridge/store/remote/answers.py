@@ -95,23 +95,23 @@ def is_version(stat: Stat, etag: str) -> bool:
     return isinstance(stat.version, tuple) and stat.version[0] == etag_number(unquoted(etag))
 
 
-def is_settled(found: Object) -> bool:
+def is_settled(meta: Object) -> bool:
     """Tell whether no other bytes can have the object's version, whatever the server's clock says."""
-    etag = found.etag
+    etag = meta.etag
     of_bytes = etag is not None and not is_weak(etag) and (len(etag) >= DIGEST_CHARS or etag.startswith(_CLOUD))
-    return of_bytes or abs(time.time() - found.mtime_ns / 1e9) > COARSE_SECONDS
+    return of_bytes or abs(time.time() - meta.mtime_ns / 1e9) > COARSE_SECONDS
 
 
-def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -math.inf) -> Stat:
+def stat_of(meta: Object, clock: ServerClock | None = None, asked: float = -math.inf) -> Stat:
     """Return an object's stat. Its version has a hash of the ETag, and size and time for servers that have no ETag.
 
     `clock`: the server's, for an object that was `asked` for just now (`time.monotonic`).
     """
-    settled = is_settled(found)
+    settled = is_settled(meta)
     if not settled and clock is not None:
-        settled = clock.has_passed(found.mtime_ns, asked)
-        clock.note(found.mtime_ns)
-    return Stat(False, found.size, found.mtime_ns, (etag_number(found.etag), found.size, found.mtime_ns), settled)
+        settled = clock.has_passed(meta.mtime_ns, asked)
+        clock.note(meta.mtime_ns)
+    return Stat(False, meta.size, meta.mtime_ns, (etag_number(meta.etag), meta.size, meta.mtime_ns), settled)
 
 
 # ---- what is remembered

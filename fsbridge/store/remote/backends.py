@@ -196,7 +196,7 @@ def region_in_profile(profile: str = "") -> str:
 
 def _settings(profile: str) -> dict[str, str]:
     """Return the settings of a profile in the two files. Files that are missing or cannot be parsed are ignored."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     section = profile if profile == "default" else f"profile {profile}"
     for variable, file, name in (
         ("AWS_CONFIG_FILE", "config", section),
@@ -206,8 +206,8 @@ def _settings(profile: str) -> dict[str, str]:
         with contextlib.suppress(OSError, configparser.Error, UnicodeError):
             parser.read(os.environ.get(variable) or os.path.expanduser(f"~/.aws/{file}"), "utf-8")
         if parser.has_section(name):
-            found.update(parser.items(name))
-    return found
+            settings.update(parser.items(name))
+    return settings
 
 
 class Profile:
@@ -231,13 +231,13 @@ class Profile:
 
     def _written(self) -> S3Credential | None:
         """Return the profile's keys if it has plain ones and nothing that takes their place."""
-        found = _settings(self._name)
-        if not all(found.get(key) for key in _KEYS) or any(key in found for key in _NEEDS_BOTO3):
+        settings = _settings(self._name)
+        if not all(settings.get(key) for key in _KEYS) or any(key in settings for key in _NEEDS_BOTO3):
             return None
         return {
-            "access_key_id": found[_KEYS[0]],
-            "secret_access_key": found[_KEYS[1]],
-            "token": found.get("aws_session_token") or None,
+            "access_key_id": settings[_KEYS[0]],
+            "secret_access_key": settings[_KEYS[1]],
+            "token": settings.get("aws_session_token") or None,
             "expires_at": datetime.now(UTC) + GOOD_FOR,
         }
 

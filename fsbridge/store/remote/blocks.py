@@ -90,38 +90,38 @@ class BlockCache:
 
     def find(self, key: str, span: Range = WHOLE) -> tuple[Object, Stored] | None:
         """Return the version and the bytes of a block, if there is one."""
-        found = self._read(key, span, None)
-        if found is not None and len(found[1]) <= LOOKED_BYTES:
-            self._looked = (self._name(key, span), *found)
-        return found
+        block = self._read(key, span, None)
+        if block is not None and len(block[1]) <= LOOKED_BYTES:
+            self._looked = (self._name(key, span), *block)
+        return block
 
     def get(self, key: str, etag: str | None, size: int, span: Range = WHOLE) -> Stored | None:
         """Return the bytes of a block if it is present in that version.
 
         `size` is the object's, which its ETag should determine.
         """
-        found = None if etag is None else self._read(key, WHOLE if span == (0, size) else span, etag)
-        return None if found is None or found[0].size != size else found[1]
+        block = None if etag is None else self._read(key, WHOLE if span == (0, size) else span, etag)
+        return None if block is None or block[0].size != size else block[1]
 
-    def keep(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> None:
+    def keep(self, meta: Object, data: Stored, start: int = 0, block: int = 0) -> None:
         """Keep the bytes of an object from `start`, in blocks of `block` bytes or as one."""
-        if not stat_of(found).settled:
+        if not stat_of(meta).settled:
             return  # another version might have the same ETag
         for at in range(0, len(data), block or len(data) or 1):
             part = data[at : at + block] if block else data
-            self.put(found, part, WHOLE if len(part) == found.size else (start + at, len(part)))
+            self.put(meta, part, WHOLE if len(part) == meta.size else (start + at, len(part)))
 
-    def put(self, found: Object, data: Stored, span: Range = WHOLE) -> None:
+    def put(self, meta: Object, data: Stored, span: Range = WHOLE) -> None:
         """Have a block written soon. Does not block."""
-        if found.etag is None or is_weak(found.etag) or len(data) > min(LARGEST_BYTES, self._size // 4):
+        if meta.etag is None or is_weak(meta.etag) or len(data) > min(LARGEST_BYTES, self._size // 4):
             return
-        header = {"url": self._url, "key": found.key, "etag": found.etag, "size": found.size, "mtime": found.mtime_ns}
+        header = {"url": self._url, "key": meta.key, "etag": meta.etag, "size": meta.size, "mtime": meta.mtime_ns}
         head = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n"
         with self._lock:
             if self._waiting and self._waiting + len(data) > WAITING_BYTES:
                 return
             with contextlib.suppress(queue.Full):
-                self._queue.put_nowait((self._name(found.key, span), head, data))
+                self._queue.put_nowait((self._name(meta.key, span), head, data))
                 self._waiting += len(data)
             if not self._writer:
                 self._writer = True
@@ -263,7 +263,7 @@ class BlockCache:
 
 def blocks_in(folder: int) -> list[tuple[float, int, str]]:
     """Return for each block below the descriptor `folder` when it was used last, its size on disk and its path."""
-    found = []
+    blocks = []
     for name in os.listdir(folder):
         if _FOLDER.fullmatch(name) is None:
             continue
@@ -278,10 +278,10 @@ def blocks_in(folder: int) -> list[tuple[float, int, str]]:
                         continue
                     with contextlib.suppress(OSError):
                         status = member.stat(follow_symlinks=False)
-                        found.append((status.st_mtime, _on_disk(status.st_size), f"{name}/{member.name}"))
+                        blocks.append((status.st_mtime, _on_disk(status.st_size), f"{name}/{member.name}"))
         finally:
             os.close(fd)
-    return found
+    return blocks
 
 
 def store_of(folder: int, path: str) -> str:

@@ -119,8 +119,8 @@ class Response:
     `asked`: when the request was sent (`time.monotonic`).
     """
 
-    def __init__(self, found: Object, result: GetResult, place: str, asked: float) -> None:
-        self.object = found
+    def __init__(self, meta: Object, result: GetResult, place: str, asked: float) -> None:
+        self.object = meta
         self.asked = asked
         self.start, self.stop = result.range
         self._result = result
@@ -197,15 +197,15 @@ class Client:
                 if type(error).__name__ == "NotModifiedError":
                     return None
                 raise self._judged(translate(error, place), place) from None
-        found = _object(key, result.meta)
-        if match is not None and bare(found.etag) != bare(match):
+        meta = _object(key, result.meta)
+        if match is not None and bare(meta.etag) != bare(match):
             raise Stale(f"{place}: replaced")
         if self.location.kind == "http" and (encoding := _compression(result)) is not None:
             raise Unreachable(
                 f"{place}: the server sends it compressed (Content-Encoding: {encoding}) although nobody asked for that; "
                 "it must send the file as it is"
             )
-        return Response(found, result, place, asked)
+        return Response(meta, result, place, asked)
 
     def _head(self, key: str) -> Object:
         with self._slots:
@@ -215,9 +215,9 @@ class Client:
                 pass  # HEAD has no body; that of a GET tells if a store or a gateway has answered
             except Exception as error:
                 raise self._judged(translate(error, self.place(key)), self.place(key)) from None
-        found = self.get(key)
-        assert found is not None  # None is only for `other_than`
-        return found.object
+        response = self.get(key)
+        assert response is not None  # None is only for `other_than`
+        return response.object
 
     def level(self, prefix: str) -> tuple[list[str], list[Object]]:
         """Names of the prefixes, and the objects, directly below `prefix`; both empty when there is nothing."""
@@ -234,7 +234,7 @@ class Client:
         if not count:
             self._believe_nothing(prefix)
         elif count == PAGE_KEYS and not self._goes_on:
-            last = max([f"{name}/\U0010ffff" for name in prefixes] + [found.key for found in objects])
+            last = max([f"{name}/\U0010ffff" for name in prefixes] + [item.key for item in objects])
             if next(self.beneath(prefix, last), ()):
                 raise Unreachable(f"{self.place(prefix)}: the server lists no more than {PAGE_KEYS} members")
         self._goes_on |= count > PAGE_KEYS
@@ -262,14 +262,14 @@ class Client:
             try:
                 pages = iter(self._metadata.list(prefix or None, offset=last, chunk_size=PAGE_KEYS))
                 while (page := self._first.of(lambda pages=pages: _called(lambda: next(pages, None)))) is not None:  # type: ignore[misc]
-                    found = [_object(str(meta["path"]), meta) for meta in page]
-                    if found and found[0].key in begun:
+                    items = [_object(str(meta["path"]), meta) for meta in page]
+                    if items and items[0].key in begun:
                         raise Unreachable(f"{self.place(prefix)}: the server lists one page again and again")
-                    begun.update(item.key for item in found[:1])
-                    yield found
+                    begun.update(item.key for item in items[:1])
+                    yield items
                     self._goes_on |= count > 0
-                    count += len(found)
-                    last = found[-1].key if found else last
+                    count += len(items)
+                    last = items[-1].key if items else last
             except Exception as error:
                 failed += 1
                 if failed == LIST_ATTEMPTS or not broke_off(error):
@@ -322,10 +322,10 @@ class Client:
             )
         if self.location.kind == "http":
             return Unlistable(f"{place}: a web server lists nothing")
-        found = translate(error, place)
-        if isinstance(found, NotFound):
+        fault = translate(error, place)
+        if isinstance(fault, NotFound):
             return Unreachable(f"{place}: the bucket does not exist (any more)")
-        return found
+        return fault
 
     def _judged(self, error: FsbridgeError, place: str) -> FsbridgeError:
         if isinstance(error, Withheld) and self.absent_403:

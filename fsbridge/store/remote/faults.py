@@ -79,10 +79,10 @@ def translate(error: Exception, place: str, writes: bool = False) -> FsbridgeErr
             f"{place}: no request can be made; check URL, endpoint, region and credentials for odd characters"
         )
     kind, text = type(error).__name__, str(error).partition("\n\nDebug source")[0]
-    found = _STATUS.search(text)
-    status = int(found[1]) if found is not None else 0
-    code_found = _CODE.search(text)
-    code = code_found[1] if code_found is not None else ""
+    status_match = _STATUS.search(text)
+    status = int(status_match[1]) if status_match is not None else 0
+    code_match = _CODE.search(text)
+    code = code_match[1] if code_match is not None else ""
     if code == "NoSuchBucket" or "ContainerNotFound" in text:
         return NoBucket(f"{place}: the bucket does not exist")
     if code == "ResourceNotFound":  # Azure's answer for private containers without credentials

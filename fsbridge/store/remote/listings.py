@@ -62,13 +62,13 @@ def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float =
 def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) -> Pages:
     """Yield the rest of a listing: `pages` up to the first of `starts`, and from each of them to the next one."""
     listed: list[Pages] = [pages, *(client.beneath(prefix, after) for after in starts)]
-    found: queue.Queue[Sequence[Object] | BaseException | None] = queue.Queue(WAITING_PAGES)
+    arrivals: queue.Queue[Sequence[Object] | BaseException | None] = queue.Queue(WAITING_PAGES)
     over = threading.Event()
 
     def give(page: Sequence[Object] | BaseException | None) -> None:
         while not over.is_set():
             with contextlib.suppress(queue.Full):
-                found.put(page, timeout=LOOK_SECONDS)
+                arrivals.put(page, timeout=LOOK_SECONDS)
                 return
 
     def take(part: Pages, after: str, stop: str | None) -> None:
@@ -97,7 +97,7 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
     try:
         going_on = len(listed)
         while going_on:
-            page = found.get()
+            page = arrivals.get()
             if isinstance(page, BaseException):
                 try:
                     raise page
@@ -319,14 +319,14 @@ class Listings:
             if None not in listed:
                 return listed
         level = self.listing(key)
-        found: list[int | None] = []
+        times: list[int | None] = []
         for name in names:
             position = level.find(name)
             if position is not None:
-                found.append(level.mtimes[position])
+                times.append(level.mtimes[position])
             else:
-                found.append(self.mtime_ns if name in level.prefixes else None)
-        return found
+                times.append(self.mtime_ns if name in level.prefixes else None)
+        return times
 
     def prefetch_listing(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Send one recursive LIST instead of one for each directory, unless there are too many objects."""

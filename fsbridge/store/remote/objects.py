@@ -95,10 +95,10 @@ class RemoteObjects:
 
     def _from_blocks(self, key: Key, read: Range) -> KnownObject | None:
         """Remember what the block cache knows about an object: its version, never fresh, and the bytes if they are few."""
-        found = None if self._blocks is None else self._blocks.find(key, read) or self._blocks.find(key)
-        if found is None:
+        entry = None if self._blocks is None else self._blocks.find(key, read) or self._blocks.find(key)
+        if entry is None:
             return None
-        block, data = found
+        block, data = entry
         level = self._listings.known(key.parent)
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and level.sizes[position] != block.size:
@@ -109,22 +109,22 @@ class RemoteObjects:
             self._answers.keep(key, known, begin, bytes(data))
         return known
 
-    def keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
+    def keep_block(self, meta: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
         """Store `data` in the block cache, if there is one, and return it; see `BlockCache.keep`."""
         if self._blocks is not None:
-            self._blocks.keep(found, data, start, block)
+            self._blocks.keep(meta, data, start, block)
         return data
 
-    def remember(self, key: Key, found: Object, asked: float, given: float | None = None) -> tuple[KnownObject, Stat]:
+    def remember(self, key: Key, meta: Object, asked: float, given: float | None = None) -> tuple[KnownObject, Stat]:
         """Remember the object as an answer to a request that was `asked` at that time. `given`: see `Answers.put`."""
-        stat = stat_of(found, self._answers.clock, asked)
-        known = self._answers.put(key, stat, found.etag, given)
+        stat = stat_of(meta, self._answers.clock, asked)
+        known = self._answers.put(key, stat, meta.etag, given)
         level = self._answers.level(key.parent, -math.inf)
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and not self._compare(level, position, known):
             self._answers.drop_level(key.parent)
-        if self._witness.saw(key, found.etag):
-            self._listings.mtime_ns = found.mtime_ns
+        if self._witness.saw(key, meta.etag):
+            self._listings.mtime_ns = meta.mtime_ns
         return known, stat
 
     def _compare(self, level: ListedLevel, position: int, known: KnownObject) -> bool:

@@ -87,7 +87,7 @@ class OddKeys:
             page = self._page({**asked, "continuation-token": token} if token else asked)
             yield (
                 [name for name in page.prefixes if self._fits(name)],
-                [found for found in page.objects if self._fits(found["path"])],
+                [item for item in page.objects if self._fits(item["path"])],
             )
             if not page.token:
                 return

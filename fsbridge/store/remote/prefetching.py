@@ -60,8 +60,8 @@ class PrefetchedStats:
                 self._under_way[key] = threading.Event()
         if not mine:
             self.wait(key)
-            found = known()
-            return ask() if found is None else found
+            answer = known()
+            return ask() if answer is None else answer
         try:
             return ask()
         finally:
@@ -183,20 +183,20 @@ class Prefetched:
         if key not in self._parts:
             return None
         with self._lock:
-            found = next((part for part in self._parts.get(key, ()) if part.covers(start, length)), None)
-            if found is not None and not found.arrived.is_set():
+            part = next((one for one in self._parts.get(key, ()) if one.covers(start, length)), None)
+            if part is not None and not part.arrived.is_set():
                 asking.before_waiting()
-            waits = found is not None and self._waiting.pop(found, None) is not None
-        if found is not None and waits:  # the reader asks for them itself
-            self._over(key, found)
-        if found is None:
+            waits = part is not None and self._waiting.pop(part, None) is not None
+        if part is not None and waits:  # the reader asks for them itself
+            self._over(key, part)
+        if part is None:
             return None
-        found.arrived.wait()
-        fetched = found.fetched
+        part.arrived.wait()
+        fetched = part.fetched
         if fetched is not None and last:
-            found.left -= len(fetched[2]) if length is None else length
-            if found.left <= 0:
-                self._drop(key, found)
+            part.left -= len(fetched[2]) if length is None else length
+            if part.left <= 0:
+                self._drop(key, part)
         return fetched
 
     def clear(self) -> None:

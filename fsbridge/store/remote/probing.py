@@ -57,10 +57,10 @@ def _anything(client: Client, listings: Listings) -> bool:
         with asking.from_now():
             return len(listings.level(ROOT))
 
-    found = Answer(members, "fsbridge-root")
-    if found.wait(LISTING_SECONDS):
-        return found.get() > 0
-    return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.get() > 0
+    count = Answer(members, "fsbridge-root")
+    if count.wait(LISTING_SECONDS):
+        return count.get() > 0
+    return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or count.get() > 0
 
 
 def _region(client: Client) -> str | None:
@@ -71,12 +71,12 @@ def _region(client: Client) -> str | None:
         connection = kind(server.hostname or "", server.port, timeout=REGION_SECONDS)
         try:
             connection.request("HEAD", f"/{urllib.parse.quote(client.location.root)}")
-            found = connection.getresponse().getheader("x-amz-bucket-region") or ""
+            region = connection.getresponse().getheader("x-amz-bucket-region") or ""
         finally:
             connection.close()
     except (OSError, http.client.HTTPException, ValueError):
         return None
-    return found if REGION.fullmatch(found) else None
+    return region if REGION.fullmatch(region) else None
 
 
 def _probe(client: Client) -> None:

@@ -107,11 +107,11 @@ class ObjectStore(Store):
 
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
         """Return bytes that were prefetched, if they are of the version of the last answer."""
-        found = self._prefetched.take(key, start, length)
+        fetched = self._prefetched.take(key, start, length)
         known = self._answers.last(key)
-        if found is None or known is None or known.stat is None:
+        if fetched is None or known is None or known.stat is None:
             return None
-        stored, first, data, stat = found
+        stored, first, data, stat = fetched
         if stat.version != known.stat.version or (known.stat.settled and not stat.settled):
             return None
         if length is None:

@@ -60,8 +60,8 @@ class Uploads:
     def look(self, key: str) -> tuple[int, str] | None:
         """Return size and note of an object; None if it is absent."""
         try:
-            found = self._store.get(self._speakable(key), options={"head": True})
-            return int(found.meta["size"]), dict(found.attributes).get(NOTE, "")
+            response = self._store.get(self._speakable(key), options={"head": True})
+            return int(response.meta["size"]), dict(response.attributes).get(NOTE, "")
         except FileNotFoundError:
             return None
         except Exception as error:
@@ -81,8 +81,8 @@ class Uploads:
 
     def _has_piece(self, key: str, start: int, piece: Piece) -> bool:
         try:
-            found = self._store.get(key, options={"range": (start, start + len(piece))})
-            return memoryview(found.bytes()) == memoryview(piece).cast("B")
+            response = self._store.get(key, options={"range": (start, start + len(piece))})
+            return memoryview(response.bytes()) == memoryview(piece).cast("B")
         except FileNotFoundError:
             return False
         except Exception as error:
@@ -125,8 +125,8 @@ class Uploads:
     def _translated(self, error: Exception, key: str) -> FsbridgeError:
         if type(error).__name__ == "InvalidPathError":
             return FsbridgeError("no object can have its name")
-        found = translate(error, f"{self._bucket.text}/{key}", writes=True)
-        return DestinationRefuses(str(found)) if isinstance(found, Refused | NoBucket) else found
+        fault = translate(error, f"{self._bucket.text}/{key}", writes=True)
+        return DestinationRefuses(str(fault)) if isinstance(fault, Refused | NoBucket) else fault
 
 
 def part_bytes(size: int) -> int:

@@ -90,10 +90,10 @@ def local_path(text: str) -> str | None:
     host, slash, path = text[len("file://") :].partition("/")
     if host not in ("", "localhost"):
         raise SetupError(f"{text}: a file URL of another machine", "write file:///path, or the path alone")
-    found = urllib.parse.unquote(slash + path, errors="surrogateescape") or "/"
-    if not is_path(found):
+    name = urllib.parse.unquote(slash + path, errors="surrogateescape") or "/"
+    if not is_path(name):
         raise SetupError(f"{text}: names no file", "write file:///path, or the path alone")
-    return found
+    return name
 
 
 def parse_url(text: str) -> Location:

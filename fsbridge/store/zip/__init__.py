@@ -210,8 +210,8 @@ class ZipStore(Store):
         A directory has the archive's version. Raises Unsupported for a link: its target is unknown.
         """
         archive = self._now()
-        found = archive.directory.find(self._name(key))
-        if found is not None and found.flags & SPECIAL:
+        member = archive.directory.find(self._name(key))
+        if member is not None and member.flags & SPECIAL:
             raise Unsupported(f"{self.describe(key)}: {LINK}")
         return self._stat(archive, key)
 
@@ -223,13 +223,13 @@ class ZipStore(Store):
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """Return the modification times from the archive's directory alone."""
         archive = self._now()
-        found: list[int | None] = []
+        times: list[int | None] = []
         for name in names:
             try:
-                found.append(self._stat(archive, key / name).mtime_ns)
+                times.append(self._stat(archive, key / name).mtime_ns)
             except NotFound:
-                found.append(None)
-        return found
+                times.append(None)
+        return times
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         """Return the whole member, its CRC-32 verified."""
@@ -327,8 +327,8 @@ class ZipStore(Store):
             raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
         above = name.rpartition(b"/")[0]
         while above:  # a member below a symbolic link is not known to be absent
-            found = archive.directory.find(above)
-            if found is not None and found.flags & SPECIAL:
+            parent = archive.directory.find(above)
+            if parent is not None and parent.flags & SPECIAL:
                 raise Unsupported(f"{self.describe(key)}: its path leads through {LINK}")
             above = above.rpartition(b"/")[0]
         raise NotFound(f"{self.describe(key)}: not in the archive")

@@ -215,9 +215,9 @@ def _find_directory(read: Read, size: int) -> tuple[int, int, int]:
     _, disk, first_disk, here, count, length, start, _ = END.unpack_from(tail, at)
     end = tail_start + at
     if UNKNOWN16 in (disk, here, count) or UNKNOWN32 in (length, start):
-        found = _find_zip64(read, end)
-        if found is not None:
-            return found
+        directory = _find_zip64(read, end)
+        if directory is not None:
+            return directory
     if disk or first_disk or here != count:
         raise Unsupported("a zip archive of several parts")
     if start + length > end:
@@ -360,7 +360,7 @@ def _directories(names: Iterable[bytes], files: Container[bytes]) -> set[bytes]:
 
     Other directories are not kept, because a name of 4 KB can imply two thousand.
     """
-    found: set[bytes] = set()
+    directories: set[bytes] = set()
     before = b""
     for name in names:
         parent = name.rpartition(b"/")[0]
@@ -369,6 +369,6 @@ def _directories(names: Iterable[bytes], files: Container[bytes]) -> set[bytes]:
         before = parent
         while parent:
             if parent in files:
-                found.add(parent)
+                directories.add(parent)
             parent = parent.rpartition(b"/")[0]
-    return found
+    return directories
