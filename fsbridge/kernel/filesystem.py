@@ -85,8 +85,8 @@ class Filesystem(pyfuse3.Operations):
         self.ages.doubt()
         self.directories.doubt(self._inode_of(handler, subject))
         if handler in ("open", "getattr"):
-            found = self.inodes.find(subject)
-            self.stale.note((found.parent, found.name) if isinstance(found, Record) else subject)
+            holder = self.inodes.find(subject)
+            self.stale.note((holder.parent, holder.name) if isinstance(holder, Record) else subject)
 
     def _inode_of(self, handler: str, subject: Any) -> int | None:
         """Return the inode that a handler's first argument stands for; None for a closed handle."""
@@ -94,8 +94,8 @@ class Filesystem(pyfuse3.Operations):
             return ROOT
         if handler not in ("read", "readdir"):
             return cast(int, subject)
-        found = self.files.get(subject) if handler == "read" else self.listings.get(subject)
-        return None if found is None else found.inode
+        handle = self.files.get(subject) if handler == "read" else self.listings.get(subject)
+        return None if handle is None else handle.inode
 
     # Names and attributes
 
@@ -212,27 +212,27 @@ class Filesystem(pyfuse3.Operations):
         """Open a file for reading. ESTALE for an outdated node makes the kernel look its path up again."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
-        begun, found = Stopwatch(), self.inodes.find(inode)
-        node = found.node if isinstance(found, HELD) else found
+        begun, holder = Stopwatch(), self.inodes.find(inode)
+        node = holder.node if isinstance(holder, HELD) else holder
         if node is not None:
             self.ahead.opening(node, self.pages.seen(inode))
         again = self.stale.until(inode) is not None
-        above = self.inodes.find(found.parent) if isinstance(found, Record) and again else None
+        above = self.inodes.find(holder.parent) if isinstance(holder, Record) and again else None
         try:
             with without_waiting(), self.ages.opened():
-                handle, direct = open_file(found, above)
+                handle, direct = open_file(holder, above)
         except WouldWait:
             deadline, subject = self._deadline(self.config.metadata_deadline), self._subject(inode)
 
             def open_now() -> tuple[Handle, bool]:
                 with self.ages.opened():
-                    return open_file(found, above)
+                    return open_file(holder, above)
 
             handle, direct = await self.jobs.metadata.run(
                 open_now, deadline, lambda late: self._discard(late and late[0]), subject
             )
         try:
-            file = OpenFile(inode, handle, found)
+            file = OpenFile(inode, handle, holder)
             reply = self._opened(file, flags, again, direct)
         except BaseException:
             self._discard(handle)
@@ -387,10 +387,10 @@ class Filesystem(pyfuse3.Operations):
         The question runs on the event loop. If it would have to wait, it runs again on a worker of the metadata lane. If
         remembered answers lead to an error, the question is asked again without them (see `Ages.ask`).
         """
-        found = self.inodes.find(inode)
+        holder = self.inodes.find(inode)
 
         def ask() -> T:
-            return self.ages.ask(lambda: question(opened(found)))
+            return self.ages.ask(lambda: question(opened(holder)))
 
         try:
             with without_waiting():

@@ -95,19 +95,19 @@ class ReadProgress:
         self.ahead = 0  # up to where bytes were asked for before the reader did
 
 
-def open_file(found: Record | Parked | AnyNode, above: Record | Parked | AnyNode | None = None) -> tuple[Handle, bool]:
+def open_file(holder: Record | Parked | AnyNode, above: Record | Parked | AnyNode | None = None) -> tuple[Handle, bool]:
     """Open the file that `InodeTable.find` returned. May block.
 
     If it is Stale, the kernel looks its name up again, but only once. So the version that it will find is settled first.
     `above`: the directory of a file at this second try. If the file has changed again, and keeps its size whatever its
     version is, it opens in its present version. The second result then is True.
     """
-    file = cast(File, opened(found))
+    file = cast(File, opened(holder))
     try:
         return file.open(), False
     except Stale:
-        if above is not None and isinstance(found, Record):
-            present = cast(Directory, opened(above)).lookup(found.name)
+        if above is not None and isinstance(holder, Record):
+            present = cast(Directory, opened(above)).lookup(holder.name)
             if present.slot is not None:
                 return cast(File, present).open(), True
         with suppress(FsbridgeError, OSError), as_of(time.monotonic()):  # the look-up that comes next has the same error
@@ -123,12 +123,12 @@ class OpenFile:
 
     __slots__ = ("handle", "inode", "progress", "scattered", "size", "slot", "unversioned", "version")
 
-    def __init__(self, inode: int, handle: Handle, found: Record | Parked | AnyNode) -> None:
-        """`found`: the node behind the inode."""
-        node = found.node if isinstance(found, HELD) else found
+    def __init__(self, inode: int, handle: Handle, holder: Record | Parked | AnyNode) -> None:
+        """`holder`: the node behind the inode."""
+        node = holder.node if isinstance(holder, HELD) else holder
         self.inode = inode
         self.slot = None if node is None else node.slot
-        self.unversioned = not (isinstance(found, Record) and found.versioned)
+        self.unversioned = not (isinstance(holder, Record) and holder.versioned)
         self.progress = ReadProgress()
         self.scattered: Scattered | None = None
         self.handle = handle
@@ -356,13 +356,13 @@ def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
     """
     deadline = Deadline(BEGINNING_SECONDS)
     room = READING_BYTES
-    found: list[Sequence[Entry]] = []
+    batches: list[Sequence[Entry]] = []
     for batch in shown.entries():
-        found.append(_packed(_dated(batch, oldest())))
-        room -= _nbytes(found[-1])
+        batches.append(_packed(_dated(batch, oldest())))
+        room -= _nbytes(batches[-1])
         if room < 0 or deadline.passed:
             return None
-    return _merged(found)
+    return _merged(batches)
 
 
 class _Pairs(Sequence[tuple[int, int]]):
@@ -415,16 +415,16 @@ def _dated(batch: Sequence[Entry], asked: float) -> Sequence[Entry]:
 
 def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
     """Return the entries in fewer batches, because each batch costs the kernel a request."""
-    found: list[Sequence[Entry]] = []
+    merged: list[Sequence[Entry]] = []
     for batch in batches:
         if not batch:
             continue
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if isinstance(batch, Dated) and isinstance(last, Dated):
-            found[-1] = Dated([*last, *batch], min(last.asked, batch.asked))
+            merged[-1] = Dated([*last, *batch], min(last.asked, batch.asked))
         else:
-            found.append(batch)
-    return found
+            merged.append(batch)
+    return merged
 
 
 def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:

@@ -242,18 +242,18 @@ class InodeTable:
 
     def _record(self, row: Row) -> Record:
         number = row[0].numbers[row[1]]
-        found = self._opened.get(number) or self._pinned.get(number) or (self._parked and self._parked.get(number))
-        return cast(Record, found) if found else Record(row, self._above(row), self._learnt)
+        record = self._opened.get(number) or self._pinned.get(number) or (self._parked and self._parked.get(number))
+        return cast(Record, record) if record else Record(row, self._above(row), self._learnt)
 
     def _ranged(self, row: Row) -> Range:
         number = row[0].numbers[row[1]]
-        found = self._opened.get(number) or self._pinned.get(number)
-        return cast(Range, found) if found else Range(row, self._above(row), self._learnt)
+        known_range = self._opened.get(number) or self._pinned.get(number)
+        return cast(Range, known_range) if known_range else Range(row, self._above(row), self._learnt)
 
     def _above(self, row: Row) -> Record | None:
         parent = row[0].parents[row[1]]
-        found = self._opened.get(parent)
-        return found if isinstance(found, Record) else self.record(parent)
+        record = self._opened.get(parent)
+        return record if isinstance(record, Record) else self.record(parent)
 
     def _add(self, former: Row | None, parent: int, name: bytes, kind: Kind, version: Hashable) -> Record:
         if former is not None:

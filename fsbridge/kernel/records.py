@@ -141,9 +141,9 @@ class InodeRows:
         """Yield the places of the rows with that hash."""
         table, hashes, mask = self._table, self._rows.hashes, len(self._table) - 1
         place = key & mask
-        while found := table[place]:
-            if hashes[found - 1] == key:
-                yield found - 1
+        while entry := table[place]:
+            if hashes[entry - 1] == key:
+                yield entry - 1
             place = (place + 1) & mask
 
     def _compact(self) -> None:
@@ -231,9 +231,9 @@ class Record:
             if node.version != self.version or not (listed or node.attrs().kind == self.kind):
                 node.settle()
                 raise Stale(f"{self.name.decode('utf-8', 'replace')}: changed since it was listed")
-            found = self.node  # another thread's, perhaps
-            if found is not None:
-                return found
+            other = self.node  # another thread's, perhaps
+            if other is not None:
+                return other
             self.node = node
             self._learnt.append(self)
         return node
@@ -310,6 +310,6 @@ class Parked:
 HELD = (Record, Parked)
 
 
-def opened(found: Record | Parked | AnyNode) -> AnyNode:
+def opened(holder: Record | Parked | AnyNode) -> AnyNode:
     """Return the node of what `InodeTable.find` returned. May block."""
-    return found.open() if isinstance(found, HELD) else found
+    return holder.open() if isinstance(holder, HELD) else holder

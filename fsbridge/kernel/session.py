@@ -94,8 +94,8 @@ class LoopLock:
 
 def is_known(version: str) -> bool:
     """True if pyfuse3 of this version can use `Waiting` and `LoopLock`."""
-    found = re.match(r"(\d+)\.(\d+)(\.\d+)*$", version)
-    return found is not None and OLDEST <= (int(found[1]), int(found[2])) <= NEWEST
+    match = re.match(r"(\d+)\.(\d+)(\.\d+)*$", version)
+    return match is not None and OLDEST <= (int(match[1]), int(match[2])) <= NEWEST
 
 
 @contextlib.contextmanager

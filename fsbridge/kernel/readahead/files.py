@@ -270,12 +270,12 @@ class Streams:
 
     def _find(self, number: int, behind: int = 0) -> _Stream | None:
         """Return the reader of `number`: the one nearest before it, or at most `behind` files after it; or None."""
-        found, nearest = None, 0
+        reader, nearest = None, 0
         for stream in self._streams:
             distance = abs(number - stream.last)
-            if (stream.follows(number) or 0 < stream.last - number <= behind) and (found is None or distance < nearest):
-                found, nearest = stream, distance
-        return found
+            if (stream.follows(number) or 0 < stream.last - number <= behind) and (reader is None or distance < nearest):
+                reader, nearest = stream, distance
+        return reader
 
 
 class Readers:
