@@ -42,10 +42,10 @@ class WavPack(Decoder):
     name: str = "wavpack"
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        found: bytes = wavpack_library().decompress(bytes(data), None, 1)
-        if size is None and len(found) > limit:
-            raise TooLarge(f"decodes to {len(found)} bytes, the limit is {limit}")
-        return found
+        decoded: bytes = wavpack_library().decompress(bytes(data), None, 1)
+        if size is None and len(decoded) > limit:
+            raise TooLarge(f"decodes to {len(decoded)} bytes, the limit is {limit}")
+        return decoded
 
 
 def flac_library() -> Any:

@@ -37,14 +37,14 @@ class Blosc2(Decoder):
             raise CorruptData(f"the header tells of {stored} bytes in blocks of {block}; there are {len(raw)}")
         if len(raw) >= EXTENDED and raw[0] >= 5 and raw[FLAGS_AT] & LAZY:
             raise Unsupported("Blosc2 chunks with their blocks in another file are not read")
-        found: bytes = library().decompress2(raw)
-        return found
+        decompressed: bytes = library().decompress2(raw)
+        return decompressed
 
     def _frame(self, raw: bytes, size: int | None, limit: int) -> Buffer:
         frame = library().schunk_from_cframe(raw, copy=True)
         check_size(frame.nbytes, size, limit)
-        found: bytes = frame[:] if frame.nbytes else b""
-        return found
+        decoded: bytes = frame[:] if frame.nbytes else b""
+        return decoded
 
 
 def library() -> Any:

@@ -181,14 +181,14 @@ class LZO(Decoder):
             raise CorruptData(f"an LZO stream of {len(data)} bytes is too long for {size} decoded bytes")
         with _turn:
             try:
-                found = self.library.LZOCompressor().decompress(bytes(data), size)
+                decoded = self.library.LZOCompressor().decompress(bytes(data), size)
             except (self.library.LZOError, self.library.InputNotConsumed) as error:
                 raise CorruptData(f"LZO stream: {error}") from None
-            if len(found) != size:
-                raise CorruptData(f"LZO stream of {len(found)} bytes where {size} were expected")
+            if len(decoded) != size:
+                raise CorruptData(f"LZO stream of {len(decoded)} bytes where {size} were expected")
         if out is None:
-            return bytes(found)
-        out[:] = found
+            return bytes(decoded)
+        out[:] = decoded
         return out
 
 

@@ -42,14 +42,14 @@ class Image(Decoder):
         except (TypeError, ValueError) as error:
             raise Unsupported(f"codec {self.name!r}: {error}") from None
         try:
-            found = made.decode(raw)
+            pixels = made.decode(raw)
         except TypeError as error:  # the codec lacks a parameter, such as the header of LZO
             raise Unsupported(f"codec {self.name!r}: {error}") from None
         if self.shape is not None:
-            found = np.asarray(found)
-        if self.shape is not None and _without_ones(found.shape) != _without_ones(self.shape):
-            raise CorruptData(f"a picture of {list(found.shape)} where {list(self.shape)} was expected")
-        return np.ascontiguousarray(found).view(np.uint8).ravel().data if isinstance(found, np.ndarray) else found
+            pixels = np.asarray(pixels)
+        if self.shape is not None and _without_ones(pixels.shape) != _without_ones(self.shape):
+            raise CorruptData(f"a picture of {list(pixels.shape)} where {list(self.shape)} was expected")
+        return np.ascontiguousarray(pixels).view(np.uint8).ravel().data if isinstance(pixels, np.ndarray) else pixels
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

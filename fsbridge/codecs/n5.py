@@ -56,9 +56,9 @@ def parse_header(data: Buffer, rank: int) -> Block:
         raise CorruptData(f"N5 block of unknown mode {mode}")
     sizes: tuple[int, ...] | None = None
     if mode != OBJECT:
-        found = _field(_U16, data, position)
-        if found != rank:
-            raise CorruptData(f"N5 block of {found} dimensions in an array of {rank}")
+        dimensions = _field(_U16, data, position)
+        if dimensions != rank:
+            raise CorruptData(f"N5 block of {dimensions} dimensions in an array of {rank}")
         position += _U16.size
         sizes = tuple(_field(_U32, data, position + 4 * dimension) for dimension in range(rank))
         position += 4 * rank

@@ -106,10 +106,10 @@ class ZFP(Decoder):
         padded = np.full(max(needed, len(data)) + HEADER_BYTES, padding, np.uint8)
         padded[: len(data)] = np.frombuffer(data, np.uint8)
         try:
-            found = zfp_library().decompress_numpy(padded)
+            numbers = zfp_library().decompress_numpy(padded)
         except (RuntimeError, ValueError, TypeError) as error:
             raise CorruptData(str(error)[:200]) from None
-        flat: np.ndarray[Any, Any] = np.ascontiguousarray(found).ravel()
+        flat: np.ndarray[Any, Any] = np.ascontiguousarray(numbers).ravel()
         if flat.dtype != self.stored or flat.nbytes != size:
             raise CorruptData(f"{flat.nbytes} bytes of {flat.dtype} where {size} of {self.stored} were expected")
         return flat
@@ -212,20 +212,20 @@ def _parameters(values: Mapping[str, Any], native: np.dtype[Any], rank: int) -> 
     if mode == "reversible":
         return 1, MAX_BITS, MAX_PRECISION, MIN_EXPONENT - 1
     if mode == "expert":
-        found = tuple(int(values[name]) for name in ("minbits", "maxbits", "maxprec", "minexp"))
+        parameters = tuple(int(values[name]) for name in ("minbits", "maxbits", "maxprec", "minexp"))
     elif mode == "fixed_precision":
-        found = 1, MAX_BITS, min(int(values["precision"]) or MAX_PRECISION, MAX_PRECISION), MIN_EXPONENT
+        parameters = 1, MAX_BITS, min(int(values["precision"]) or MAX_PRECISION, MAX_PRECISION), MIN_EXPONENT
     elif mode == "fixed_accuracy":
         tolerance = float(values["tolerance"])
         exponent = math.frexp(tolerance)[1] - 1 if tolerance > 0 else MIN_EXPONENT
-        found = 1, MAX_BITS, MAX_PRECISION, max(exponent, MIN_EXPONENT)
+        parameters = 1, MAX_BITS, MAX_PRECISION, max(exponent, MIN_EXPONENT)
     elif mode == "fixed_rate":
         bits = math.floor(4**rank * float(values["rate"]) + 0.5)
         bits = max(bits, {"f4": 9, "f8": 12}.get(native.str[1:], 1))
-        found = bits, bits, MAX_PRECISION, MIN_EXPONENT
+        parameters = bits, bits, MAX_PRECISION, MIN_EXPONENT
     else:
         raise Unsupported(f"codec 'zfp' has no mode {mode!r}")
-    least, most, precision, exponent = found
+    least, most, precision, exponent = parameters
     if not (1 <= least <= most <= 1 << 15 and 1 <= precision <= 1 << 7 and -16495 <= exponent <= 16272):
         raise Unsupported(f"codec 'zfp' cannot have the parameters {dict(values)}")
     return least, most, precision, exponent

@@ -110,8 +110,8 @@ class VlenOffsets(Decoder):
         total = int(offsets[-1])
         if not total and len(encoded):
             raise CorruptData(f"{len(encoded)} stored bytes for empty elements")
-        found = memoryview(self.data.decode(encoded, total, limit) if total else b"").cast("B")
-        pieces = (bytes(found[start:stop]) for start, stop in pairwise(offsets.tolist()))
+        joined = memoryview(self.data.decode(encoded, total, limit) if total else b"").cast("B")
+        pieces = (bytes(joined[start:stop]) for start, stop in pairwise(offsets.tolist()))
         result = encode(pieces, size, limit)
         return Vlen(self.name, self.text, self.items).decode(result, size, limit, None)
 
@@ -133,8 +133,8 @@ class Fixed(Decoder):
         check_size(count * width, size, limit)
         encoding = "utf-32-be" if self.stored.str[0] == ">" else "utf-32-le"
         target = bytearray(count * width)
-        for item, found in enumerate(split(view)):
-            raw = bytes(found)
+        for item, item_view in enumerate(split(view)):
+            raw = bytes(item_view)
             raw = raw.decode().encode(encoding) if self.vlen.text else raw
             if len(raw) > width:
                 raise CorruptData(f"item {item} has {len(raw)} bytes, an element has {width}")
@@ -292,16 +292,16 @@ def categorize(labels: Sequence[str], dtype: Any = "|O", astype: Any = "u1", ite
 
 def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:
     """Return the vlen encoding of `items`. Raises CorruptData unless it has `size` bytes, Overflow above `limit` bytes."""
-    count, found = 0, bytearray(U32.size)
+    count, encoded = 0, bytearray(U32.size)
     for item in items:
         count += 1
-        found += U32.pack(len(item))
-        found += item
-        if len(found) > limit:
+        encoded += U32.pack(len(item))
+        encoded += item
+        if len(encoded) > limit:
             raise Overflow(f"decodes to more than {limit} bytes")
-    U32.pack_into(found, 0, count)
-    check_size(len(found), size, limit)
-    return found
+    U32.pack_into(encoded, 0, count)
+    check_size(len(encoded), size, limit)
+    return encoded
 
 
 def split(encoded: Buffer) -> Iterator[memoryview]:
@@ -323,9 +323,9 @@ def _ended(strings: bytes) -> Iterator[bytes]:
         start = end + 1
 
 
-def _count(found: int, expected: int | None) -> None:
-    if expected is not None and found != expected:
-        raise CorruptData(f"{found} items where the chunk has {expected}")
+def _count(count: int, expected: int | None) -> None:
+    if expected is not None and count != expected:
+        raise CorruptData(f"{count} items where the chunk has {expected}")
 
 
 def _flatten(nested: list[Any], shape: Sequence[int]) -> list[Any]:

@@ -255,12 +255,12 @@ def with_dictionary(data: Buffer, dictionary: bytes, limit: int) -> bytes:
     """Decode one frame that was made with a dictionary, to at most `limit` bytes. Raises CorruptData."""
     try:
         stream = ZstdDecompressor(zstd_dict=ZstdDict(dictionary))
-        found: bytes = stream.decompress(data, limit)
+        decoded: bytes = stream.decompress(data, limit)
     except (ZstdError, ValueError, EOFError) as error:
         raise CorruptData(str(error)) from None
     if not stream.eof or stream.unused_data:
         raise CorruptData("a zstd frame that does not end with its data, or is too large")
-    return found
+    return decoded
 
 
 def content_size(data: Buffer) -> int | None:

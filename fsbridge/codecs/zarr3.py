@@ -89,8 +89,8 @@ class Coded:
         same = np.isnan(self.values) if value != value else self.values == value
         if value == 0:
             same &= np.signbit(self.values) == np.signbit(value)
-        found = np.flatnonzero(same)
-        return int(found[0]) if len(found) else default
+        codes = np.flatnonzero(same)
+        return int(codes[0]) if len(codes) else default
 
 
 def _neighbours(exact: Values, grid: Values, below: Values, above: Values, even: Values, rounding: str) -> Values:
@@ -400,7 +400,7 @@ class Optional(Decoder):
         if isinstance(last, Optional):  # its mask has `present` elements
             chain = CodecChain((*self.data.steps[:-1], replace(last, items=present)))
             return bytes(chain.decode(view, None, limit))
-        found = bytes(self.data.decode(view, present * self.itemsize if self.itemsize else None, limit))
-        if not self.itemsize and U32.unpack_from(found)[0] != present:
-            raise CorruptData(f"{U32.unpack_from(found)[0]} elements where the mask has {present}")
-        return found
+        decoded = bytes(self.data.decode(view, present * self.itemsize if self.itemsize else None, limit))
+        if not self.itemsize and U32.unpack_from(decoded)[0] != present:
+            raise CorruptData(f"{U32.unpack_from(decoded)[0]} elements where the mask has {present}")
+        return decoded

@@ -127,26 +127,26 @@ class ArrayVersion:
     def open_all(self, indices: Sequence[Index]) -> list[DecodedChunk | None]:
         """Do what `open` does for several chunks. The metadata is checked only once, when all are found."""
         try:
-            found = self._use_all(indices)
+            infos = self._use_all(indices)
         except CorruptData:
             self.chunks.check()  # in another version the chunks may be stored elsewhere or in another form
             raise
         self.chunks.check()
         if not self._is_committed():
             raise Stale("the array was changed by a commit, or another one has taken its place")
-        if self._moment.before(self._changed_ns(indices, found)):
+        if self._moment.before(self._changed_ns(indices, infos)):
             self._move_on()
         return [
-            None if info is None else self.chunks.opened(index, info) for index, info in zip(indices, found, strict=True)
+            None if info is None else self.chunks.opened(index, info) for index, info in zip(indices, infos, strict=True)
         ]
 
-    def _changed_ns(self, indices: Sequence[Index], found: Sequence[ChunkInfo | None]) -> int:
+    def _changed_ns(self, indices: Sequence[Index], infos: Sequence[ChunkInfo | None]) -> int:
         """Return when one of the chunks that were found or found missing may have changed last."""
         if self.chunks.immutable:
             return 0
-        missing = [index for index, info in zip(indices, found, strict=True) if info is None]
+        missing = [index for index, info in zip(indices, infos, strict=True) if info is None]
         removed = self.chunks.array.chunks.removed_ns(missing) if missing else 0
-        return max([removed, *(info.changed_ns for info in found if info is not None)])
+        return max([removed, *(info.changed_ns for info in infos if info is not None)])
 
     def _move_on(self) -> None:
         """Make the present moment the one at which all chunks are as they were used; Stale if one of them is not."""
@@ -206,8 +206,8 @@ class ArrayVersion:
             while used := dict(islice(numbers, _LOOK_CHUNKS)):
                 if deadline.passed:
                     raise TimedOut("too many chunks were used to look at them all in time")
-                found = self._find_all(list(map(self._index, used)), deadline)
-                if list(map(_version_number, found)) != list(used.values()):
+                infos = self._find_all(list(map(self._index, used)), deadline)
+                if list(map(_version_number, infos)) != list(used.values()):
                     return False
         except (FsbridgeError, OSError) as error:
             if isinstance(error, Stale) or is_lasting(error):
@@ -258,13 +258,13 @@ class ArrayVersion:
     def _find_all(self, indices: Sequence[Index], deadline: Deadline | None = None) -> list[ChunkInfo | None]:
         """Do what `_find` does for several chunks; with a deadline by requests at the same time, and TimedOut after it."""
         together = self.chunks.array.chunks.find_all(indices) if len(indices) > 1 else {}
-        found = {index: info for index, info in together.items() if info is None or info.settled}
-        left = [index for index in indices if index not in found]
+        infos = {index: info for index, info in together.items() if info is None or info.settled}
+        left = [index for index in indices if index not in infos]
         if deadline is None or self.chunks.array.fetch is None:
-            found.update((index, self._find(index)) for index in left)
+            infos.update((index, self._find(index)) for index in left)
         else:
-            found.update(zip(left, each(self._find, left, _LOOKS_AT_ONCE, deadline), strict=True))
-        return [found[index] for index in indices]
+            infos.update(zip(left, each(self._find, left, _LOOKS_AT_ONCE, deadline), strict=True))
+        return [infos[index] for index in indices]
 
     def _find(self, index: Index) -> ChunkInfo | None:
         """Find the stored chunk, or None, and wait until any later change of it would show as another version.

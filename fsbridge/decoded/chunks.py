@@ -98,15 +98,15 @@ class DecodedChunks:
         It is decoded only if nothing else tells its size. Otherwise damage is met by the first read.
         """
         try:
-            found = self.array.chunks.open(index)  # only opening it tells whether it may be opened
+            chunk = self.array.chunks.open(index)  # only opening it tells whether it may be opened
         except (NotFound, CorruptData):
             self.check()
             raise
-        found.close()
+        chunk.close()
         if version is not None:
-            _expect(found.info, version)
+            _expect(chunk.info, version)
         self.check()
-        return self.opened(index, found.info)
+        return self.opened(index, chunk.info)
 
     def holds(self, index: Index) -> bool:
         """True if a chunk's decoded bytes are cached in the newest version that is known (does not block)."""
@@ -141,47 +141,47 @@ class DecodedChunks:
         their readers. All chunks are opened before the first is decoded: opening takes four times as long after a
         decoding, which empties the processor's caches.
         """
-        found: list[tuple[int, OpenChunk]] = []
+        open_chunks: list[tuple[int, OpenChunk]] = []
         try:
-            self._open_ahead(indices, found)
-            for place, chunk in found:
+            self._open_ahead(indices, open_chunks)
+            for place, chunk in open_chunks:
                 try:
                     if not self._make(indices[place], chunk):
                         return place
                 except (FsbridgeError, OSError) as error:
                     log.debug("not read ahead: %s", error)
         finally:
-            for _, chunk in found:
+            for _, chunk in open_chunks:
                 chunk.close()
         return None
 
-    def _open_ahead(self, indices: Sequence[Index], found: list[tuple[int, OpenChunk]]) -> None:
+    def _open_ahead(self, indices: Sequence[Index], open_chunks: list[tuple[int, OpenChunk]]) -> None:
         sizes = map(self.size, indices)
         places = [place for place, size in enumerate(sizes) if size is not None and size <= self.max_chunk]
         with without_waiting():  # first those that take no waiting
-            places = [place for place in places if not self._open_one(indices[place], place, found)]
+            places = [place for place in places if not self._open_one(indices[place], place, open_chunks)]
         for place in places:
-            self._open_one(indices[place], place, found)
-        found.sort(key=itemgetter(0))
+            self._open_one(indices[place], place, open_chunks)
+        open_chunks.sort(key=itemgetter(0))
 
-    def _open_one(self, index: Index, place: int, found: list[tuple[int, OpenChunk]]) -> bool:
-        """Open one chunk and append it to `found`; false if that takes waiting. Errors are left to the reader."""
+    def _open_one(self, index: Index, place: int, open_chunks: list[tuple[int, OpenChunk]]) -> bool:
+        """Open one chunk and append it to `open_chunks`; false if that takes waiting. Errors are left to the reader."""
         try:
-            found.append((place, self.array.chunks.open(index, found[-1][1] if found else None)))
+            open_chunks.append((place, self.array.chunks.open(index, open_chunks[-1][1] if open_chunks else None)))
         except WouldWait:
             return False
         except (FsbridgeError, OSError) as error:  # the reader of the chunk meets it
             log.debug("not read ahead: %s", error)
         return True
 
-    def _make(self, index: Index, found: OpenChunk) -> bool:
+    def _make(self, index: Index, chunk: OpenChunk) -> bool:
         """Decode a chunk; False when there is no room for it now."""
-        size, info = self.size(index), found.info
+        size, info = self.size(index), chunk.info
         assert size is not None
         key = (self, index, info.version)
         if not info.settled:
             return True
-        return self.cache.prefetch(key, size, found.read_into, info.stored) is not None or self.cache.holds(key)
+        return self.cache.prefetch(key, size, chunk.read_into, info.stored) is not None or self.cache.holds(key)
 
     def opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
         """Return an open chunk for the stored chunk that was found at `index`."""

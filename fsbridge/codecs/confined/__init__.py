@@ -72,10 +72,10 @@ class Confined(Decoder):
             raise TimedOut(f"{self.name}: all child processes were busy for {SECONDS:g} s") from None
         try:
             subject = f"a chunk of {len(view)} bytes ({hashlib.blake2b(view, digest_size=6).hexdigest()})"
-            _, found = supervisor.ask(asked, subject, limit if size is None else size, SECONDS, attachments=(view,))
-            if len(found) != 1:
+            _, attachments = supervisor.ask(asked, subject, limit if size is None else size, SECONDS, attachments=(view,))
+            if len(attachments) != 1:
                 raise CorruptData("the child process answered without the decoded bytes")
-            return found[0]
+            return attachments[0]
         except FsbridgeError:
             supervisor.rest()
             raise
@@ -100,7 +100,7 @@ def _idle(module: str, limit: int) -> LifoQueue[Supervisor]:
 
 def _files(module: str) -> list[str]:
     """Return the folders of a library, parts of which may be loaded when they are first needed."""
-    found = util.find_spec(module)
-    folders = [] if found is None else [os.path.realpath(path) for path in found.submodule_search_locations or []]
+    spec = util.find_spec(module)
+    folders = [] if spec is None else [os.path.realpath(path) for path in spec.submodule_search_locations or []]
     beside = [f"{folder}.libs" for folder in folders]
     return [path for path in (*folders, *beside, *LIBRARIES) if os.path.exists(path)]

@@ -66,12 +66,12 @@ def _decoded(decoder: Decoder, data: Buffer, size: int | None, limit: int, filli
     stored.flags.writeable = False
     with contextlib.suppress(AttributeError):
         _libc.mallopt(M_PERTURB, filling)
-    found = memoryview(decoder.decode(stored.data, size, limit, None)).cast("B")
-    if size is None and len(found) > limit:
-        raise TooLarge(str(Overflow(f"decodes to {len(found)} bytes, the limit is {limit}")))
-    if size is not None and len(found) != size:
-        raise CorruptData(f"{len(found)} bytes where {size} were expected")
-    return found
+    decoded = memoryview(decoder.decode(stored.data, size, limit, None)).cast("B")
+    if size is None and len(decoded) > limit:
+        raise TooLarge(str(Overflow(f"decodes to {len(decoded)} bytes, the limit is {limit}")))
+    if size is not None and len(decoded) != size:
+        raise CorruptData(f"{len(decoded)} bytes where {size} were expected")
+    return decoded
 
 
 def serve(sock: socket.socket) -> None:
@@ -88,9 +88,9 @@ def serve(sock: socket.socket) -> None:
             request, (data,) = protocol.receive(sock, MOST_BYTES)
             signal.alarm(request["seconds"])
             signal.setitimer(signal.ITIMER_PROF, request["computing"])
-            found, attachments = answer(request, data)
+            reply, attachments = answer(request, data)
             signal.setitimer(signal.ITIMER_PROF, 0.0)
-            protocol.send(sock, found, attachments)
+            protocol.send(sock, reply, attachments)
             signal.alarm(0)
 
 
