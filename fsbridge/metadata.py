@@ -184,8 +184,8 @@ def parse_coordinate(name: str | bytes, count: int) -> int | None:
     """The grid coordinate below `count` that `name` spells in decimal, canonically; None for anything else."""
     if not name.isdigit() or not name.isascii() or len(name) > 20:
         return None
-    found = int(name)
-    return found if found < count and len(str(found)) == len(name) else None
+    coordinate = int(name)
+    return coordinate if coordinate < count and len(str(coordinate)) == len(name) else None
 
 
 def parse_coordinates(names: Sequence[str], count: int) -> list[int]:
@@ -194,11 +194,11 @@ def parse_coordinates(names: Sequence[str], count: int) -> list[int]:
     These are mostly all of them, which a few bulk calls find out much faster.
     """
     try:
-        found = list(map(int, names))
+        coordinates = list(map(int, names))
     except ValueError:
-        found = []
-    if found and list(map(str, found)) == names and min(found) >= 0 and max(found) < count:
-        return found
+        coordinates = []
+    if coordinates and list(map(str, coordinates)) == names and min(coordinates) >= 0 and max(coordinates) < count:
+        return coordinates
     return [value for name in names if (value := parse_coordinate(name, count)) is not None]
 
 

@@ -181,14 +181,14 @@ class ChildProcess:
             if not self.alive:
                 raise ChildGone(f"the child process had ended ({self._obituary()})")
             left = max(1, int(deadline.left) + GRACE_SECONDS)
-            answer, found = self._exchange({**question, "seconds": left}, limit, deadline, attachments, supply)
+            answer, attached = self._exchange({**question, "seconds": left}, limit, deadline, attachments, supply)
         finally:
             self._lock.release()
             if self._ended:
                 self._socket.close()
         if (error := error_of(answer)) is not None:
             raise error.anew()  # a frame that keeps the error that it raises is a reference cycle
-        return answer, found
+        return answer, attached
 
     def close(self) -> None:
         """End the child, whatever it does. A question in progress gets ChildGone."""
@@ -243,7 +243,7 @@ class ChildProcess:
             self._socket.settimeout(max(0.001, deadline.left))
             protocol.send(self._socket, question, attachments)
             while True:
-                answer, found = protocol.receive(self._socket, limit, deadline)
+                answer, attached = protocol.receive(self._socket, limit, deadline)
                 if supply is None or WANT not in answer:
                     break
                 message, parts = supplied.give(answer)
@@ -269,7 +269,7 @@ class ChildProcess:
             raise
         if supplied.failure is not None:  # whatever the child answered
             raise supplied.failure.anew()
-        return answer, found
+        return answer, attached
 
     def _obituary(self) -> str:
         self._end()

@@ -17,6 +17,6 @@ DEFAULT = 0
 
 def function(module: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
     """Return the function `name` of the HDF5 that a module of h5py is linked with. Raises AttributeError if it has none."""
-    found = getattr(ctypes.CDLL(module.__file__), name)
-    found.argtypes, found.restype = arguments, result
-    return found
+    c_function = getattr(ctypes.CDLL(module.__file__), name)
+    c_function.argtypes, c_function.restype = arguments, result
+    return c_function

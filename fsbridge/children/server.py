@@ -87,8 +87,8 @@ def serve(control: socket.socket, child: Serve) -> None:
         elif message.startswith(FORGET):
             forgotten |= {int(number) for number in message.removeprefix(FORGET).split()}
         else:
-            found = _waited(int(message.removeprefix(REAP)), 0)
-            control.send(NO if found is None else b"%d" % found[1])
+            answer = _waited(int(message.removeprefix(REAP)), 0)
+            control.send(NO if answer is None else b"%d" % answer[1])
         forgotten = {number for number in forgotten if _waited(number, os.WNOHANG) == (0, 0)}
 
 

@@ -154,10 +154,10 @@ class Starter:
             process.wait()
 
         starting.start_now(keep, "fsbridge-starter")
-        found = started.get()
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = started.get()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def _start(self, stdin: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -212,16 +212,16 @@ def end_use() -> None:
     with _lock:  # whoever comes next waits, and then starts another
         shared = _shared.get()
         shared.users -= 1
-        for found in shared.starters.values() if not shared.users else ():
-            found.close_unused()
+        for process in shared.starters.values() if not shared.users else ():
+            process.close_unused()
 
 
 @atexit.register
 def close_all() -> None:
     """End all starters."""
     with _lock:
-        for found in _shared.get().starters.values():
-            found.close()
+        for process in _shared.get().starters.values():
+            process.close()
 
 
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")

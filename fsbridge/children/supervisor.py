@@ -165,9 +165,9 @@ class Supervisor:
 
     def _check(self, subject: str, part: str) -> None:
         with self._lock:
-            found = self._avoided.get((subject, part))
-        if found is not None and not found.until.passed:
-            raise ChildDied(f"{found.message}; it is asked again after {found.seconds:g} s")
+            avoided = self._avoided.get((subject, part))
+        if avoided is not None and not avoided.until.passed:
+            raise ChildDied(f"{avoided.message}; it is asked again after {avoided.seconds:g} s")
 
     def _avoided_parts(self, subject: str) -> int:
         with self._lock:

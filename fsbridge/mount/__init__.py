@@ -43,17 +43,17 @@ def mounted(source: str | os.PathLike[str], layout: str | None = None, **options
 
 def words(options: dict[str, Value]) -> list[str]:
     """Return options as words of the command line."""
-    found = []
+    arguments = []
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if value is True:
-            found.append(option)
+            arguments.append(option)
         elif value not in (None, False):
             several = not isinstance(value, str | os.PathLike | int | float)
             text = ",".join(value) if several else str(value)  # type: ignore[arg-type]
             repeated = several and name in ("allow_external", "hdf5_plugins", "include", "exclude")
-            found += [f"{option}={one}" for one in value] if repeated else [f"{option}={text}"]  # type: ignore[union-attr]
-    return found
+            arguments += [f"{option}={one}" for one in value] if repeated else [f"{option}={text}"]  # type: ignore[union-attr]
+    return arguments
 
 
 def _mount(source: str | os.PathLike[str], folder: Path, options: dict[str, Value]) -> None:

@@ -146,7 +146,7 @@ def unloadable(error: ImportError) -> SetupError:
 
 def mounts() -> list[Mounted]:
     """Return all mounts in order; SetupError if the kernel does not tell them."""
-    found = []
+    mounted = []
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             lines = file.readlines()
@@ -155,8 +155,8 @@ def mounts() -> list[Mounted]:
     for line in lines:
         left, _, right = os.fsdecode(line).partition(" - ")
         fields, more = left.split(" "), right.split(" ")
-        found.append(Mounted(fields[2], _plain(fields[3]), _plain(fields[4]), more[0], _plain(more[1])))
-    return found
+        mounted.append(Mounted(fields[2], _plain(fields[3]), _plain(fields[4]), more[0], _plain(more[1])))
+    return mounted
 
 
 def mounted_at(mountpoint: str) -> Mounted | None:
@@ -282,11 +282,11 @@ def _check_nesting(source: str, mountpoint: str) -> None:
 def _upwards(path: str) -> list[str]:
     """Return the real path and all directories above it."""
     path = os.path.realpath(path)
-    found = [path]
+    paths = [path]
     while path != "/":
         path = os.path.dirname(path)
-        found.append(path)
-    return found
+        paths.append(path)
+    return paths
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -65,14 +65,14 @@ class MountStatus:
 def running() -> list[Running]:
     """Return all visible mounts of fsbridge, sorted by mount point, and remove what daemons that have ended left behind."""
     table = [mount for mount in mounts() if mount.fstype == "fuse.fsbridge"]
-    found = [daemon for place in _places() for daemon in _in_folder(place, table)]
-    known = [daemon.mountpoint for daemon in found]
+    daemons = [daemon for place in _places() for daemon in _in_folder(place, table)]
+    known = [daemon.mountpoint for daemon in daemons]
     for mount in table:
         if mount.point in known:
             known.remove(mount.point)  # one daemon for each of several mounts on one directory
         else:
-            found.append(Running(mount.point, mount.source))
-    return sorted(found, key=lambda daemon: (daemon.mountpoint, daemon.started))
+            daemons.append(Running(mount.point, mount.source))
+    return sorted(daemons, key=lambda daemon: (daemon.mountpoint, daemon.started))
 
 
 def serving(mountpoint: str) -> list[Running]:
@@ -80,12 +80,12 @@ def serving(mountpoint: str) -> list[Running]:
     everything = running()
     mounted = mounted_at(mountpoint)
     places = {os.path.abspath(mountpoint), "" if mounted is None else mounted.point}
-    found = [daemon for daemon in everything if daemon.mountpoint in places]
-    if not found:
+    daemons = [daemon for daemon in everything if daemon.mountpoint in places]
+    if not daemons:
         others = ", ".join(daemon.mountpoint for daemon in everything)
         hint = f"mounts of fsbridge: {others}" if others else "fsbridge list shows all mounts; there are none"
         raise SetupError(f"{mountpoint}: fsbridge has no store mounted there", hint, FAILED)
-    return found
+    return daemons
 
 
 def ask(daemons: Sequence[Running], question: Mapping[str, Any], descriptor: int | None = None) -> list[MountStatus]:
@@ -134,14 +134,14 @@ def ask_one(
 
 def _places() -> list[str]:
     """Return the folders of control sockets: this user's, and for root those of all users."""
-    found = [path for path in folders() if is_private(path)]
+    places = [path for path in folders() if is_private(path)]
     if os.geteuid() == 0:
-        found += [*glob.glob("/run/user/*/fsbridge"), *glob.glob("/tmp/fsbridge-*")]
-    return list(dict.fromkeys(found))
+        places += [*glob.glob("/run/user/*/fsbridge"), *glob.glob("/tmp/fsbridge-*")]
+    return list(dict.fromkeys(places))
 
 
 def _in_folder(folder: str, table: Sequence[Mounted]) -> list[Running]:
-    found = []
+    daemons = []
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -150,12 +150,12 @@ def _in_folder(folder: str, table: Sequence[Mounted]) -> list[Running]:
         if name.endswith(".json") and (daemon := _described(f"{folder}/{name}")) is not None:
             mounted = any(mount.point == daemon.mountpoint for mount in table)
             if mounted or _lives(daemon):
-                found.append(daemon)
+                daemons.append(daemon)
             elif is_private(folder):
                 for remains in (daemon.socket, f"{folder}/{name}"):
                     with contextlib.suppress(OSError):
                         os.unlink(remains)
-    return found
+    return daemons
 
 
 def _described(path: str) -> Running | None:

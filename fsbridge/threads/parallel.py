@@ -30,7 +30,7 @@ class Answer(Generic[T]):
     def __init__(self, call: Callable[[], T], name: str) -> None:
         """`name`: that of the thread."""
         self._here = threading.Event()
-        self._found: tuple[T] | BaseException | None = None
+        self._outcome: tuple[T] | BaseException | None = None
         starting.start(partial(self._make, call), name)
 
     def wait(self, seconds: float) -> bool:
@@ -41,20 +41,20 @@ class Answer(Generic[T]):
         """Wait for the result and return it, or raise the error. May be called once."""
         while not self._here.wait(INTERRUPT_SECONDS):
             pass
-        found, self._found = self._found, None
-        if isinstance(found, tuple):
-            return found[0]
-        assert found is not None, "the result has been fetched already"
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, tuple):
+            return outcome[0]
+        assert outcome is not None, "the result has been fetched already"
         try:
-            raise found
+            raise outcome
         finally:
-            del found  # breaks the cycle traceback -> frame -> error
+            del outcome  # breaks the cycle traceback -> frame -> error
 
     def _make(self, call: Callable[[], T]) -> None:
         try:
-            self._found = (call(),)
+            self._outcome = (call(),)
         except BaseException as error:
-            self._found = error
+            self._outcome = error
         finally:
             self._here.set()
             del self  # breaks the same cycle if the result is never fetched
@@ -76,7 +76,7 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadli
     """
     if len(given) < 2:
         return [call(one) for one in given]
-    found: dict[int, U] = {}
+    results: dict[int, U] = {}
     errors: list[BaseException] = []
     lock, numbers = threading.Lock(), iter(range(len(given)))
     ended: SimpleQueue[None] = SimpleQueue()
@@ -90,7 +90,7 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadli
                     return
                 if deadline is not None and deadline.passed:
                     raise TimedOut("no answer in time")
-                found[number] = call(given[number])
+                results[number] = call(given[number])
         except BaseException as error:
             errors.append(error)
         finally:
@@ -113,4 +113,4 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: Deadli
             raise errors[0]
         finally:
             errors.clear()  # breaks the cycle traceback -> frame -> errors
-    return [found[number] for number in range(len(given))]
+    return [results[number] for number in range(len(given))]
